@@ -1,4 +1,4 @@
-"""The store for asyncio: calls through threads beside direct ones: `aio.py [POSTS]`, 20,000 by default."""
+"""The asyncio store: awaited calls in threads compared with direct ones: `aio.py [POSTS]`, 20,000 by default."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TASKS = 64
 
 
 def direct_us(call: Callable[[], object], times: int) -> float:
-    """Return the microseconds of a call."""
+    """Return the duration of a call in microseconds."""
     started = time.perf_counter()
     for _ in range(times):
         call()
@@ -30,7 +30,7 @@ def direct_us(call: Callable[[], object], times: int) -> float:
 
 
 async def awaited_us(call: Callable[[], Awaitable[object]], times: int, tasks: int = 1) -> float:
-    """Return the microseconds of a call, made by several tasks at the same time."""
+    """Return the duration of a call in microseconds when several tasks call at the same time."""
 
     async def make(count: int) -> None:
         for _ in range(count):
@@ -42,7 +42,7 @@ async def awaited_us(call: Callable[[], Awaitable[object]], times: int, tasks: i
 
 
 async def reads(blocking: CableStore, hashes: list[bytes], times: int) -> None:
-    """Measure reads of posts and of pages, with 1, 2 and 4 threads that read."""
+    """Measure reads of posts and of pages, with 1, 2 and 4 reading threads."""
     rng = random.Random(1)
 
     def some() -> bytes:
@@ -86,7 +86,7 @@ async def writes(blocking: CableStore, times: int) -> None:
     """Measure single writes."""
     store = AsyncCableStore(blocking)
     for sync in (False, True):
-        # Each way has a channel of its own: writing costs more where many heads of a channel were replaced.
+        # Each way has a separate channel: a write costs more in a channel with many replaced heads.
         direct = direct_us(partial(blocking.post, f"direct {sync}", "text", sync=sync), times)
         one = await awaited_us(partial(store.post, f"awaited {sync}", "text", sync=sync), times)
         many = await awaited_us(partial(store.post, f"by many {sync}", "text", sync=sync), times, TASKS)
@@ -110,7 +110,7 @@ async def following(blocking: CableStore, number: int) -> None:
 
 
 async def main() -> None:
-    """Build and measure."""
+    """Build a store and measure."""
     number, times = size_given(20_000, tiny=200), size(20_000, tiny=64)
     print(f"# the store for asyncio: {number:,} posts")
     with tempfile.TemporaryDirectory() as folder:

@@ -17,7 +17,7 @@ REPEATS = size(31, tiny=1)
 
 
 def exhaust(items: Iterable[object]) -> None:
-    """Consume everything."""
+    """Consume all items."""
     deque(items, maxlen=0)
 
 

@@ -25,7 +25,7 @@ LATE_MS = 2_000_000_000_000
 
 
 def creating(store: CableStore, scratch: Path, profile: str, key: bytes | None) -> tuple[ArchivePlan, ArchiveFolder]:
-    """Measure making all archives, from the opened store to the index on the disk: the median of three runs."""
+    """Measure the creation of all archives, from the opened store to the index on the disk: the median of three runs."""
     plan = ArchivePlan(PROFILES[profile], CONTROL, store.dialect, key)
     runs = []
     for number in range(REPEATS):
@@ -55,7 +55,7 @@ def ingesting(posts: list[bytes], path: Path) -> float:
 
 
 def importing(plan: ArchivePlan, folder: ArchiveFolder, path: Path, compared_rate: float) -> str:
-    """Import all, newest first, as members do. Returns the digest of the store's dump."""
+    """Import all archives, newest first, like members. Return the digest of the store's dump."""
     verified = plan.verified(folder)
     assert verified
     total = ArchiveImportReport()

@@ -1,4 +1,4 @@
-"""Backups: a full one, incremental ones, and a restore, in posts a second: `backup.py [POSTS]`, 200,000 by default."""
+"""Backups: a full one, incremental ones, and a restore, in posts per second: `backup.py [POSTS]`, 200,000 by default."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from cablestore.backup import BackupReport, backup, restore, verify_backup
 from cablestore.protocol.crypto import post_hash
 
 _NEW = 100
-"""One in this many posts comes after the full backup."""
+"""One in this many posts is added after the full backup."""
 
 
 def tell_backup(name: str, posts: int, store: CableStore | Path, out: Path) -> BackupReport:
-    """Back up, and print how many of the posts that it is about went through in a second."""
+    """Back up, and print the rate in posts per second."""
     started = time.perf_counter()
     report = backup(store, out)
     elapsed = time.perf_counter() - started
@@ -56,7 +56,7 @@ def measure(folder: Path, number: int) -> None:
 
 
 def main() -> None:
-    """Measure."""
+    """Run the benchmark, and print its results beside the targets."""
     number = size_given(200_000, tiny=400)
     print(f"# backup: texts of 224 bytes; {number:,} posts")
     with tempfile.TemporaryDirectory() as folder:

@@ -31,7 +31,7 @@ def topics() -> list[bytes]:
 
 
 def main() -> None:
-    """Build and measure."""
+    """Build a store and measure."""
     number = size_given(1_000_000, tiny=1_000)
     print(f"# the list of channels: {number:,} memberships in {CHANNELS} channels")
     with tempfile.TemporaryDirectory() as folder:

@@ -1,7 +1,7 @@
-"""What a chat client asks for: a page, the list of channels with 20,000 unread texts, mentions, changes, search.
+"""Reads of a chat client: a page, the list of channels with 20,000 unread texts, mentions, changes, search.
 
-`client.py [TEXTS]`. It also compares storing without read marks and with them. `terminal_client.py` has the memory of a
-client that is open, and how fast it draws.
+`client.py [TEXTS]`. It also compares writes with and without read marks. `terminal_client.py` measures the memory of an
+open client, and how fast it draws.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ PEOPLE = 200
 HIDDEN = size(10, tiny=1)
 NAME = "zoe"
 MENTIONED = 200
-"""One text in this many names the user."""
+"""One text in this many mentions the user."""
 ROUNDS = size(15, tiny=1)
 
 
 def texts(number: int, first: int) -> list[bytes]:
-    """Return texts that go round the channels, one second after the other."""
+    """Return texts that alternate between the channels, one second apart."""
     rng, who = random.Random(first), authors(PEOPLE)
     return [
         signed(
@@ -61,14 +61,14 @@ def read_all(store: CableStore) -> None:
 
 
 def tell_lists(store: CableStore, unread: int, what: str) -> None:
-    """Measure the list of channels. `unread` is what it must count."""
+    """Measure the list of channels. `unread` is the expected number of unread texts."""
     assert sum(channel.unread for channel in store.channels()) == unread
     list_ms = 1000 * median(lambda: list(store.channels()), ROUNDS)
     tell(f"channels, {unread:,} unread in {CHANNELS}{what}", f"{list_ms:.1f} ms", "under 30 ms", list_ms < 30)
 
 
 def measure_reads(folder: Path, number: int) -> None:
-    """Measure what a client asks for on a store with `number` texts that are read, and then UNREAD more."""
+    """Measure a client's reads on a store with `number` texts that are read, and then UNREAD more."""
     with opened(folder) as store:
         store.set_info(name=NAME)
         fill(store, texts(number, 0))
@@ -108,7 +108,7 @@ def measure_reads(folder: Path, number: int) -> None:
 
 
 def tell_search(store: CableStore, number: int) -> None:
-    """Measure the first search, which makes the index, and later ones."""
+    """Measure the first search, which creates the index, and later ones."""
     made_s = seconds(lambda: store.search("lorem", limit=20))
     tell(f"the first search: {number:,} texts are indexed", f"{made_s:.2f} s", "")
     targets: tuple[tuple[Order, int], ...] = (("newest", 30), ("ranked", 100))
@@ -118,7 +118,7 @@ def tell_search(store: CableStore, number: int) -> None:
 
 
 def measure_changes(posts: list[bytes]) -> None:
-    """Measure how fast a client is told what changed, the reading of the posts included."""
+    """Measure how fast a client gets changes, including the reads of the posts."""
     with tempfile.TemporaryDirectory() as folder, opened(Path(folder)) as store:
         cursor, told = store.cursor, 0
         fill(store, posts)
@@ -129,7 +129,7 @@ def measure_changes(posts: list[bytes]) -> None:
 
 
 def measure_storing(posts: list[bytes]) -> None:
-    """Compare storing single posts with and without marks and mentions, in turn, by the processor time."""
+    """Compare the processor time of single writes with and without marks and mentions, alternating."""
 
     def run(prepare: Callable[[CableStore], None]) -> float:
         with tempfile.TemporaryDirectory() as folder, opened(Path(folder)) as store:
@@ -155,7 +155,7 @@ def measure_storing(posts: list[bytes]) -> None:
 
 
 def main() -> None:
-    """Build and measure."""
+    """Build a store and measure."""
     number = size_given(20_000, tiny=200)
     print(f"# a client: {number:,} texts read and {UNREAD:,} unread in {CHANNELS} channels")
     with tempfile.TemporaryDirectory() as folder:

@@ -19,11 +19,11 @@ from cablestore import LEGACY, Body, CableStoreError, Identity, Info, Join, Text
 WORDS = ["lorem", "ipsum", "dolor", "sit", "amet", "consectetur", "adipiscing", "elit", "sed", "do", "eiusmod", "tempor", "incididunt", "ut", "labore", "et", "dolore", "magna", "aliqua", "enim", "ad", "minim", "veniam", "quis", "nostrud", "exercitation", "ullamco", "laboris", "nisi", "aliquip", "ex", "ea", "commodo", "consequat"]  # fmt: skip
 START_MS = 1_600_000_000_000
 IS_TINY = os.environ.get("CABLESTORE_BENCH") == "tiny"
-"""Whether this run only tests that the benchmarks work. Its figures mean nothing."""
+"""True if this run only tests that the benchmarks work. Its figures are meaningless."""
 
 
 class TerminatedError(KeyboardInterrupt):
-    """SIGTERM, which ends a script as Ctrl-C does: it removes its temporary files."""
+    """SIGTERM, which ends a script like Ctrl-C: it removes its temporary files."""
 
 
 def _terminate(number: int, _: object) -> None:
@@ -31,7 +31,7 @@ def _terminate(number: int, _: object) -> None:
     raise TerminatedError
 
 
-if parent_process() is None:  # the worker processes of a script are ended by it
+if parent_process() is None:  # a script ends its worker processes
     signal.signal(signal.SIGTERM, _terminate)
 
 
@@ -49,7 +49,7 @@ def size_given(number: int, *, tiny: int) -> int:
 
 @contextmanager
 def refusing() -> Iterator[None]:
-    """End the script with one line if the body finds that its arguments cannot be used."""
+    """End the script with one line if the body rejects its arguments."""
     try:
         yield
     except (CableStoreError, OSError, ValueError) as error:
@@ -76,7 +76,10 @@ def tell(name: str, value: str, target: str, reached: bool | None = None) -> Non
 
 
 def known_posts(name: str) -> list[bytes] | None:
-    """Return the posts of a file of records (u32 little-endian length, post) in the data folder, None if there is no such file."""
+    """Return the posts of a file in the data folder, None if it does not exist.
+
+    The file consists of records: the length as little-endian u32, and the post.
+    """
     path = Path(os.environ.get("CABLESTORE_DATA", "data")) / "posts" / name
     if not path.exists():
         return None
@@ -89,18 +92,18 @@ def known_posts(name: str) -> list[bytes] | None:
 
 
 def authors(number: int) -> list[Identity]:
-    """Return `number` identities, always the same."""
+    """Return `number` identities, always the same ones."""
     return [Identity.derive("bench", str(i)) for i in range(number)]
 
 
 def signed(body: Body, who: Identity, timestamp_ms: int, links: tuple[bytes, ...] = ()) -> tuple[bytes, bytes]:
-    """Encoded post and its hash."""
+    """Return an encoded post and its hash."""
     post = encode_post(body, links=links, timestamp_ms=timestamp_ms, identity=who, dialect=LEGACY)
     return post.raw, post.hash
 
 
 def sentence(rng: random.Random, size_bytes: int) -> str:
-    """Return words of this total size."""
+    """Return words with this total size."""
     words = ""
     while len(words) < size_bytes:
         words += rng.choice(WORDS) + f"{rng.randrange(1000)} "
@@ -116,7 +119,7 @@ def chat(
     seed: int = 1,
     every_ms: int = 1000,
 ) -> Iterator[bytes]:
-    """Return a history of texts: few busy channels and people and many quiet ones, every post linked to the previous one."""
+    """Return a history of texts: few busy and many quiet channels and people, every post linked to the previous one."""
     rng = random.Random(seed)
     who = authors(people)
     last: dict[int, tuple[bytes, ...]] = {}
@@ -130,7 +133,7 @@ def chat(
 
 
 def chain10k() -> list[bytes]:
-    """Return 10,000 texts in one channel by 20 authors, each linked to the previous one: of the known file, or similar ones."""
+    """Return 10,000 texts in one channel by 20 authors, each linked to the previous one: from a file, or similar ones."""
     known = known_posts("text10k_chain.bin")
     if known is not None and not IS_TINY:
         return known
@@ -145,7 +148,7 @@ def chain10k() -> list[bytes]:
 
 
 def state1k() -> list[bytes]:
-    """Return a channel with 1,000 members, each joined and named, and a topic: of the known file, or a similar one."""
+    """Return a channel with 1,000 members, each joined and named, and a topic: from a file, or a similar one."""
     known = known_posts("state1k.bin")
     if known is not None and not IS_TINY:
         return known

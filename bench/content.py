@@ -1,4 +1,4 @@
-"""Content ids: hashing, the store on the disk, and upload and download over loopback. `content.py [MIB]`, 50 MiB by default."""
+"""Content ids: hashing, the store on the disk, and transfers over loopback. `content.py [MIB]`, 50 MiB by default."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from cablestore.archive.format.cid import Cid, DatasetHasher, manifest_cid
 T = TypeVar("T")
 REPEATS = size(5, tiny=1)
 TARGET_MB_PER_S = 30
-"""Least rate of a fetch of 50 MB over loopback."""
+"""Minimum rate of a fetch of 50 MB over loopback."""
 
 
 def serve(folder: Path) -> None:
@@ -37,7 +37,7 @@ def serve(folder: Path) -> None:
 
 
 def cid_of(data: bytes) -> Cid:
-    """Return the tree's content id of bytes, fed in parts of 1 MiB."""
+    """Return the tree's content id of bytes, passed in parts of 1 MiB."""
     hasher = DatasetHasher()
     for at in range(0, len(data), 1 << 20):
         hasher.update(memoryview(data)[at : at + (1 << 20)])
@@ -63,7 +63,7 @@ def measure_store(folder: Path, data: bytes) -> None:
 
 
 def asked(url: str, work: Callable[[ContentClient], Awaitable[T]]) -> T:
-    """Return what a client of a server gets."""
+    """Return the result of a client's request to a server."""
 
     async def run() -> T:
         async with ContentClient(url) as client:
@@ -94,7 +94,7 @@ def measure_loopback(scratch: Path, data: bytes) -> None:
 
 
 def main() -> None:
-    """Measure all with random bytes."""
+    """Measure everything with random bytes."""
     size_mib = size_given(50, tiny=1)
     data = os.urandom(size_mib << 20)
     print(f"# content ids: {size_mib} MiB of random bytes, medians of {REPEATS}")

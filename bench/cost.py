@@ -1,8 +1,8 @@
-"""A model of what a reindexing costs at sizes that were not run: `cost.py [RUNS.json ...]`.
+"""A model of the cost of a reindexing at sizes that were not run: `cost.py [RUNS.json ...]`.
 
-Numbers of tasks, files and bytes follow from how the job is cut. Processor time and sizes for each post come from a
-run, whose figures `reindex.py --json` writes. With such files, the model is made from the first run in them and
-compared with all.
+Numbers of tasks, files and bytes follow from the parts of the job. Processor time and sizes per post are from a run,
+whose figures `reindex.py --json` writes. With such files, the model is computed from the first run in them and compared
+with all runs.
 """
 
 from __future__ import annotations
@@ -22,28 +22,30 @@ from cablestore.limits import MAX_BUCKET_SIZE_BYTES
 SIZES: Final = (10_000_000, 100_000_000, 1_000_000_000)
 CORES: Final = (4, 32, 256)
 MACHINE_CORES: Final = 32
-"""Cores of the machine that has the store. Loading and reading back use no others."""
+"""Cores of the machine with the store, which loads and reads back."""
 
 _EDGES: Final = 25
-"""Buckets that an empty job has: each begins a view or another range of keys."""
+"""Number of buckets of an empty job: each begins a view or another range of keys."""
 _BUCKETED_SIZE_BYTES: Final = 920
 """Keys and values of a post's rows in buckets, before compression: all rows but the post and its reverse row."""
 _READ_US: Final = 20
-"""Opening a run on a local disk and reading one part of it: 11 us measured with the file in memory, and unpacking. A
-request to an object store takes some hundred times that."""
+"""Time to open a run on a local disk and read one part of it: 11 us measured with the file in memory, and unpacking. A
+request to an object store takes some hundred times as long.
+"""
 _FILES_OF_A_PARTITION: Final = 4
 _FILES_OF_A_BUCKET: Final = 2
 _REPORT_SIZE_BYTES: Final = 3_000
 """Memory of the driver for the report of a partition or bucket and its segments."""
 _FIXED_CPU_S: Final = 17
-"""Processor time of Java and of Python workers for no posts: the difference of runs over 200,000 and a million."""
+"""Processor time of Java and of Python workers without posts, from the difference of runs with 200,000 and a million.
+"""
 _DRIVER_MB: Final = 200
 """Memory of the driver's Python without reports."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """What a post costs. Times are of one core, in microseconds."""
+    """The cost of a post. Times are of one core, in microseconds."""
 
     job_us: float
     """Inspecting, deriving, building and adding up: Java and its Python workers, on all cores of the cluster."""
@@ -52,7 +54,7 @@ class Rates:
     serial_us: float
     """Catching up, on one core."""
     fixed_s: float
-    """Starting and ending Spark and its workers, samples: time by the clock."""
+    """Time by the clock to start and end Spark and its workers, and for samples."""
     shuffled_size_bytes: float
     work_size_bytes: float
     store_size_bytes: float
@@ -74,7 +76,7 @@ class Rates:
 
 
 SHUFFLED_SIZE_BYTES: Final = 410
-"""A post of 224 bytes of text with its key, signature and links, its hash, and what Spark adds."""
+"""A post of 224 bytes of text with its key, signature and links, its hash, and Spark's overhead."""
 
 RATES: Final = Rates(52.4, 14.5, 0.5, 15, SHUFFLED_SIZE_BYTES, 1_620, 1_320)
 """Rates of a run over two million posts on two idle cores."""
@@ -82,7 +84,7 @@ RATES: Final = Rates(52.4, 14.5, 0.5, 15, SHUFFLED_SIZE_BYTES, 1_620, 1_320)
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What a job over this many posts costs on this many cores."""
+    """The cost of a job with this many posts on this many cores."""
 
     posts: int
     cores: int
@@ -96,22 +98,22 @@ class Cost:
 
     @property
     def tasks(self) -> int:
-        """Tasks of Spark: reading and deriving every partition, building every bucket."""
+        """Number of Spark's tasks: reading and deriving every partition, building every bucket."""
         return 3 * self.partitions + self.buckets
 
     @property
     def files(self) -> int:
-        """Files or objects in the work folder."""
+        """Number of files or objects in the work folder."""
         return _FILES_OF_A_PARTITION * self.partitions + _FILES_OF_A_BUCKET * self.buckets
 
     @property
     def reads(self) -> int:
-        """Reads of a part of a run: every bucket reads its part of every partition."""
+        """Number of reads of a part of a run: every bucket reads its part of every partition."""
         return self.partitions * self.buckets
 
 
 def cost(posts: int, cores: int, rates: Rates = RATES) -> Cost:
-    """Return what the job costs."""
+    """Return the cost of the job."""
     partitions = partitions_for(posts)
     buckets = _EDGES + posts * _BUCKETED_SIZE_BYTES // MAX_BUCKET_SIZE_BYTES
     reads_s = partitions * buckets * _READ_US / 1e6 / cores
@@ -130,7 +132,7 @@ def cost(posts: int, cores: int, rates: Rates = RATES) -> Cost:
 
 
 def table(rates: Rates = RATES) -> Iterator[str]:
-    """Yield the table of the documents."""
+    """Yield the table for the documents."""
     hours = " | ".join(f"hours on {cores} cores" for cores in CORES)
     yield f"| million posts | partitions | buckets | tasks | shuffle | files | reads of runs | work folder | store | driver | {hours} |"
     yield "|---" * (10 + len(CORES)) + "|"
@@ -147,7 +149,7 @@ def table(rates: Rates = RATES) -> Iterator[str]:
 
 
 def compared(runs: list[dict[str, Any]], rates: Rates, cores: int) -> Iterator[str]:
-    """Yield a line for each run: what the model says of it, and what was measured."""
+    """Yield a line for each run, with the values of the model and the measured ones."""
     for run in runs:
         posts, found = run["posts"], run["reindex"]
         said = cost(posts, cores, rates)

@@ -1,4 +1,4 @@
-"""Export of a store and its verification: posts per second, and memory at two sizes. `export.py [POSTS]`, 200,000 by default.
+"""Export and verification: posts per second, and memory at two sizes. `export.py [POSTS]`, 200,000 by default.
 
 Signatures are random bytes, because signing would take longer than the measurement.
 """
@@ -49,7 +49,7 @@ def build(folder: Path, posts: Iterable[bytes]) -> None:
 
 
 def measure(folder: Path, out: Path) -> None:
-    """Run in a process of its own, so that only the export's memory is measured."""
+    """Run in a separate process, so that only the export's memory is measured."""
     highest_mb = 0.0
 
     def watch(_: int) -> None:
@@ -57,13 +57,13 @@ def measure(folder: Path, out: Path) -> None:
         highest_mb = max(highest_mb, resident_mb()[1])
 
     with CableStore.open(folder) as store:
-        store.export(out.with_name(f"{out.name} watched"), progress=watch)  # the first one imports what exports need
+        store.export(out.with_name(f"{out.name} watched"), progress=watch)  # the first export also imports modules
         elapsed = seconds(lambda: store.export(out))
     print(json.dumps({"seconds": elapsed, "highest_mb": highest_mb}))
 
 
 def tell_all(scratch: Path, number: int) -> float:
-    """Print the result of a process that measured a store of this many posts. Returns its memory in MB."""
+    """Print the result of a process that measured a store of this many posts. Return its memory in MB."""
     store, out = scratch / f"store {number}", scratch / f"export {number}"
     build(store, unsigned(number))
     command = [sys.executable, __file__, "--measure", str(store), str(out)]

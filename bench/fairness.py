@@ -1,4 +1,4 @@
-"""Slowdown of an honest peer by a greedy one: `fairness.py`. The node and the greedy peer run in their own processes."""
+"""Slowdown of an honest peer by a greedy one: `fairness.py`. The node and the greedy peer run in separate processes."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def of_tests(script: str, *arguments: str) -> list[str]:
 
 @contextlib.contextmanager
 def served() -> Iterator[Address]:
-    """Run a node in its own process during the body."""
+    """Run a node in a separate process during the body."""
     command = of_tests("node_child.py", str(POSTS), json.dumps({"rows_in_advance": 100_000}))
     with subprocess.Popen(command, stdout=subprocess.PIPE, stdin=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -48,7 +48,7 @@ def served() -> Iterator[Address]:
 
 @contextlib.asynccontextmanager
 async def abused(address: Address, kind: str) -> AsyncIterator[None]:
-    """Run a peer that asks without end during the body."""
+    """Run a peer that sends requests without pause during the body."""
     process = await asyncio.create_subprocess_exec(
         *of_tests("abuse_child.py", str(address), kind), stdout=subprocess.PIPE
     )
@@ -74,7 +74,7 @@ async def rate(peer: ByHand) -> float:
 
 
 async def ratio(address: Address, kind: str) -> float:
-    """Return the share of its rate that an honest peer keeps beside a greedy one, the median of several rounds."""
+    """Return the fraction of its rate that an honest peer keeps beside a greedy one, the median of several rounds."""
     honest = await ByHand.connect(address)
     found = []
     for _ in range(ROUNDS):
@@ -86,7 +86,7 @@ async def ratio(address: Address, kind: str) -> float:
 
 
 def main() -> None:
-    """Measure each kind of greed."""
+    """Measure each kind of greedy peer."""
     print(f"# fairness: one peer beside a greedy one, {os.cpu_count()} cores")
     for kind in KINDS:
         with served() as address:

@@ -1,4 +1,4 @@
-"""Import of IRC logs: posts per second, signing included. `importing.py LOGS...`, by default the sample of the package."""
+"""Import of IRC logs: posts per second, including signing. `importing.py LOGS...`, by default the package's sample."""
 
 from __future__ import annotations
 

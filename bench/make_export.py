@@ -1,8 +1,9 @@
 """Generator of exports of any size, similar to those of a busy network: `make_export.py OUT --posts N`.
 
 The history is split into slices of time, and each slice becomes one segment of each export. A slice depends only on the
-arguments and its number. So processes share the slices, memory stays constant, and the same arguments give the same
-bytes. Some posts of a slice, its anchors, depend on nothing else in it: other slices generate them again to link to them.
+arguments and its number. So processes share the slices, memory is constant, and the same arguments produce the same
+bytes. Some posts of a slice, its anchors, do not depend on the rest of it: other slices generate them again to link to
+them.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ from cablestore.views import CATALOG
 START_MS: Final = 1_546_300_800_000
 """2019-01-01."""
 SPAN_MS: Final = 5 * 365 * 86_400_000
-"""Length of every history: five years, so that none reaches into the future."""
+"""Length of every history: five years, so that none extends into the future."""
 
 CHANNELS: Final = 200
 AUTHORS: Final = 20_000
@@ -51,11 +52,11 @@ LEAST_SLICES: Final = 4
 """Minimum number of slices, so that even a short history has deletions and links across segments."""
 
 MIX: Final = {DELETE: 0.02, INFO: 0.01, JOIN: 0.006, LEAVE: 0.004, TOPIC: 0.002}
-"""Shares of the types of posts; the rest are texts."""
+"""Fractions of the types of posts; the rest are texts."""
 OVERLAP: Final = 0.1
-"""Share of posts that are also in a second export, if there is one."""
+"""Fraction of posts that are also in a second export, if any."""
 SKEWED: Final = 0.03
-"""Share of posts with a time that is minutes or days off."""
+"""Fraction of posts with a time that is minutes or days off."""
 
 _ANCHOR_EVERY: Final = 33
 _MEAN_LOG_SIZE: Final = math.log(224) - 0.8**2 / 2
@@ -72,7 +73,7 @@ _KEY = itemgetter(slice(0, 64))
 
 
 class Made(NamedTuple):
-    """Signed post, as arguments of `post_record`."""
+    """A signed post, as arguments of `post_record`."""
 
     timestamp_ms: int
     hash: bytes
@@ -115,7 +116,7 @@ def make_exports(
     is_hot: bool = False,
     slice_posts: int = SLICE_POSTS,
 ) -> list[Path]:
-    """Write exports that together hold `posts` different posts. Returns their folders.
+    """Write exports with `posts` different posts in total. Return their folders.
 
     A single export is `out` itself; several are folders in it, and about a tenth of the posts is then in two of them.
     With `is_hot` one channel has half of all posts and one author wrote a third. Raises ValueError if there are too few
@@ -155,7 +156,7 @@ def _in_processes(make: Callable[[Work], list[Segment]], work: list[Work], proce
 
 
 def make_slice(work: Work) -> list[Segment]:
-    """Write a slice's segment of each export, and a run of its tombstones. Returns their entries."""
+    """Write a slice's segment of each export, and a run of its tombstones. Return their entries."""
     plan, number, folders, scratch = work
     rng = random.Random(f"exports {plan.seed} {number}")
     records: list[list[bytes]] = [[] for _ in folders]
@@ -171,7 +172,7 @@ def make_slice(work: Work) -> list[Segment]:
 
 
 def _exports_of(index: int, exports: int, rng: random.Random) -> Sequence[int]:
-    """Return the exports that hold a post: each export gets some posts of every slice."""
+    """Return the exports of a post: each export gets some posts of every slice."""
     home = index % exports
     if exports == 1 or rng.random() >= OVERLAP:
         return (home,)
@@ -188,7 +189,7 @@ def _run(scratch: Path, export: int, number: int) -> Path:
 
 
 def _merged(runs: Iterable[Path]) -> Iterator[Tombstone]:
-    """Yield the tombstones of all slices in order of (target, author), merged if several deletions have the same target."""
+    """Yield the tombstones of all slices in order of (target, author). Deletions of the same target are merged."""
     for key, group in groupby(chain.from_iterable(merge(runs)), key=_KEY):
         first, *others = [Tombstone.decode(key[:32], key[32:], record[64:]) for record in group]
         for other in others:
@@ -201,20 +202,20 @@ def _merged(runs: Iterable[Path]) -> Iterator[Tombstone]:
 
 @cache
 def author(number: int) -> Identity:
-    """Return the identity of a person, always the same."""
+    """Return the identity of a person, always the same one."""
     return Identity.derive("export", str(number))
 
 
 @cache
 def words() -> str:
-    """Return the text of which all texts are parts."""
+    """Return the text from which all texts are cut."""
     rng = random.Random(1)
     return "".join(sentence(rng, _SENTENCE_SIZE_BYTES) for _ in range(_SENTENCES))
 
 
 @cache
 def zipf(number: int, hot: float) -> list[float]:
-    """Return cumulated weights: the n-th of `number` has 1/n of the first's. Unless it is 0, the first has the share `hot`."""
+    """Return cumulated weights: the n-th of `number` has 1/n of the first's. With `hot`, the first has this fraction."""
     weights = [1 / n for n in range(1, number + 1)]
     if hot:
         weights[0] = sum(weights[1:]) * hot / (1 - hot)
@@ -232,7 +233,7 @@ def choose_authors(plan: Plan, rng: random.Random, count: int) -> list[int]:
 
 
 def anchor(plan: Plan, number: int, place: int) -> tuple[Made, int, int]:
-    """Return a post that any slice can generate again, its author and its channel. Each of the first is in another channel."""
+    """Return a post that any slice can regenerate, its author and its channel. The first ones have different channels."""
     rng = random.Random(f"anchor {plan.seed} {number} {place}")
     channel = place if place < CHANNELS else choose_channels(plan, rng, 1)[0]
     who = choose_authors(plan, rng, 1)[0]
@@ -323,8 +324,8 @@ class Slice:
     def _deletion(self, who: int, channel: int, time_ms: int) -> tuple[Made, list[Tombstone]]:
         """Return a deletion, and its tombstone as in an export that holds this slice.
 
-        Half of them delete a post of an earlier slice, which is still live there; the tombstone waits. Some name
-        the post of another author or a deletion, without effect. The others delete a post of this slice, which is not
+        Half of them delete a post of an earlier slice, which is still live there; the tombstone waits. Some name the
+        post of another author or a deletion, which has no effect. The others delete a post of this slice, which is not
         written.
         """
         plan, rng = self._plan, self._rng
@@ -353,7 +354,7 @@ class Slice:
 
 
 def main() -> None:
-    """Generate the exports that the arguments describe."""
+    """Generate the exports for the arguments."""
     parser = argparse.ArgumentParser(description="Make exports of any size.")
     parser.add_argument("out", type=Path)
     parser.add_argument("--posts", type=int, required=True, help="different posts in all exports together")

@@ -1,4 +1,4 @@
-"""Moderation: what it adds to opening a store, a page of messages, an act, and, with many drops, to answers: `moderation.py [ACTS]`."""
+"""Moderation: its cost for opening a store, a page, an action, and answers with many drops: `moderation.py [ACTS]`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ DROPPED = size(10_000, tiny=40)
 
 
 def texts() -> list[bytes]:
-    """Return messages of which those of every tenth author will be hidden."""
+    """Return messages. Those of every tenth author will be hidden."""
     rng, who = random.Random(1), authors(USERS)
     return [
         signed(Text(CHANNEL, sentence(rng, 90)), who[1000 + i % 10], START_MS + i)[0]
@@ -32,7 +32,7 @@ def texts() -> list[bytes]:
 
 
 def acts(number: int) -> Iterator[bytes]:
-    """Return acts of three admins and twenty mods: seven in ten on users and posts, two blocks, one role."""
+    """Return actions of three admins and twenty mods: seven in ten on users and posts, two blocks, one role."""
     rng, who = random.Random(2), authors(USERS)
     for i in range(number):
         by, at_ms = who[rng.randrange(MODS)], START_MS + 10_000 + i
@@ -53,7 +53,7 @@ def acts(number: int) -> Iterator[bytes]:
 
 
 def prepare(folder: Path, number: int) -> None:
-    """Write the store: messages, roles, acts, private acts, and the act that hides every tenth author."""
+    """Write the store: messages, roles, actions, private actions, and the action that hides every tenth author."""
     who = authors(USERS)
     with CableStore.open(folder, options=StoreOptions(clock=lambda: START_MS)) as store:
         store.ingest(texts())
@@ -68,7 +68,7 @@ def prepare(folder: Path, number: int) -> None:
 
 
 def bench_drops(folder: Path) -> None:
-    """Measure an answer, a list of channels and a message of one's own when few and when many users are dropped."""
+    """Measure an answer, a list of channels and an own message with few and with many dropped users."""
     rng = random.Random(3)
     with CableStore.open(folder, options=StoreOptions(clock=lambda: START_MS + 1_000_000)) as store:
         store.ingest(texts())
@@ -97,13 +97,13 @@ def bench_drops(folder: Path) -> None:
 
 
 def main() -> None:
-    """Build and measure."""
+    """Build a store and measure."""
     number = size_given(100_000, tiny=500)
     print(f"# moderation: {number:,} public and {PRIVATE:,} private acts")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         prepare(folder, number)
-        CableStore.open(folder).close()  # what is dropped is found and removed
+        CableStore.open(folder).close()  # dropped posts are found and removed
 
         plain_s = median(lambda: CableStore.open(folder, options=StoreOptions(moderated=False)).close(), 5)
         more_s = median(lambda: CableStore.open(folder).close(), 5) - plain_s

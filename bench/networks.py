@@ -1,7 +1,7 @@
-"""Nodes on networks that people have: reconnects, links that break, slow links, vanished peers, partitions, crowds.
+"""Nodes on realistic networks: reconnects, links that break, slow links, vanished peers, partitions, crowds.
 
 `networks.py [--posts POSTS] [--json FILE]`, 100,000 by default. All nodes run in this process, so CPU is that of both
-sides. The time to notice a vanished peer needs root and `ip`: it uses network namespaces.
+sides. The time to detect a vanished peer needs root and `ip`, because it uses network namespaces.
 """
 
 from __future__ import annotations
@@ -54,12 +54,12 @@ def stored(path: Path, posts: Iterable[bytes]) -> CableStore:
 
 
 def history(number: int, seed: int = 1) -> list[bytes]:
-    """Return short posts, as people write them."""
+    """Return short posts, like those of people."""
     return list(chat(number, text_size_bytes=TEXT_SIZE_BYTES, channels=8, people=50, seed=seed))
 
 
 async def until(is_so: Callable[[], bool]) -> float:
-    """Wait for a condition. Return how long that took in seconds."""
+    """Wait for a condition. Return the duration in seconds."""
     began_s = time.perf_counter()
     while not is_so():  # noqa: ASYNC110 - other threads change it
         await asyncio.sleep(LOOK_S)
@@ -67,12 +67,12 @@ async def until(is_so: Callable[[], bool]) -> float:
 
 
 def count(node: Node) -> int:
-    """Return how many entries the arrival log of a node's store has: it changes with each post."""
+    """Return the number of entries in the arrival log of a node's store, which changes with each post."""
     return node.store.last_sequence
 
 
 def are_alike(*nodes: Node) -> bool:
-    """True if all stores have the same rows."""
+    """Return True if all stores have the same rows."""
     return len({count(node) for node in nodes}) == 1 and len({node.store.dump_digest() for node in nodes}) == 1
 
 
@@ -98,12 +98,12 @@ async def linked(one: Node, other: Node, **line: Any) -> AsyncIterator[RoughLine
 
 
 def size_of(*lines: RoughLine) -> int:
-    """Return how many bytes passed, both ways."""
+    """Return the number of bytes that passed in both directions."""
     return sum(line.total("up") + line.total("down") for line in lines)
 
 
 async def reconnect(scratch: Path, posts: list[bytes]) -> dict[str, Any]:
-    """Connect two equal stores that were in step, again and again, and return what took the least CPU.
+    """Connect two equal stores that were in step repeatedly, and return the run with the least CPU time.
 
     LevelDB compacts for a while after a store was filled or opened, in the same process.
     """
@@ -148,7 +148,7 @@ async def fetch(scratch: Path, posts: list[bytes], name: str, **line: Any) -> di
 
 
 async def partition(scratch: Path, name: str, pairs: list[tuple[int, int]]) -> dict[str, Any]:
-    """Connect three nodes that got posts while they were apart."""
+    """Connect three nodes that got posts while they were partitioned."""
     stores = [stored(scratch / f"{number}", history(APART, seed=number)) for number in range(3)]
     posts = sum(len(raw) for number in range(3) for raw in history(APART, seed=number))
     async with running(*stores) as nodes, contextlib.AsyncExitStack() as stack:
@@ -187,7 +187,7 @@ def ip(*arguments: str) -> None:
 
 @contextlib.contextmanager
 def namespaces() -> Iterator[tuple[str, str]]:
-    """Make two namespaces with a cable between them: 10.77.0.1 and 10.77.0.2."""
+    """Create two namespaces with a cable between them: 10.77.0.1 and 10.77.0.2."""
     names = f"cb{os.getpid()}a", f"cb{os.getpid()}b"
     try:
         for name in names:
@@ -218,12 +218,12 @@ def serving(name: str, path: Path, *options: str) -> Iterator[Path]:
 
 
 def has_event(log: Path, event: str) -> bool:
-    """True if a log tells of an event."""
+    """Return True if a log contains an event."""
     return any(f'"event": "{event}"' in line for line in log.read_text().splitlines())
 
 
 async def vanish(scratch: Path) -> dict[str, Any]:
-    """Remove the address of a peer, and wait until the other one notices."""
+    """Disconnect the network of a peer, and wait until the other one detects it."""
     if IS_TINY or os.geteuid() != 0 or not IP:
         tell("time to notice a vanished network", "skipped", "needs root and ip")
         return {}
@@ -258,7 +258,7 @@ async def measure(scratch: Path, posts: list[bytes]) -> Figures:
 
 
 def main() -> None:
-    """Make a history, then measure."""
+    """Generate a history, then measure."""
     parser = argparse.ArgumentParser(description="Measure nodes on networks that people have.")
     parser.add_argument("--posts", type=int, default=size(100_000, tiny=150), help="how many are fetched")
     parser.add_argument("--json", type=Path, help="write the figures to this file")

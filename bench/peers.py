@@ -29,12 +29,12 @@ CONNECTIONS = 50
 HASHES = 50
 REQUEST_ID = b"load"
 SILENT = NodeSettings(channels=frozenset())
-"""Settings of a node that follows nothing and only answers."""
+"""Settings of a node that follows no channels and only answers."""
 
 
 @contextlib.contextmanager
 def served(path: Path) -> Iterator[tuple[Address, subprocess.Popen[str]]]:
-    """Run a node in its own process during the body."""
+    """Run a node in a separate process during the body."""
     command = [sys.executable, __file__, "--serve", str(path)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stdin=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -50,7 +50,7 @@ async def serve(path: Path) -> None:
 
 
 class Client(asyncio.Protocol):
-    """Client that repeats one request whenever the last answer is complete."""
+    """A client that repeats one request whenever the last answer is complete."""
 
     def __init__(self, load: Load) -> None:
         self._load = load
@@ -60,7 +60,7 @@ class Client(asyncio.Protocol):
         self._transport: asyncio.Transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin."""
+        """Send the first request."""
         self._transport = cast(asyncio.Transport, transport)
         self._ask()
 
@@ -70,7 +70,7 @@ class Client(asyncio.Protocol):
         self._transport.write(self._load.request)
 
     def data_received(self, data: bytes) -> None:
-        """Count the hashes of the answer. A node asks, too: its announcement, and what it wants of a peer."""
+        """Count the hashes of the answer. The node also sends requests: its greeting, and requests for posts."""
         for frame in self._frames.feed(data):
             message = decode_message(frame, LEGACY)
             if isinstance(message, HashResponse) and message.request_id == REQUEST_ID:
@@ -107,7 +107,7 @@ async def ask_much(address: Address, channel: str) -> tuple[float, list[float]]:
 
 
 def bench_requests(path: Path, channel: str) -> None:
-    """Time ranges of 50 hashes over 50 connections, answered on one core and asked on another."""
+    """Measure time ranges of 50 hashes over 50 connections, answered on one core and requested from another."""
     cores = sorted(os.sched_getaffinity(0))
     with served(path) as (address, process):
         for thread in Path(f"/proc/{process.pid}/task").iterdir():
@@ -143,7 +143,7 @@ def bench_sync(source: Path, target: Path) -> None:
 
 
 def main() -> None:
-    """Make a history, then measure."""
+    """Generate a history, then measure."""
     if sys.argv[1:2] == ["--serve"]:
         uvloop.run(serve(Path(sys.argv[2])))
         return

@@ -1,4 +1,7 @@
-"""Reconciliation of two large sets in memory: bytes, payloads and CPU of both sides together. `reconcile.py [IDS]`, 1 million by default."""
+"""Benchmark of the reconciliation of two large sets in memory: bytes, payloads, CPU of both sides.
+
+`reconcile.py [IDS]`, 1 million by default.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +46,7 @@ def reconcile(here: MemorySet, there: MemorySet, dialect: SyncDialect, differenc
     theirs = ReconcileSession(lambda _: their_state, dialect, splitting=splitting)
     found = dict.fromkeys(("have", "need"), 0)
     gc.collect()
-    gc.freeze()  # without the time to build the sets and of repeated iteration
+    gc.freeze()  # excludes the time to build the sets and of repeated garbage collection
     started = time.process_time()
     message: bytes | None = ours.initiate(EVERYTHING, at_s=0.0)
     sides, payloads = [theirs, ours], 1
@@ -63,7 +66,7 @@ def reconcile(here: MemorySet, there: MemorySet, dialect: SyncDialect, differenc
 def differences_among(
     number: int, differences: int, dialect: SyncDialect, repeats: int, *, newest: bool = False
 ) -> Cost:
-    """Return the median of several sets, each newly made. Half of the differences are on each side."""
+    """Return the median of several newly created sets. Half of the differences are on each side."""
     costs = []
     for seed in range(repeats):
         rng = random.Random(seed)
@@ -101,7 +104,7 @@ def sessions(number: int) -> None:
 
 
 def questions(number: int) -> None:
-    """Measure each answer of the set in memory."""
+    """Measure each operation of the set in memory."""
     rng = random.Random(7)
     before_mb = resident_mb()[0]
     started = time.process_time()
@@ -134,7 +137,7 @@ def questions(number: int) -> None:
 
 
 def main() -> None:
-    """Measure."""
+    """Run the benchmark, and print its results beside the targets."""
     number = size_given(1_000_000, tiny=3_000)
     print(
         f"# reconciliation of sets in memory, {number:,} ids over an hour; sums of both sides, without building the sets"

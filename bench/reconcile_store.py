@@ -40,7 +40,7 @@ def drawn(rng: random.Random) -> Row:
 
 
 def filled(path: Path, items: list[Row]) -> LevelDB:
-    """Make a database with these items and their tree."""
+    """Create a database with these items and their tree."""
     database = LevelDB(path, create=True)
     with database.bulk_writer() as writer:
         for batch in batches(items, lambda row: len(row[0])):
@@ -52,7 +52,7 @@ def filled(path: Path, items: list[Row]) -> LevelDB:
 
 
 def add(database: LevelDB, items: list[Row]) -> None:
-    """Add items as a batch of posts does."""
+    """Add items like a batch of posts."""
     moves: list[Move] = [(key, digest, 1) for key, digest in items]
     rows: dict[bytes, bytes | None] = {ID_PREFIX + key: digest for key, digest in items}
     with database.snapshot() as state:
@@ -66,7 +66,7 @@ def side_of(reader: Reader) -> ReconcileSession:
 
 
 def session(ours: LevelDB, theirs: LevelDB, differences: int) -> tuple[int, int, float]:
-    """Measure bytes, payloads and CPU of both sides. All differences must be found."""
+    """Return bytes, payloads and CPU time of both sides. All differences must be found."""
     with ours.snapshot() as our_state, theirs.snapshot() as their_state:
         gc.collect()
         started = time.process_time()
@@ -123,7 +123,7 @@ def sessions(number: int) -> None:
 
 
 def questions(reader: Reader) -> None:
-    """Measure an answer without cached results."""
+    """Measure operations without cached results."""
     rng = random.Random(7)
     ranges = []
     for _ in range(300):
@@ -160,7 +160,7 @@ def ingest() -> None:
 
 
 def main() -> None:
-    """Measure."""
+    """Run the benchmark, and print its results beside the targets."""
     number = size_given(1_000_000, tiny=20_000)
     print(f"# reconciliation over stores, {number:,} ids over a year; both sides together")
     ingest()

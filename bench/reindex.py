@@ -1,6 +1,6 @@
 """The reindex job: its cost from exports to a checked store, compared with a rebuild in process.
 
-`reindex.py [POSTS ...]`, by default 100,000 and 1,000,000. Exports are made first and are not measured.
+`reindex.py [POSTS ...]`, by default 100,000 and 1,000,000. The creation of the exports is not measured.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Memory:
     peak: dict[str, float] = field(default_factory=dict)
     own: dict[str, float] = field(default_factory=dict)
     cpu_s: dict[str, dict[int, float]] = field(default_factory=dict)
-    """Processor time of each process, by part. Other work on the machine changes it less than what a clock shows."""
+    """Processor time of each process, by part. It depends less on other work on the machine than elapsed time."""
 
     def sample(self) -> None:
         """Take one sample."""
@@ -83,7 +83,7 @@ def _processes() -> Iterator[tuple[int, dict[str, str]]]:
 
 
 def _part(pid: int, processes: Mapping[int, Mapping[str, str]]) -> str | None:
-    """Return the part of the job that a process belongs to, None if it is not of the job."""
+    """Return the part of the job that a process belongs to, None for other processes."""
     if pid == os.getpid():
         return "python"
     is_java = processes[pid]["Name"] == "java"
@@ -97,7 +97,7 @@ def _part(pid: int, processes: Mapping[int, Mapping[str, str]]) -> str | None:
 
 
 def _cpu_s(pid: int) -> float:
-    """Return the seconds that a process ran, 0 if it has just ended."""
+    """Return the processor time of a process in seconds, 0 if it has just ended."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
     except (FileNotFoundError, ProcessLookupError):
@@ -111,7 +111,7 @@ def _mb(fields: Mapping[str, str], name: str) -> float:
 
 @contextmanager
 def watched() -> Iterator[Memory]:
-    """Watch memory during the body."""
+    """Measure memory during the body."""
     memory, done = Memory(), Event()
 
     def watch() -> None:
@@ -256,7 +256,7 @@ def tell_in_process(rebuilt: Found, checked: Found) -> None:
 
 
 def tell_scaling(one: Mapping[str, float], two: Mapping[str, float]) -> float:
-    """Print the stages on Spark on one core and on two. Returns the speed-up of two."""
+    """Print the stages on Spark on one core and on two. Return the speed-up of two."""
     for stage in SPARK_STAGES:
         tell(
             f"{stage} on 1 core, on 2",
@@ -272,7 +272,7 @@ def tell_scaling(one: Mapping[str, float], two: Mapping[str, float]) -> float:
 
 
 def exports_of(folder: Path, posts: int, exports: int, *, is_hot: bool) -> list[Path]:
-    """Return exports in a folder; make those that do not exist yet."""
+    """Return exports in a folder, and create missing ones."""
     out = folder / f"exports-{posts}-{exports}{'-hot' if is_hot else ''}"
     folders = export_folders(out, exports)
     missing = [path for path in folders if not (path / MANIFEST).exists()]
@@ -307,7 +307,7 @@ def main() -> None:
     parser.add_argument("--hot", action="store_true", help="one channel has half of all posts, one author a third")
     parser.add_argument("--json", type=Path, help="write the figures to this file")
     arguments = parser.parse_args()
-    with refusing():  # now, not after hours
+    with refusing():  # before hours of work
         for needed in (arguments.folder, arguments.json and arguments.json.parent):
             if needed is not None:
                 needed.mkdir(parents=True, exist_ok=True)

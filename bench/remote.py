@@ -1,4 +1,4 @@
-"""A store that another process has open beside one of this process: `remote.py [POSTS]`, 10,000 by default."""
+"""A store in another process compared with one in this process: `remote.py [POSTS]`, 10,000 by default."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ with cablestore.CableStore.open(sys.argv[1]) as store, cablestore.offer(store):
 
 
 def mean_us(call: Callable[[], object], times: int) -> float:
-    """Return the microseconds of a call."""
+    """Return the mean duration of a call in microseconds."""
     started = time.perf_counter()
     for _ in range(times):
         call()
@@ -33,7 +33,7 @@ def mean_us(call: Callable[[], object], times: int) -> float:
 
 
 def measure(store: CableStore, posts: list[bytes], times: int) -> dict[str, float]:
-    """Return how long each thing takes in a store."""
+    """Return the duration of each operation on a store."""
     started = time.perf_counter()
     store.ingest(posts)
     ingest_s = time.perf_counter() - started

@@ -17,7 +17,7 @@ HERE = Path(__file__).parent
 
 
 def plan(*, quick: bool) -> dict[str, list[str]]:
-    """Return the scripts that measure, in turn, and the arguments of each."""
+    """Return the scripts in order, and the arguments of each."""
     logs = Path(os.environ.get("CABLESTORE_DATA", "data")) / "irc" / "raku.tar.xz"
     small = ["20000"] if quick else []
     million = ["20000"] if quick else ["1000000"]
@@ -62,7 +62,7 @@ def run(command: list[str]) -> int:
 
 
 def main() -> None:
-    """Run them in turn."""
+    """Run the scripts in turn."""
     parser = argparse.ArgumentParser(description="Run benchmarks, each in its own process.")
     parser.add_argument("scripts", nargs="*", metavar="SCRIPT", help="only these, by default all")
     parser.add_argument("--quick", action="store_true", help="at sizes that take minutes")

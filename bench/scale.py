@@ -29,7 +29,7 @@ def build(folder: Path, number: int) -> None:
 
 
 def measure(folder: Path) -> None:
-    """Run in its own process, so that only the store's memory is measured."""
+    """Run in a separate process, so that only the store's memory is measured."""
     before_mb, _ = resident_mb()
     started = time.perf_counter()
     store = CableStore.open(folder)
@@ -46,7 +46,7 @@ def measure(folder: Path) -> None:
         rng = random.Random(1)
         asked = [
             rng.sample(hashes, min(10_000, len(hashes))) for _ in range(5)
-        ]  # other posts each time, so that none is cached
+        ]  # other posts each time, to avoid cached ones
         range_ms = 1000 * median(
             lambda: list(answers.channel_time_range(snapshot.reader, busiest.name, 0, 0, 10_000)), 11
         )

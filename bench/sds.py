@@ -1,4 +1,4 @@
-"""Causal logs: messages per second sent and received, durable; memory with a long log; bytes of overhead. `sds.py [MESSAGES]`, 20,000 by default."""
+"""Causal logs: durable messages per second, memory with a long log, overhead. `sds.py [MESSAGES]`, 20,000 by default."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SIZES = (
 
 
 def sent(channel: LogChannel, number: int, log: CausalLog) -> Iterator[list[bytes]]:
-    """Send this many messages, a batch per write, pass them to the transport and confirm, as an application does."""
+    """Send this many messages, in batches of one write, pass them to the transport and confirm, like an application."""
     for start in range(0, number, BATCH):
         now_ms = START_MS + 1_000 * (channel.counters().logged // 1_000)
         with log.batch():
@@ -35,7 +35,7 @@ def sent(channel: LogChannel, number: int, log: CausalLog) -> Iterator[list[byte
 
 
 def throughput(number: int, name: str, settings: Settings, most_overhead: int) -> None:
-    """Let Ann send and Bob receive, measured separately. Bob's outbox is read and confirmed."""
+    """Send as Ann and receive as Bob, measured separately. Bob's outbox is read and confirmed."""
     with tempfile.TemporaryDirectory() as folder, CausalLog.open(Path(folder) / "ann") as here:
         ann = here.channel("bench", "ann", settings)
         with CausalLog.open(Path(folder) / "bob") as there:
@@ -102,7 +102,7 @@ def memory(number: int) -> None:
 
 
 def main() -> None:
-    """Measure."""
+    """Run the benchmark, and print its results beside the targets."""
     number = size_given(20_000, tiny=400)
     print(f"# causal logs: {number:,} messages of {len(CONTENT)} bytes, {BATCH} in a write, each write synced")
     for name, settings, most_overhead in SIZES:

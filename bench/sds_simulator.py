@@ -92,7 +92,7 @@ def show(result: Result, conditions: Conditions, took_s: float) -> None:
 
 
 def main() -> None:
-    """Simulate."""
+    """Run the simulation, and print its result."""
     given = arguments()
     settings = {
         "quick": QUICK,

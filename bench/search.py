@@ -1,6 +1,6 @@
-"""Full-text search: making the index, answers of both orders, catching up: `search.py [MESSAGES]`.
+"""Full-text search: creating the index, searches in both orders, catching up: `search.py [MESSAGES]`.
 
-Real logs are used where `CABLESTORE_DATA` names a folder with them.
+Real logs are used if `CABLESTORE_DATA` is a folder with them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ PEOPLE, CHANNELS, PAGE = 300, 50, 20
 
 
 def real_texts() -> Iterator[str]:
-    """Yield what people said in real logs, none without them."""
+    """Yield texts from real logs, none without them."""
     packed = Path(os.environ.get("CABLESTORE_DATA", "data")) / "irc" / "raku.tar.xz"
     if IS_TINY or not packed.exists():
         return
@@ -49,7 +49,7 @@ def posts(number: int) -> Iterator[bytes]:
 
 
 def measure(store: CableStore, number: int) -> None:
-    """Make the index, and search for words of every frequency."""
+    """Create the index, and search for words of every frequency."""
     assert store.path is not None
     cpu_s = time.process_time()
     made_s = seconds(store.update_search_index)
@@ -81,7 +81,7 @@ def measure(store: CableStore, number: int) -> None:
 
 
 def main() -> None:
-    """Build and measure."""
+    """Build a store and measure."""
     number = size_given(1_000_000, tiny=300)
     print(f"# search: {number:,} messages")
     with tempfile.TemporaryDirectory() as name, CableStore.open(Path(name) / "store") as store:

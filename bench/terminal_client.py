@@ -1,8 +1,8 @@
 """The chat client on a large store: `terminal_client.py [POSTS]`, by default 100,000.
 
-How long its start, a screen back and a key take until they are drawn, at rest and while posts come in; and its memory.
-Then how long a message takes from a peer, a process of its own, until it is drawn: in a client with a node, and in one
-beside `serve`.
+It measures the time until its start, a screen back and a key are drawn, at rest and while posts arrive, and its memory.
+Then it measures the time from a message of a peer, in a separate process, until it is drawn: in a client with a node,
+and in one beside `serve`.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def posts(start: int, count: int) -> list[bytes]:
 
 
 class Flood(threading.Thread):
-    """Posts that come in at a steady rate, each batch of 100 one write, signatures verified."""
+    """Posts that arrive at a steady rate, in batches of 100 per write, with verified signatures."""
 
     def __init__(self, store: CableStore, start: int) -> None:
         super().__init__()
@@ -57,7 +57,7 @@ class Flood(threading.Thread):
         self.rate = 0.0
 
     def run(self) -> None:
-        """Store them."""
+        """Store the posts."""
         began = time.perf_counter()
         for at in range(0, len(self._posts), 100):
             self._store.ingest(self._posts[at : at + 100])
@@ -66,7 +66,7 @@ class Flood(threading.Thread):
 
 
 async def drawn_ms(app: ChatApp, key: str, state: Callable[[], object]) -> float:
-    """Return the milliseconds from a key, as a terminal's driver hands it over, until what it changes is drawn."""
+    """Return the milliseconds from a key, as passed by a terminal's driver, until its effect is drawn."""
     drawn = asyncio.Event()
     before = state()
     began = time.perf_counter()
@@ -79,7 +79,7 @@ async def drawn_ms(app: ChatApp, key: str, state: Callable[[], object]) -> float
 
 
 async def keys(app: ChatApp) -> list[float]:
-    """Press keys, ten a second."""
+    """Press keys, ten per second."""
     found = []
     for number in range(KEYS):
         found.append(await drawn_ms(app, "abcdefghij"[number % 10], lambda: app.typing.text))
@@ -88,7 +88,7 @@ async def keys(app: ChatApp) -> list[float]:
 
 
 async def screens_back(app: ChatApp) -> list[float]:
-    """Go back screen by screen, as fast as the client follows, up to the beginning of the channel."""
+    """Scroll back screen by screen, as fast as the client follows, to the beginning of the channel."""
     found: list[float] = []
     messages = app.messages
     while len(found) < SCREENS and (messages.top or messages.timeline.has_older):
@@ -100,7 +100,7 @@ async def screens_back(app: ChatApp) -> list[float]:
 
 
 def tell_times(name: str, found: list[float], target_ms: float) -> None:
-    """Print the median and the greatest."""
+    """Print the median and the maximum."""
     tell(name, f"{statistics.median(found):.1f}, at most {max(found):.1f} ms", f"{target_ms:g} ms")
 
 
@@ -133,7 +133,7 @@ async def measure(store: CableStore, count: int) -> None:
 
 
 def speak(address: Address, orders: Connection) -> None:
-    """Play a peer: post a text for each order, and return the clock's reading of just before."""
+    """Act as a peer: post a text for each order, and return the clock's time just before."""
 
     async def main() -> None:
         with CableStore.in_memory() as store:
@@ -149,7 +149,7 @@ def speak(address: Address, orders: Connection) -> None:
 
 @contextmanager
 def peer_of(address: Address) -> Iterator[Connection]:
-    """Run a peer in a process of its own."""
+    """Run a peer in a separate process."""
     processes = multiprocessing.get_context("spawn")
     ours, theirs = processes.Pipe()
     process = processes.Process(target=speak, args=(address, theirs), daemon=True)
@@ -160,13 +160,13 @@ def peer_of(address: Address) -> Iterator[Connection]:
 
 
 async def messages_ms(cabal: Cabal, peer: Connection) -> list[float]:
-    """Return the milliseconds from a text's writing at a peer until the client has drawn it, several a second."""
+    """Return the milliseconds from the write of a text at a peer until the client has drawn it, several per second."""
     found = []
     app = ChatApp([cabal])
     async with app.run_test(size=(120, 40)):
         while cabal.is_busy or not app.messages.timeline.messages:  # noqa: ASYNC110 - the same
             await asyncio.sleep(0.1)
-        for number in range(-3, MESSAGES):  # the first ones come while the peer connects
+        for number in range(-3, MESSAGES):  # the first ones arrive while the peer connects
             text = f"from a peer {number}"
             peer.send(text)
             while text not in {message.text for message in app.messages.timeline.messages[-3:]}:  # noqa: ASYNC110 - the same
@@ -176,12 +176,12 @@ async def messages_ms(cabal: Cabal, peer: Connection) -> list[float]:
             await drawn.wait()
             ended = time.perf_counter()
             found.append((ended - await asyncio.to_thread(peer.recv)) * 1000)
-            await asyncio.sleep(random.uniform(0.1, 0.3))  # so that no rhythm of the client decides
+            await asyncio.sleep(random.uniform(0.1, 0.3))  # to be independent of the client's timing
     return found[3:]
 
 
 def measure_messages(path: Path) -> None:
-    """Print how long messages of a peer take in a client with a node, and in one beside `serve`."""
+    """Print the time of a peer's messages in a client with a node, and in one beside `serve`."""
     store = CableStore.open(path)
     own = OpenCabal(store, "bench", HostedNode(store, Hosting(NodeSettings(), listen=(LOCAL,))))
     tell_messages("a peer's message, in a client with a node", own, 30)
@@ -206,7 +206,7 @@ def tell_messages(name: str, cabal: Cabal, target_ms: float) -> None:
 
 
 def batches(count: int) -> Iterator[list[bytes]]:
-    """Return the history in parts."""
+    """Yield the history in parts."""
     for start in range(0, count, 10_000):
         yield posts(start, min(10_000, count - start))
 

@@ -1,4 +1,4 @@
-"""Torrents over loopback: fetching all, fetching one of 52 archives, resuming, and hashing. `torrent.py [MB]`, 52 by default."""
+"""Torrents over loopback: fetch all, fetch one of 52 archives, resume, and hash. `torrent.py [MB]`, 52 by default."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ INDEX_SIZE_BYTES = 20_000
 
 
 def build(folder: Path, pieces_each: int) -> list[Span]:
-    """Make a community's folder of 52 incompressible archives. Returns their positions."""
+    """Create a community's folder of 52 incompressible archives. Return their positions."""
     rng = random.Random(1)
     (folder / COMMUNITY).mkdir(parents=True)
     size_bytes = pieces_each * PIECE_SIZE_BYTES
@@ -33,7 +33,7 @@ def build(folder: Path, pieces_each: int) -> list[Span]:
 
 
 def engine(folder: Path) -> TorrentEngine:
-    """Make an engine on a free port."""
+    """Create an engine on a free port."""
     torrents = folder.with_name(f"{folder.name} torrents")
     return TorrentEngine(TorrentConfig(enabled=True, port=0, data_folder=folder, torrent_folder=torrents))
 
@@ -51,7 +51,7 @@ def downloaded_bytes(member: TorrentEngine) -> int:
 
 
 def fetch_all(scratch: Path, spans: list[Span]) -> None:
-    """Measure three members in turn, with metadata, from opening to the last byte. Prints the median."""
+    """Measure three members in turn, including metadata, from opening to the last byte. Print the median."""
     total_mb = sum(span.size_bytes for span in spans) / 1e6
     runs = []
     with engine(scratch / "giver") as giver:
@@ -85,7 +85,7 @@ def fetch_one(scratch: Path, spans: list[Span]) -> None:
 
 
 def take_up(scratch: Path, spans: list[Span]) -> None:
-    """Measure resuming: existing data is read and verified, and not fetched."""
+    """Measure a resume: existing data is read and verified, and not fetched."""
     total_mb = sum(span.size_bytes for span in spans) / 1e6
     with engine(scratch / "giver") as giver, engine(scratch / "member 0") as member:
         elapsed = seconds(lambda: opened(member, giver))
@@ -95,7 +95,7 @@ def take_up(scratch: Path, spans: list[Span]) -> None:
 
 
 def hashing(folder: Path) -> None:
-    """Measure hashing a folder from scratch, and after it gained one archive."""
+    """Measure hashing a folder from scratch, and after one archive was added."""
     raw = (folder / COMMUNITY / "data").read_bytes()
     data, index = io.BytesIO(raw), io.BytesIO(bytes(INDEX_SIZE_BYTES))
     elapsed = median(lambda: make_metainfo(COMMUNITY, data, index), 5)

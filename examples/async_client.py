@@ -1,4 +1,4 @@
-"""A store in a program of asyncio: calls are awaited, and the event loop never waits for the disk."""
+"""A store in an asyncio program: calls are awaited, and the event loop never waits for the disk."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from cablestore.store import answers
 
 
 def sync(source: CableStore, target: CableStore, channel: str) -> int:
-    """Copy to `target` what it lacks of a channel, as a peer would: first hashes, then the posts worth requesting."""
+    """Copy the posts of a channel that `target` lacks, like a peer: first hashes, then the posts worth requesting."""
     with source.snapshot() as theirs, target.snapshot() as ours:
         offered = [
             *answers.channel_state(theirs.reader, channel),
@@ -22,7 +22,7 @@ def sync(source: CableStore, target: CableStore, channel: str) -> int:
 
 
 def show(store: CableStore, channel: str) -> None:
-    """Print a channel as a client would."""
+    """Print a channel like a client."""
     print(f"#{channel}: {store.topic(channel)}")
     for message in reversed(store.messages(channel, 20).messages):
         print(f"  {message.name}: {message.text}")
@@ -40,7 +40,7 @@ with tempfile.TemporaryDirectory() as folder:
         bob.set_name("bob")
         bob.join("default")
         answer = bob.post("default", "I am!")
-        assert set(answer.links)  # its links say what it answers
+        assert set(answer.links)  # its links are the posts that it answers
         print("ann receives", sync(bob, ann, "default"), "posts")
 
         ann.delete(question.hash)

@@ -1,4 +1,4 @@
-"""Archives of a community: a control node creates and seeds them, a member fetches and imports what it lacks."""
+"""Archives of a community: a control node creates and seeds them, a member fetches and imports missing ones."""
 
 import secrets
 import tempfile
@@ -28,7 +28,7 @@ def make(store: CableStore, folder: Path) -> None:
 
 
 def fetch(store: CableStore, folder: Path, link: Link, control: bytes, port: int) -> None:
-    """Fetch and import what the store lacks. The name of a community is its control node's public key."""
+    """Fetch and import missing archives. The name of a community is its control node's public key."""
     sources = ArchiveSources(peers=(("127.0.0.1", port),))
     imported = ImportLog.of(store, folder / control.hex())
     with fetching(link, folder, control, store.dialect, sources, CABAL_KEY) as community:

@@ -29,11 +29,11 @@ SETTINGS = Settings(
     resends=100,
     sync_interval_ms=700,
 )
-"""Timeouts a hundredth of the defaults, because messages between two processes on one machine are fast."""
+"""Timeouts of a hundredth of the defaults, because messages between two processes on one machine are fast."""
 
 
 class Lossy:
-    """Link to one other client over UDP. Messages are split into datagrams; if one is lost, its message is lost."""
+    """A link to one other client over UDP. Messages are split into datagrams; if one is lost, its message is lost."""
 
     def __init__(self, port: int, other: int) -> None:
         self._other = ("127.0.0.1", other)
@@ -51,7 +51,7 @@ class Lossy:
                 self._socket.sendto(name + bytes((number, len(pieces))) + piece, self._other)
 
     def receive(self) -> Iterator[bytes]:
-        """Yield the messages that become complete within a moment."""
+        """Yield the messages that are completed by the next datagram."""
         try:
             data = self._socket.recv(DATAGRAM)
         except TimeoutError:
@@ -71,7 +71,7 @@ def now_ms() -> int:
 
 
 def chat(store: CableStore, log: CausalLog, name: str, transport: Lossy) -> None:
-    """Write a line from time to time and receive the other client's, until standard input ends. Prints the length of the log."""
+    """Write lines and receive the other client's, until standard input ends. Print the length of the log."""
     posts = PostChannel(store, log, CHANNEL, name, SETTINGS)
     own = list(store.posts_by(store.identity.public_key, post_type=TEXT))
     for post in own:  # a kill may have happened between storing a line and sending it
@@ -88,7 +88,7 @@ def chat(store: CableStore, log: CausalLog, name: str, transport: Lossy) -> None
                 if written < LINES:
                     written += 1
                     posts.send(store.post(CHANNEL, f"{name} says {written}"), ticked_ms)
-            for sequence, effect in posts.outbox():  # delivered messages are in the store now
+            for sequence, effect in posts.outbox():  # delivered messages are now in the store
                 if isinstance(effect, Send):
                     transport.send(effect.data)
                 posts.confirm(sequence)
@@ -128,7 +128,7 @@ def wait_for(process: subprocess.Popen[str], length: int) -> None:
 
 
 def main(folder: Path) -> None:
-    """Start two clients, kill one with signal 9 when it has some messages, restart it, and compare their logs."""
+    """Start two clients, kill one with signal 9 after some messages, restart it, and compare their logs."""
     with (
         socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as one,
         socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as two,

@@ -14,7 +14,7 @@ from cablestore.store.changes import Change, MessageAdded, MessageDeleted, NameC
 
 
 def clean(text: str) -> str:
-    """Return text of others without the characters that control a terminal."""
+    """Replace characters in others' text that control a terminal."""
     return "".join(character if character.isprintable() else "?" for character in text)
 
 
@@ -31,7 +31,7 @@ def history(store: CableStore, channel: str) -> str:
 
 
 def show(change: Change) -> None:
-    """Print what changed."""
+    """Print a change."""
     match change:
         case MessageAdded(message):
             print(line(message))
@@ -44,7 +44,7 @@ def show(change: Change) -> None:
 
 
 def obey(store: CableStore, channel: str, typed: str) -> None:
-    """Do what a typed line says."""
+    """Run a typed command, or post a typed text."""
     command, _, rest = typed.strip().partition(" ")
     if command == "/name":
         store.set_name(rest)
@@ -59,13 +59,13 @@ def obey(store: CableStore, channel: str, typed: str) -> None:
 
 
 def follow(store: CableStore, channel: str, after: str) -> None:
-    """Show what changes, until the store is closed."""
+    """Print changes until the store is closed."""
     for change in store.changes(channel, after):
         show(change)
 
 
 async def main(given: argparse.Namespace, channel: str = "default") -> None:
-    """Open the store of a name, find peers, and obey the lines that are typed until Ctrl-D."""
+    """Open the store of a name, connect to peers, and run typed lines until Ctrl-D."""
     invited = Invitation.read(given.invitation) if given.invitation else None
     prompt = PromptSession[str](f"#{channel} ", erase_when_done=True, input=create_input(always_prefer_tty=True))
     prompt.input.cooked_mode = prompt.input.raw_mode  # type: ignore[method-assign] # printing must not lose keys

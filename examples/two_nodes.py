@@ -1,4 +1,4 @@
-"""Two stores in one cabal: a post in one is a moment later in the other, over an encrypted connection."""
+"""Two stores in one cabal: a post in one appears in the other, over an encrypted connection."""
 
 import asyncio
 import secrets

@@ -1,8 +1,8 @@
-"""Spark jobs for histories too large for one process: reindexing a store, making archives, and tables for other tools.
+"""Spark jobs for large histories: reindexing a store, creating archives, and tables for other tools.
 
 `reindex` builds the next generation of a store and returns a `ReindexReport`. `verify_store` compares a store with a
-rebuilt one. `tables` and `register` read exports in a session of Spark. `SparkOptions`, `ArchiveSource` and `Drops`
-are arguments of these functions.
+rebuilt one. `tables` and `register` read exports in a Spark session. `SparkOptions`, `ArchiveSource` and `Drops` are
+arguments of these functions.
 """
 
 if __name__ != "cablestore.reindex":
@@ -48,4 +48,4 @@ __getattr__ = loader(
         "stages": "DerivedRows SparkOptions",
     },
 )
-"""Loaded when they are first used: some of them need PySpark."""
+"""Loaded on first use, because some of them need PySpark."""

@@ -1,11 +1,11 @@
-"""Archives as inputs of a job. Unlike exports they may come from a stranger, so everything in them is verified.
+"""Archives as inputs of a job. Unlike exports they may be untrusted, so everything in them is verified.
 
 The driver verifies the index: the control node's signature, and the statements about each archive. The task that reads
 an archive verifies all of it: SHA-256, Merkle root, every message, and the signature of every post. A tombstone counts
 if the same archive has its post/delete, as when archives are imported.
 
-A job makes the union of all its inputs. Under RFC 61 an archive is canonical for its week and channels, so that an
-import removes posts that it lacks. That is done by `cablestore archive import` and does not apply here.
+A job computes the union of all its inputs. Under RFC 61 an archive is canonical for its week and channels, so that an
+import removes posts that it lacks. `cablestore archive import` does that, but not a job.
 """
 
 from __future__ import annotations
@@ -42,17 +42,17 @@ _MS_PER_S: Final = 1000
 
 
 def read_archives(source: ArchiveSource) -> tuple[Dialect, list[Input]]:
-    """Verify a community's index. Returns its dialect and its archives as inputs.
+    """Verify a community's index. Return its dialect and its archives as inputs.
 
-    If there are archives both from a torrent and by content id, those of the newer index are read. Raises ArchiveError
-    if there are none, or if an index is damaged, signed by another node, or encrypted and the key is missing.
+    If archives exist both from a torrent and by content id, those of the newer index are read. Raises ArchiveError if
+    none exist, or if an index is damaged, signed by another node, or encrypted and the key is missing.
     """
     folder = shared(source.folder)
     community = folder.child(source.control_key.hex())
     torrent, by_cid = ArchiveReader(community), CidReader(community)
     found = []
     if (data := torrent.index_bytes()) is not None:
-        # A member's `data` may end before archives that the index names.
+        # A member's `data` may end before archives in the index.
         found.append(_read(str(community.file(INDEX)), data, MAX_TORRENT_SIZE_BYTES, source))
     if (cid := by_cid.index_cid()) is not None and (data := by_cid.content(cid)) is not None:
         found.append(_read(str(by_cid.folder.file(str(cid))), data, None, source))
@@ -70,7 +70,7 @@ def read_archives(source: ArchiveSource) -> tuple[Dialect, list[Input]]:
 
 @dataclass(frozen=True, slots=True)
 class _FoundIndex:
-    """Verified index, and the key that decrypted it, if any."""
+    """A verified index, and the key that decrypted it, if any."""
 
     name: str
     dialect: Dialect
@@ -79,7 +79,7 @@ class _FoundIndex:
 
 
 def _age(found: _FoundIndex) -> tuple[int, int]:
-    """Return a sort key by which a later index is larger, as in `local.LocalArchives`."""
+    """Return a sort key by which a later index is larger, like `local.LocalArchives`."""
     entries = found.verified.index.entries
     return max((entry.period.to_ms for entry in entries), default=0), len(entries)
 
@@ -101,7 +101,7 @@ def _read(name: str, data: bytes, data_size_bytes: int | None, source: ArchiveSo
 
 
 def _decoded(data: bytes, data_size_bytes: int | None, key: bytes | None) -> Index:
-    """Decode an index with the first profile that can. Raises the error of the first profile if none can."""
+    """Decode an index with the first profile that can. Raises the error of the first profile if all fail."""
     reasons = []
     for profile in PROFILES.values():
         try:
@@ -114,7 +114,7 @@ def _decoded(data: bytes, data_size_bytes: int | None, key: bytes | None) -> Ind
 def _dialect_of(index: Index, control_key: bytes) -> Dialect:
     """Return the dialect that an index is signed for.
 
-    An unsigned index is refused later, so its dialect does not matter.
+    An unsigned index is rejected later, so its dialect does not matter.
     """
     name = open_statement(index.signed, control_key).dialect if index.signed else LEGACY.name
     if name not in DIALECTS:
@@ -123,7 +123,7 @@ def _dialect_of(index: Index, control_key: bytes) -> Dialect:
 
 
 def _with_shared_topics(entries: Iterable[Entry]) -> list[Entry]:
-    """Share equal topics between entries, which all go to every task: each repeats the topics of earlier weeks."""
+    """Share equal topics between entries, because all tasks get them, and each repeats the topics of earlier weeks."""
     known: dict[Topic, Topic] = {}
     return [entry._replace(topics=tuple(known.setdefault(topic, topic) for topic in entry.topics)) for entry in entries]
 
@@ -136,7 +136,7 @@ def _alone(verified: VerifiedIndex, entry: Entry) -> VerifiedIndex:
 
 @dataclass(frozen=True, slots=True)
 class ArchiveInput:
-    """Archive of the community in this folder. `verified` is the part of the index about this archive only."""
+    """An archive of the community in this folder. `verified` is only the part of the index about this archive."""
 
     community: ObjectFolder
     dialect: Dialect
@@ -156,7 +156,7 @@ class ArchiveInput:
 
     @property
     def name(self) -> str:
-        """Path or URI of the file that holds it, its id and its week."""
+        """Path or URI of the file of the archive, its id and its week."""
         files = self._files
         path = files.folder.file(DATA if self.entry.cid is None else str(Cid.parse(self.entry.cid)))
         week = datetime.fromtimestamp(self.entry.period.from_ms / _MS_PER_S, UTC).date()
@@ -174,7 +174,7 @@ class ArchiveInput:
         return self.commitment.num_posts
 
     def glance(self, work: ObjectFolder) -> str | None:
-        """Return `problem`: `blocks` verifies no signatures."""
+        """Return `problem`, because `blocks` does not verify signatures."""
         return self.problem(work)
 
     @property
@@ -182,9 +182,9 @@ class ArchiveInput:
         return ArchiveReader(self.community) if self.entry.cid is None else CidReader(self.community)
 
     def problem(self, work: ObjectFolder) -> str | None:
-        """Verify everything, and return what is wrong with the archive.
+        """Verify everything, and return the problem of the archive, or None.
 
-        If nothing is wrong, that is noted in `work`: a later run of the job, which reads the archive again, does not
+        Without a problem, that is recorded in `work`: a later run of the job, which reads the archive again, does not
         verify the signatures again.
         """
         note = f"{self.digest}.verified"
@@ -224,7 +224,7 @@ class ArchiveInput:
 
 
 def _problem_of(posts: Sequence[Post]) -> str | None:
-    """Return why a store would refuse one of these posts, None if it would accept all."""
+    """Return why a store would reject one of these posts, None if it would accept all."""
     for post, is_right in zip(posts, are_signed([post.raw for post in posts]), strict=True):
         if not is_right:
             return f"{post!r} is not signed by its author"
@@ -254,11 +254,11 @@ class DeletionsInput:
         return len(self.deletions)
 
     def glance(self, work: ObjectFolder) -> str | None:
-        """Return None: the driver verified them."""
+        """Return None, because the driver verified them."""
         return self.problem(work)
 
     def problem(self, work: ObjectFolder) -> str | None:  # noqa: ARG002 - a parameter of `Input`
-        """Return None: the driver verified them."""
+        """Return None, because the driver verified them."""
         return None
 
     def blocks(self) -> Iterator[Block]:

@@ -1,10 +1,9 @@
-"""Tasks of a job that makes archives, which run on the workers. A node makes archives with the same functions.
+"""Tasks of a job that creates archives, which run on the workers. A node creates archives with the same functions.
 
 1. `inspect` and `read` of `tasks` move posts and tombstones to the partitions of their hashes.
-2. `derive` takes all blobs of a partition and writes live posts and tombstones of dead ones to a run, split into weeks.
-3. `archive` takes all posts of a week, sorted, and makes its archives. Archives also name the channels of earlier
-weeks,
-   so this stage runs when the time of the first post of every channel is known.
+2. `derive` reads all blobs of a partition and writes live posts and tombstones of dead ones to a run, split into weeks.
+3. `archive` reads all posts of a week, sorted, and creates its archives. Archives also contain the channels of earlier
+   weeks, so this stage runs when the time of the first post of every channel is known.
 """
 
 from __future__ import annotations
@@ -37,9 +36,10 @@ from cablestore.reindex.tasks import Batches, Hashed, finish, of_partition, repo
 
 @dataclass(frozen=True)
 class WeeksJob(ShuffledJob):
-    """Job that makes archives of exports. `weeks` are all past weeks from the first on; `key` is a cabal key, if any.
+    """A job that creates archives of exports.
 
-    Each week is a bucket of the posts dated in it. One more bucket holds later posts: of those only deletions are
+    `weeks` are all past weeks from the first on; `key` is a cabal key, if any.
+    Each week is a bucket of the posts dated in it. One more bucket contains later posts, of which only deletions are
     archived, in the index.
     """
 
@@ -90,12 +90,12 @@ class WeekContent(NamedTuple):
 
 
 def derive(job: WeeksJob) -> Callable[[Batches], Batches]:
-    """Return the task that takes all blobs of one partition."""
+    """Return the task that processes all blobs of one partition."""
     return of_partition(job, partial(_derive, job))
 
 
 def _derive(job: WeeksJob, partition: int, hashed: list[Hashed], stones: list[Tombstone]) -> dict[str, Any]:
-    """Settle every hash of a partition. Write a run of what to archive, and report when each topic begins."""
+    """Settle every hash of a partition. Write a run of the content to archive, and report the first post of each topic."""
     counts: Counter[str] = Counter()
     first_posts_ms: dict[str, int] = {}
     rows: list[Row] = []
@@ -129,7 +129,7 @@ def _stone_row(stone: Tombstone) -> Row:
 
 
 def archive(job: WeeksJob, runs: Sequence[str], first_posts_ms: Mapping[str, int]) -> Callable[[Batches], Batches]:
-    """Return the task that makes the archives of weeks, given their numbers, from these runs."""
+    """Return the task that creates the archives of weeks, given their numbers, from these runs."""
     return reporting(partial(_archive, job, runs, first_posts_ms))
 
 
@@ -179,7 +179,7 @@ def _fields(made: Archive) -> dict[str, Any]:
 def read_archives(
     folder: ObjectFolder, report: Mapping[str, Any], week: Period, topics: tuple[Topic, ...]
 ) -> list[Archive]:
-    """Return the archives that a task made of a week. Raises CorruptExportError if its file is damaged."""
+    """Return the archives of a week from a task. Raises CorruptExportError if its file is damaged."""
     data = memoryview(folder.read(report["file"]))
     archives = list(_cut_out(data, report["archives"], week, topics))
     if [made.sha256.hex() for made in archives] != [fields["sha256"] for fields in report["archives"]]:

@@ -1,6 +1,6 @@
-"""Why Spark failed: one cause, from what Java and Python wrote, and the setting or variable to look at.
+"""The cause of a failure of Spark, from the output of Java and Python, and the setting or variable to check.
 
-The end of a log has frames of a stack or a usage text. The cause is elsewhere: in the line of a known kind of failure,
+The end of a log contains stack frames or a usage text. The cause is elsewhere: in the line of a known kind of failure,
 or in the first exception and the one that caused it.
 """
 
@@ -23,7 +23,7 @@ _OF_HADOOP: Final = ("HADOOP_CONF_DIR", "YARN_CONF_DIR")
 
 
 class KnownFailure(NamedTuple):
-    """Known failure: the `sign` in a line, what to do, and the variables that cause it."""
+    """A known failure: the `sign` in a line, the advice, and the variables that cause it."""
 
     sign: str
     advice: str
@@ -93,19 +93,19 @@ _EXCEPTION: Final = re.compile(
 )
 _CAUSED_BY: Final = re.compile(r"^\s*Caused by: (.+)$", re.MULTILINE)
 _NO_CAUSE: Final = re.compile(r"\s+(at |\.\.\. )|\S*/bin/spark-class: line |(NOTE: )?Picked up |WARNING: ")
-"""Lines that tell no cause: frames of a stack, consequences, and remarks of every start."""
+"""Lines without a cause: frames of a stack, consequences, and messages of every start."""
 _LOGGED: Final = re.compile(r"^\d{4}-\d\d-\d\dT\S+ (?:TRACE|DEBUG|INFO|WARN)\b.*\n?", re.MULTILINE)
 
 
 class Cause(NamedTuple):
-    """Cause of a failure: a sentence without its full stop, what to do in it if that is known, and the type of error."""
+    """The cause of a failure: a sentence without its full stop, possibly with advice, and the type of error."""
 
     text: str
     error: type[CableStoreError]
 
 
 def cause_of_log(said: str, environ: Mapping[str, str] = os.environ) -> Cause:
-    """Return the cause in what Java wrote before it ended."""
+    """Return the cause from the output of Java before it ended."""
     text = _LOGGED.sub("", said)
     return _cause(text, _first_exception(text), environ)
 
@@ -115,7 +115,7 @@ def cause_of_query(error: Exception, environ: Mapping[str, str] = os.environ) ->
     text = re.split("\n\tat |\n\nJVM stacktrace:", str(error))[0]
     noise = ("An error occurred while calling", " SQLSTATE:")
     lines = [line for line in text.splitlines() if line.strip() and not line.startswith(noise)]
-    # An exception of Java without a message has its name in its stack alone, to which nothing public leads.
+    # A Java exception without a message has its name only in its stack, which is not public.
     lines = lines or str(getattr(error, "_stackTrace", "")).splitlines()[:1] or [repr(error)]
     if "Traceback (most recent call last)" in text:
         after_code = 1 + max((number for number, line in enumerate(lines) if line[0].isspace()), default=-1)
@@ -137,7 +137,7 @@ def _cause(text: str, summary: str, environ: Mapping[str, str]) -> Cause:
 
 
 def _first_exception(said: str) -> str:
-    """Return the first exception in a text, with the one that caused it; the last line of a text without any."""
+    """Return the first exception in a text, with the one that caused it. Without any, return the last line."""
     first = _EXCEPTION.search(said)
     if first:
         following = said[first.end() :]
@@ -148,14 +148,14 @@ def _first_exception(said: str) -> str:
 
 
 def _with_root(line: str, stack: str) -> str:
-    """Return the line of an exception with the one at its root, which is last in its stack."""
+    """Return the line of an exception with its root cause, which is the last one in its stack."""
     causes = _CAUSED_BY.findall(stack)
     root = _shortened(causes[-1]) if causes else ""
     return f"{line}, caused by {root}" if root and root not in line else line
 
 
 def ending(status: int) -> str:
-    """Return how a process of Java ended, by its return code in Python's form."""
+    """Describe the end of a Java process, given its return code in Python's form."""
     number = -status if status < 0 else status - 128
     if number == signal.SIGKILL:
         return (
@@ -167,6 +167,6 @@ def ending(status: int) -> str:
 
 
 def _shortened(line: str) -> str:
-    """Return a line without what Spark's log puts before the message, and without the full stop."""
+    """Return a line without the prefix of Spark's log, and without the full stop."""
     without_time = re.sub(r"^\d{4}-\d\d-\d\dT\S+ \w+ \S+: ", "", line.strip())
     return without_time.replace("\n", ": ").removesuffix(".").strip()

@@ -1,4 +1,4 @@
-"""Columns of the data source: the name, type and values of each, as Arrow arrays of many posts at once."""
+"""Columns of the data source: the name, type and values of each, as Arrow arrays of many posts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from cablestore.protocol.post import Post
 IN_CHANNELS: Final = [TYPE_NAMES[number] for number in sorted(LINKABLE_TYPES)]
 """Names of the types of post that are counted by channel."""
 END_MS: Final = 253_402_300_800_000
-"""The first millisecond after the year 9999, where calendars of most tools end."""
+"""The first millisecond after the year 9999, where the calendars of most tools end."""
 
 _HEX_DIGITS: Final = 2 * HASH_SIZE_BYTES
 _HASHES: Final = pa.list_(pa.field("element", pa.string()))
@@ -27,9 +27,9 @@ _MICROSECONDS: Final = pa.timestamp("us")
 
 
 class Deletion(NamedTuple):
-    """One deletion of one hash: `hash` and `timestamp_ms` are those of the post/delete by `author`.
+    """A deletion of a hash: `hash` and `timestamp_ms` are those of the post/delete by `author`.
 
-    A tombstone has the `skeleton` of the target.
+    A deletion from a tombstone has the `skeleton` of the target.
     """
 
     target: bytes
@@ -45,17 +45,17 @@ class Deletion(NamedTuple):
 
     @classmethod
     def told(cls, stone: Tombstone) -> Deletion:
-        """Return the deletion that a tombstone tells of."""
+        """Return the deletion that a tombstone records."""
         return cls(stone.target, stone.author, stone.deleted_by, stone.deleted_at_ms, stone.skeleton)
 
 
 def no_values(_rows: Sequence[Any]) -> pa.Array:
-    """Raise TypeError: Spark makes this column."""
+    """Raise TypeError, because Spark computes this column."""
     raise TypeError("this column is computed, not read")
 
 
 class Column(NamedTuple):
-    """Column of a table: its type in Spark's DDL and in Arrow, what it holds, and its values of some rows."""
+    """A column of a table: its type in Spark's DDL and in Arrow, its meaning, and a function that returns its values."""
 
     ddl: str
     arrow: pa.DataType
@@ -64,17 +64,17 @@ class Column(NamedTuple):
 
 
 def batch_of(columns: Mapping[str, Column], rows: Sequence[Any]) -> pa.RecordBatch:
-    """Return the columns of some rows as one batch."""
+    """Return the columns of rows as a record batch."""
     return pa.RecordBatch.from_arrays([column.values(rows) for column in columns.values()], schema=schema_of(columns))
 
 
 def schema_of(columns: Mapping[str, Column]) -> pa.Schema:
-    """Return the Arrow schema of some columns."""
+    """Return the Arrow schema of columns."""
     return pa.schema([pa.field(name, of.arrow, nullable="NOT NULL" not in of.ddl) for name, of in columns.items()])
 
 
 def ddl_of(columns: Mapping[str, Column]) -> str:
-    """Return the schema of some columns as Spark reads it."""
+    """Return the schema of columns in Spark's DDL."""
     return ", ".join(f"{name} {column.ddl}" for name, column in columns.items())
 
 
@@ -82,7 +82,7 @@ def ddl_of(columns: Mapping[str, Column]) -> str:
 
 
 def _hex(digests: Iterable[bytes]) -> pa.Array:
-    """Return hashes or keys of 32 bytes as text. The digits of all are made in one step."""
+    """Return hashes or keys of 32 bytes as hexadecimal strings. All are encoded in one step."""
     digits = b"".join(digests).hex().encode()
     offsets = pa.array(range(0, len(digits) + 1, _HEX_DIGITS), pa.int32())
     return pa.StringArray.from_buffers(len(offsets) - 1, offsets.buffers()[1], pa.py_buffer(digits))
@@ -98,7 +98,7 @@ def _types(numbers: list[int | None]) -> pa.Array:
 
 
 def _times(timestamps_ms: list[int]) -> pa.Array:
-    """Return times of UTC, null from the year 10000 on."""
+    """Return times in UTC, null from the year 10000 on."""
     found = pa.array(timestamps_ms, pa.int64())
     within = pc.if_else(pc.less(found, END_MS), found, pa.scalar(None, pa.int64()))
     return within.cast(pa.timestamp("ms")).cast(_MICROSECONDS)
@@ -281,7 +281,7 @@ SETTLED: Final[Mapping[str, Mapping[str, Column]]] = {
         "target_timestamp": Column(*_COUNT, "time of the deleted post, milliseconds since 1970"),
     },
 }
-"""Columns of each settled table. All may be null as far as their types tell: Spark computes them."""
+"""Columns of each settled table. All are nullable in the schema, because Spark computes them."""
 
 BY_MONTH: Final = ("posts", "messages", "deletions")
-"""Tables that grow with the history. Their files lie by the month of `time`."""
+"""Tables that grow with the history. Their files are partitioned by the month of `time`."""

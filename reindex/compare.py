@@ -1,4 +1,4 @@
-"""Comparison of a store with the rows that Spark makes of its posts: missing, extra and different rows of each view."""
+"""Comparison of a store with the rows that Spark derives from its posts."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from cablestore.store.store import CableStore
 from cablestore.views import CATALOG
 
 MAX_EXAMPLES: Final = 5
-"""Maximum number of rows of each view that a comparison names."""
+"""Maximum number of example rows of each view in a comparison."""
 
 
 @dataclass(slots=True)
 class ViewDifference:
-    """Difference of the rows of one view from the expected ones: `missing`, `extra`, and `different` in value."""
+    """Difference of the rows of a view from the expected ones: `missing`, `extra`, and `different` in value."""
 
     rows: int = 0
     missing: int = 0
@@ -41,7 +41,7 @@ class ViewDifference:
     __repr__ = hex_repr
 
     def tell(self, what: str, key: bytes) -> None:
-        """Count a row that differs."""
+        """Count a row that differs. `what` is the name of the counter."""
         setattr(self, what, getattr(self, what) + 1)
         if len(self.examples) < MAX_EXAMPLES:
             self.examples.append((what, key))
@@ -70,7 +70,7 @@ def verify_store(
 ) -> Comparison:
     """Export a store, derive all rows from the export on Spark, and compare them with the rows of the store.
 
-    The store must not be open; it is not changed. Rows of local-only posts, which are in no export, are derived here.
+    The store must be closed. It is not changed. Rows of local-only posts, which are in no export, are derived here.
     """
     path = store_path(path).absolute()
     beside = path.with_name(f"{path.name}.verify")

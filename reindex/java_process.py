@@ -1,6 +1,6 @@
-"""Java process of Spark's driver: started, waited for and ended here, so that it is known how it ended.
+"""Java process of Spark's driver: start it, wait for it and stop it, so that its exit status is known.
 
-PySpark starts Java too, but forgets the process of one that ends, and waits forever for one that ends with status 0.
+PySpark starts Java too, but loses the process if it ends. It waits forever for one that ends with status 0.
 """
 
 from __future__ import annotations
@@ -21,24 +21,25 @@ from cablestore.reindex.causes import cause_of_log, ending
 from cablestore.reindex.environment import working_directory
 
 STOP_TIMEOUT_S: Final = 30
-"""Time that Spark has to end its jobs, and Java to remove its temporary files, before it is killed."""
+"""Time for Spark to end its jobs, and for Java to remove its temporary files, before Java is killed."""
 
 _END_TIMEOUT_S: Final = 10
 """Time in which Java ends after it closed its connections."""
 
 _CLOSING_TIMEOUT_S: Final = 1
-"""The same where an error does not say that they closed: py4j takes some of their ends for names that are not found."""
+"""The same for errors that do not report a closed connection: py4j reports some of these as names that are not found.
+"""
 
 _SIGNALS: Final = 128
-"""Java adds this to a signal that it handled."""
+"""Java adds this to the number of a signal that it handled."""
 
 _LOOK_S: Final = 0.05
-"""How often to look for the file by which Java says that it listens. Its end is noticed at once."""
+"""Interval of checks for the file that Java writes when it listens. The end of the process is noticed immediately."""
 
 
 @dataclass(frozen=True, slots=True)
 class JavaProcess:
-    """Process of Java that writes to `log`, which has `log_start` bytes of earlier runs."""
+    """A process of Java that writes to `log`, which has `log_start` bytes of earlier runs."""
 
     process: subprocess.Popen[bytes]
     environ: Mapping[str, str]
@@ -47,17 +48,20 @@ class JavaProcess:
 
     @property
     def inherited(self) -> dict[str, str]:
-        """Variables that it got as they are in this process, where a user can change them."""
+        """Variables with the same values as in this process, where a user can change them."""
         return {name: value for name, value in self.environ.items() if os.environ.get(name) == value}
 
     def has_ended(self, *, is_closed: bool) -> bool:
-        """Return True if the process ended, also if it does so in a moment, as when its connections closed."""
+        """Return True if the process ended, or ends within a timeout. `is_closed` means that its connections closed."""
         with suppress(subprocess.TimeoutExpired):
             self.process.wait(_END_TIMEOUT_S if is_closed else _CLOSING_TIMEOUT_S)
         return self.process.returncode is not None
 
     def failure(self, before: str) -> CableStoreError:
-        """Return the error for a process that ended by itself: `before`, how it ended, and why if it wrote that."""
+        """Return the error for a process that ended by itself.
+
+        Its text is `before`, the exit status, and the cause if the log has one.
+        """
         status, where = self.process.returncode, f"The log of Spark is {self.log}"
         how = f"{before}Java {ending(status)}"
         if status < 0 or status > _SIGNALS:
@@ -72,10 +76,10 @@ class JavaProcess:
 def java_process(
     settings: Mapping[str, str], environ: Mapping[str, str], scratch: Path, said: TextIO
 ) -> Iterator[tuple[JavaProcess, dict[str, str]]]:
-    """Start Spark's Java with these settings, and end it with its children.
+    """Start Spark's Java with these settings, and stop it with its children.
 
-    Yields it with the variables by which PySpark finds it. All output is appended to `said`. Raises SparkError, or
-    StorageError for a full disk, if it ends before it listens.
+    Yields the process and the variables by which PySpark finds it. All output is appended to `said`. Raises SparkError,
+    or StorageError for a full disk, if Java ends before it listens.
     """
     submit_arguments = shlex.split(environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell"))
     command = [f"{environ['SPARK_HOME']}/bin/spark-submit"]
@@ -89,10 +93,10 @@ def java_process(
             [*command, *submit_arguments],
             env={**environ, "SPARK_CONNECT_MODE": "0", "_PYSPARK_DRIVER_CONN_INFO_PATH": str(listening)},
             cwd=working_directory(),
-            stdin=subprocess.PIPE,  # it ends when this does
+            stdin=subprocess.PIPE,  # Java ends when this is closed
             stdout=said,
             stderr=said,
-            start_new_session=True,  # Ctrl-C in a terminal must not reach it, and all of it is killed
+            start_new_session=True,  # so that Ctrl-C does not reach it, and its children can be killed
         )
         java = JavaProcess(process, environ, log, begin)
         try:
@@ -107,7 +111,7 @@ def java_process(
 
 
 def _connection(told: bytes) -> dict[str, str]:
-    """Return what Java wrote, a port and a secret with its length, as the variables that PySpark reads."""
+    """Return the file that Java wrote as variables of PySpark. It contains a port, and a secret with its length."""
     return {
         "PYSPARK_GATEWAY_PORT": str(int.from_bytes(told[:4], "big")),
         "PYSPARK_GATEWAY_SECRET": told[8 : 8 + int.from_bytes(told[4:8], "big")].decode(),
@@ -115,7 +119,7 @@ def _connection(told: bytes) -> dict[str, str]:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Let Java end by itself, since it removes its files. Kill it and its children if it does not."""
+    """Wait for the end of Java, which removes its files. Kill it and its children after the timeout."""
     try:
         with suppress(OSError, subprocess.TimeoutExpired):
             process.communicate(timeout=STOP_TIMEOUT_S)  # closes its input

@@ -1,4 +1,4 @@
-"""Descriptions of jobs: everything that their tasks need, sent to every worker."""
+"""Descriptions of jobs: all data that their tasks need. They are sent to every worker."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ from cablestore.reindex.inputs import Input
 from cablestore.reprs import hex_repr
 
 SPARK_LOG: Final = "spark.log"
-"""Name of the log of Spark in the folder on this machine."""
+"""Name of Spark's log in the folder on this machine."""
 
 _MARK: Final = "cablestore-work"
 _REPORT_VERSION: Final = 3
-"""Version of the reports of tasks. Work of another version, with other parts or without sums of pieces, is not used."""
+"""Version of the reports of tasks. Finished work of another version is not used."""
 
 
 def shared(location: Location) -> ObjectFolder:
-    """Return the folder that a path or URI names on every machine: workers have other working directories."""
+    """Return the folder of a path or URI. Paths become absolute, because workers have other working directories."""
     folder = folder_of(location)
     return folder_of(folder.path.absolute()) if folder.is_local else folder
 
 
 def claim_folder(folder: ObjectFolder) -> ObjectFolder:
-    """Create a work folder, or reuse one from before. The job will empty and remove it.
+    """Create a work folder, or reuse an earlier one. The job empties and removes it.
 
-    Raises ReindexError if the folder holds anything else.
+    Raises ReindexError if the folder has other content.
     """
     if not folder.exists(_MARK):
         if not folder.is_empty() and not is_begun(folder, _MARK):
@@ -49,8 +49,8 @@ def claim_folder(folder: ObjectFolder) -> ObjectFolder:
 
 
 def is_begun(folder: ObjectFolder, mark: str) -> bool:
-    """Tell whether a process was killed while it wrote a folder's first file, which then has a temporary name."""
-    with suppress(StorageError):  # it is a file
+    """Return True if a process was killed while it wrote a folder's first file, which then has a temporary name."""
+    with suppress(StorageError):  # the folder is a file
         return bool(folder.names(f"{mark}.*.tmp"))
     return False
 
@@ -67,7 +67,7 @@ def claim_work(work: Location, local: Path | None) -> tuple[ObjectFolder, Path]:
 
 
 def remove_work(folder: ObjectFolder, local: Path) -> None:
-    """Remove what `claim_work` claimed. What cannot be removed is left: the work itself is done."""
+    """Remove what `claim_work` claimed. Errors are ignored, because the job is finished."""
     with suppress(StorageError):
         folder.remove_all()
     shutil.rmtree(local, ignore_errors=True)
@@ -75,7 +75,7 @@ def remove_work(folder: ObjectFolder, local: Path) -> None:
 
 @contextmanager
 def temporary_work(folder: ObjectFolder, local: Path) -> Iterator[None]:
-    """Remove what `claim_work` claimed after the body, but not the log of Spark if an error may name it."""
+    """Remove what `claim_work` claimed after the body, but keep the log of Spark if an error may name it."""
     try:
         yield
     except (SparkError, StorageError):
@@ -91,8 +91,8 @@ def temporary_work(folder: ObjectFolder, local: Path) -> Iterator[None]:
 
 
 def _remove_all_but_logs(local: Path) -> None:
-    """Remove everything in a work folder but its mark and the logs of Spark in it."""
-    for path in sorted(local.rglob("*"), reverse=True):  # what is in a folder before the folder
+    """Remove everything in a work folder except its mark and the logs of Spark."""
+    for path in sorted(local.rglob("*"), reverse=True):  # files before their folders
         with suppress(OSError):
             if path.is_dir() and not path.is_symlink():
                 path.rmdir()
@@ -102,7 +102,10 @@ def _remove_all_but_logs(local: Path) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Drops:
-    """Posts to leave out as if they had been discarded. Never a post/delete: it keeps other posts deleted."""
+    """Posts to drop as if they had been discarded.
+
+    A post/delete is never dropped, because it keeps other posts deleted.
+    """
 
     authors: frozenset[bytes] = frozenset()
     channels: frozenset[str] = frozenset()
@@ -111,7 +114,7 @@ class Drops:
     __repr__ = hex_repr
 
     def reason(self, post: Post) -> str | None:
-        """Return why a post is left out, None if it is not."""
+        """Return why a post is dropped, None if it is kept."""
         if post.type == DELETE:
             return None
         if post.author in self.authors:
@@ -121,15 +124,15 @@ class Drops:
         return "dated before the time to keep" if post.timestamp_ms < self.before_ms else None
 
     def __bool__(self) -> bool:
-        """Tell whether anything is left out."""
+        """Return True if any post may be dropped."""
         return bool(self.authors or self.channels or self.before_ms)
 
 
 @dataclass(frozen=True)
 class ShuffledJob:
-    """Job whose inputs are shuffled: posts go to one of `partitions` by their hashes.
+    """A job whose inputs are shuffled: posts go to one of `partitions` by their hashes.
 
-    Workers write their results to `folder`. They and the driver must all see it and the inputs.
+    Workers write their results to `folder`. The driver and all workers must have access to it and to the inputs.
     """
 
     kind: ClassVar[str]
@@ -148,7 +151,7 @@ class ShuffledJob:
         return []
 
     def fingerprint(self) -> str:
-        """Return a hash that identifies this job. Finished work of a job with the same fingerprint is used again."""
+        """Return a hash that identifies this job. Finished work of a job with the same fingerprint is reused."""
         parts = [
             _REPORT_VERSION,
             self.kind,
@@ -162,9 +165,9 @@ class ShuffledJob:
 
 @dataclass(frozen=True)
 class ReindexJob(ShuffledJob):
-    """One reindexing. Rows go to buckets by their keys.
+    """A reindexing. Rows go to buckets by their keys.
 
-    `boundaries` has the first key of each bucket but the first, `wanted` whether a bucket is built at all.
+    `boundaries` has the first key of each bucket but the first, `wanted` whether a bucket is built.
     """
 
     kind: ClassVar[str] = "Job"
@@ -173,9 +176,9 @@ class ReindexJob(ShuffledJob):
     wanted: tuple[bool, ...]
     drops: Drops = field(default_factory=Drops)
     summaries: tuple[int, ...] = ()
-    """Summaries to make, by their numbers in the catalog."""
+    """Summaries to build, by their numbers in the catalog."""
     wants_records: bool = True
-    """Whether to write the rows that hold the posts themselves."""
+    """Whether to write the rows with the posts themselves."""
 
     def parts(self) -> list[Any]:
         """Return everything that the rows depend on."""

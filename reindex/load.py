@@ -1,10 +1,10 @@
 """Loader: several processes write segments of sorted rows to one LevelDB. `read_back` compares them later.
 
-LevelDB cannot ingest finished files. So each process writes one part, a range of keys, to a LevelDB of its own; the
-tables of all parts together are then one database. A finished part is not written again.
+LevelDB cannot ingest finished files. So each process writes one part, a range of keys, to a separate LevelDB. The
+tables of all parts together form one database. A finished part is not written again.
 
-The hashes of the posts in a part are left in a file beside it, because the arrival log lists them: reading all posts
-again for their hashes takes seconds for each million.
+The hashes of the posts of a part are written to a file beside it, because the arrival log lists them. Reading all posts
+again for their hashes would take seconds per million.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def load(
     *,
     progress: Callable[[int], None] = lambda _: None,
 ) -> Path:
-    """Load the segments in `folder`, which are in order of keys, into a LevelDB in `scratch`. Returns its path.
+    """Load the segments in `folder`, which are in order of keys, into a LevelDB in `scratch`. Return its path.
 
     `progress` is called with the number of rows loaded since the last call. Raises StorageError if writing fails,
     CorruptExportError for a damaged segment.
@@ -70,7 +70,7 @@ def _paths(scratch: Path, parts: int) -> list[Path]:
 
 
 def share_out(segments: Sequence[RowSegment]) -> list[list[RowSegment]]:
-    """Split the segments into parts of about `limits.PART_ROWS` rows, each a range of keys."""
+    """Split segments into parts of about `limits.PART_ROWS` rows. Each is a range of keys."""
     parts: list[list[RowSegment]] = [[]]
     rows = 0
     for segment in segments:
@@ -83,7 +83,7 @@ def share_out(segments: Sequence[RowSegment]) -> list[list[RowSegment]]:
 
 
 def load_part(path: Path, folder: ObjectFolder, segments: tuple[RowSegment, ...]) -> int:
-    """Write segments to a LevelDB at `path`, and the hashes of their posts beside it. Returns the number of rows."""
+    """Write segments to a LevelDB at `path`, and the hashes of their posts beside it. Return the number of rows."""
     rows = sum(segment.rows for segment in segments)
     mark, hashes = path.with_suffix(".loaded"), path.with_suffix(_HASHES)
     content = [segment.blake3 for segment in segments]
@@ -114,7 +114,7 @@ def _hashes_in(block: list[Row]) -> bytes:
 
 
 def loaded_hashes(segments: Sequence[RowSegment], scratch: Path) -> Iterator[bytes]:
-    """Yield the hashes of all posts in the segments that `load` loaded in `scratch`, in order."""
+    """Yield the hashes of all posts that `load` loaded from the segments in `scratch`, in order."""
     for path in _paths(scratch, len(share_out(segments))):
         hashes = path.with_suffix(_HASHES).read_bytes()
         for at in range(0, len(hashes), HASH_SIZE_BYTES):

@@ -1,7 +1,8 @@
-"""Archives of a large history, made from exports on Spark: byte for byte those of a store with the same posts.
+"""Creation of the archives of a large history from exports on Spark.
 
-Weeks are archived in parallel. The driver, which alone has the control node's key, adds what depends on other weeks:
-the position of each archive in `data`, and the index.
+The archives are identical to those of a store with the same posts. Weeks are archived in parallel. Only the driver has
+the control node's key. It adds the data that depends on other weeks: the position of each archive in `data`, and the
+index.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from cablestore.reindex.stages import JobReport, Progress, SparkOptions, begin, 
 
 @dataclass(slots=True)
 class MadeArchives:
-    """Result of making archives: the job and what was created."""
+    """Result of `make_archives`: the job and the created archives."""
 
     ran: JobReport
     created: CreateReport
@@ -49,19 +50,20 @@ def make_archives(
     keep_work: bool = False,
     progress: Progress = no_progress,
 ) -> MadeArchives:
-    """Make the archives of all weeks that ended by `now_ms` and that have posts in one of the exports.
+    """Create the archives of all weeks that ended by `now_ms` and that have posts in one of the exports.
 
-    In a folder with archives it continues as a node does. `identity` is the control node's, `key` the cabal key, None
-    for public archives; workers get `key` and never the identity. Workers and the driver must see the exports and
-    `work` under the same paths or URIs. `work` is by default beside the community's folder, and is removed at the end
-    unless `keep_work`. After an interruption the next call continues. Raises ExportError, ArchiveError, ReindexError,
-    StorageError.
+    In a folder with archives it continues as a node does. `identity` is the control node's. `key` is the cabal key,
+    None for public archives. Workers get `key` but never the identity. Workers and the driver must see the exports and
+    `work` under the same paths or URIs. `work` is by default beside the community's folder. It is removed at the end
+    unless `keep_work`. After an interruption the next call continues.
+
+    Raises ExportError, ArchiveError, ReindexError, StorageError.
     """
     sources = read_sources(exports)
     plan = ArchivePlan(profile, identity, sources.dialect, key)
     beside = folder.path.absolute().with_name(f"{folder.path.name}.making")
     with folder.claimed():
-        plan.verified(folder)  # fails now if the folder belongs to another control node
+        plan.verified(folder)  # raises before the job starts if the folder belongs to another control node
         ran = JobReport(*claim_work(work or beside, beside), sources.dialect)
         history = _archive(sources, plan, now_ms, ran, spark, progress)
         created = history.write(folder, plan, progress)
@@ -73,7 +75,7 @@ def make_archives(
 def _archive(
     sources: JobSources, plan: ArchivePlan, now_ms: int, ran: JobReport, spark: SparkOptions | None, progress: Progress
 ) -> History:
-    """Run the stages that make archives of weeks."""
+    """Run the stages that create archives of weeks."""
     with stages(ran, spark, progress) as run:
         inputs = run.inspect(sources.inputs, skip_corrupt=False)
         job = WeeksJob(
@@ -106,7 +108,7 @@ def first_of_all(found: Iterable[Mapping[str, int]]) -> dict[str, int]:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """Results of all tasks, which the driver puts together. `reports` are those of weeks with content, in order."""
+    """Results of all tasks. `reports` are those of weeks with content, in order."""
 
     job: WeeksJob
     runs: list[str]
@@ -114,7 +116,7 @@ class History:
     reports: list[dict[str, Any]]
 
     def write(self, folder: ArchiveFolder, plan: ArchivePlan, progress: Progress = no_progress) -> CreateReport:
-        """Add to a claimed folder the archives that it lacks."""
+        """Create the missing archives of a claimed folder."""
         deletions = [bytes.fromhex(raw) for report in self.reports for raw in report["deletions"]]
         writer = ArchiveWriter(folder, plan, deletions)
         known = _content_of(folder, plan)
@@ -136,7 +138,7 @@ class History:
             writer.add(*self._late(writer, report["week"]))
 
     def _late(self, writer: ArchiveWriter, index: int) -> tuple[list[Archive], list[bytes]]:
-        """Return archives of the posts that arrived after the archives of their week were made."""
+        """Return archives of the posts that arrived after the archives of their week were created."""
         job, week = self.job, self.job.weeks[index]
         found = archive_tasks.read_week(job, self.runs, index)
         messages = writer.missing(week, list(messages_of(found.records, job.dialect)))
@@ -147,7 +149,7 @@ class History:
 
 
 def _content_of(folder: ArchiveFolder, plan: ArchivePlan) -> dict[Period, list[tuple[int, str]]]:
-    """Return for each week the number of posts and the Merkle root in hex of each of its archives, in order."""
+    """Return for each week the number of posts and the hexadecimal Merkle root of each of its archives, in order."""
     verified = plan.verified(folder)
     if verified is None:
         return {}

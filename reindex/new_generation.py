@@ -2,8 +2,8 @@
 
     derive (Spark) -> load -> catch up with the live database -> read back -> swap in by a rename
 
-Until the swap the live database is only read. After a kill at any instant the next run continues from the finished
-work. The previous generation stays, to go back to.
+The live database is only read until the swap. If a run is killed, the next one continues with the finished work. The
+previous generation is kept for a rollback.
 """
 
 from __future__ import annotations
@@ -95,23 +95,24 @@ def reindex(
 ) -> ReindexReport:
     """Rebuild the store at `out` from exports and archives, or create it.
 
-    It gets the union of all posts in them that nobody deleted. Archives are canonical for their weeks and channels
-    (RFC 61) and remove posts only if they are imported, not here. An existing store must be among those exported; its
-    later posts are added. It must not be open when the new database replaces its own. `views` are those to rebuild;
-    empty means all. The posts themselves stay as they are if views are named, `data` among them or not. `work` is a
-    folder that the workers share, by path or URI, by default beside `out`; it is removed at the end unless `keep_work`.
-    Spark's own files and its log are beside `out` if it is a URI.
+    The result has the union of their posts without the deleted ones. Archives are canonical for their weeks and
+    channels (RFC 61), but remove posts only in an import, not here. One of the exports must be of the existing store;
+    its later posts are added. The store must be closed when the new database replaces its database.
 
-    The new database is read back completely: each row is compared with what the job derived and what was added since.
-    With `check` all rows are also derived from its posts a second time, as by `ClosedStore.check`.
+    `views` are those to rebuild; empty means all. If views are named, the posts themselves are not changed, even if
+    `data` is one of these views. `work` is a folder that the workers share, as a path or URI. It is by default beside
+    `out`, and is removed at the end unless `keep_work`. If it is a URI, Spark's own files and its log are beside `out`.
 
-    Raises ExportError, ArchiveError, ReindexError, StorageError and OpenError; MissingViewError for a store that has
-    views which `catalog` lacks, OutdatedViewError if `views` lacks some that must be rebuilt. After any error the store
+    The new database is read back completely. Each row is compared with the derived and the added rows. With `check` all
+    rows are also derived from its posts a second time, as by `ClosedStore.check`.
+
+    Raises ExportError, ArchiveError, ReindexError, StorageError and OpenError. Raises MissingViewError for a store with
+    views that `catalog` lacks, OutdatedViewError if `views` lacks some that must be rebuilt. After an error the store
     is unchanged.
     """
     out = store_path(out).absolute()
     beside, scratch = (out.with_name(f"{out.name}.{ending}") for ending in ("reindex", "loading"))
-    if views:  # with the tombstones, which are compared with those of the store
+    if views:  # tombstones too: they are compared with those of the store
         views = catalog.with_dependencies(views | {catalog.view_of(TOMBSTONE_PREFIX)})
     manifests = read_sources(exports, archives).manifests
     after = covered(manifests, out)
@@ -141,7 +142,7 @@ def reindex(
 
 
 def _claims_of(manifests: Sequence[Manifest], *, skip_corrupt: bool) -> tuple[list[list[Consent]], dict[str, str]]:
-    """Return the statements about roles of exports, and what is wrong with those that are left out, by name.
+    """Return the statements about roles in exports, and the problems of the skipped ones by name.
 
     Raises CorruptExportError for a damaged one, unless `skip_corrupt`.
     """
@@ -158,9 +159,9 @@ def _claims_of(manifests: Sequence[Manifest], *, skip_corrupt: bool) -> tuple[li
 
 
 def covered(manifests: Sequence[Manifest], out: Path) -> CoveredLog | None:
-    """Return how far the exports cover the arrival log of the store at `out`, None if there is no store yet.
+    """Return how far the exports cover the arrival log of the store at `out`, None if the store does not exist.
 
-    Raises ExportError if the store has posts that no export has.
+    Raises ExportError if no export is a complete one of the store.
     """
     header = peek(out)
     if header is None:
@@ -181,22 +182,23 @@ def covered(manifests: Sequence[Manifest], out: Path) -> CoveredLog | None:
 
 
 def _require_views(out: Path, catalog: Catalog, views: frozenset[str]) -> None:
-    """Raise MissingViewError or OutdatedViewError before the work begins. A store that is open is checked at the end."""
+    """Raise MissingViewError or OutdatedViewError before the job starts. An open store is checked at the end."""
     if peek(out) is not None:
         with suppress(StoreLockedError), locked_folder(out) as folder, _live(folder, catalog, views):
             pass
 
 
 def _rebuilt(catalog: Catalog, views: frozenset[str]) -> frozenset[str]:
-    """Return the views whose rows a job of single views derives. Posts are not among them, even if they are named."""
+    """Return the views whose rows a job of single views derives. Posts are never among them, even if they are named."""
     return (views | {REVERSE_NAME}) - {catalog.view_of(DATA_PREFIX)}
 
 
 @dataclass(slots=True)
 class _NewGeneration:
-    """Database that becomes the next generation. `after` is how far the exports cover the arrival log, None for not at all.
+    """The database that becomes the next generation.
 
-    With `is_checked` all rows are derived a second time.
+    `after` is the part of the arrival log that the exports cover, None if they cover no part. With `is_checked` all
+    rows are derived a second time.
     """
 
     out: Path
@@ -209,7 +211,7 @@ class _NewGeneration:
     seconds: dict[str, float]
 
     def replace_all(self, drops: Drops, claims: Sequence[list[Consent]]) -> ReindexReport:
-        """Load all rows, add what the live database got since and what exports claim of roles, check and swap."""
+        """Load all rows, add later changes of the live database and claims of roles from exports, check and swap."""
         with self._timed("load"):
             total = sum(segment.rows for segment in self.derived.segments)
             path = load(
@@ -234,7 +236,7 @@ class _NewGeneration:
             return self._swap(folder, path, total, succession, checked)
 
     def _lay_claims(self, target: Database, live: Reader | None, claims: Sequence[list[Consent]]) -> None:
-        """Store what exports claim of roles, as an import does."""
+        """Store the claims of roles in exports, as an import does."""
         own_key = None if live is None else live.local(JUDGED, b"")
         latest_ms = system_clock_ms() + limits.MAX_FUTURE_MS
         with target.snapshot() as state:
@@ -247,7 +249,7 @@ class _NewGeneration:
         return 0 if live is None or self.after is None else self.after.position_in(live)
 
     def replace_views(self, views: frozenset[str]) -> ReindexReport:
-        """Take the rows of these views from the segments and all others from the live database, check and swap."""
+        """Copy the rows of these views from the segments and all others from the live database, check and swap."""
         path = self.scratch / "views"
         shutil.rmtree(path, ignore_errors=True)
         with (
@@ -276,9 +278,10 @@ class _NewGeneration:
             )
 
     def _refuse_others(self, live: Reader) -> None:
-        """Raise ExportError if the exports give other posts or tombstones than the store has.
+        """Raise ExportError if the posts or tombstones in the exports differ from those of the store.
 
-        Their rows would be in the rebuilt views alone. What a store is told of deleted posts is not in its log.
+        Otherwise only the rebuilt views would have their rows. Tombstones from exports and archives are not in the
+        store's log.
         """
         posts = side_by_side(_hashes(live.prefix(DATA_PREFIX)), _hashes(self._derived_rows(REVERSE_PREFIX)))
         stones = side_by_side(live.prefix(TOMBSTONE_PREFIX), self._derived_rows(TOMBSTONE_PREFIX))
@@ -291,20 +294,20 @@ class _NewGeneration:
             )
 
     def _derived_rows(self, prefix: bytes) -> Iterator[Row]:
-        """Yield the derived rows with a view's prefix: a segment begins at each."""
+        """Yield the derived rows with a view's prefix. A segment begins at each prefix."""
         for segment in self.derived.segments:
             if segment.first.startswith(prefix):
                 yield from chain.from_iterable(read_rows(self.derived.folder, segment))
 
     def _outdated(self, live: Reader, views: frozenset[str]) -> list[Summary]:
-        """Return the summaries of the rebuilt views if local-only posts add to them: those in the segments lack that."""
+        """Return the summaries of the rebuilt views that depend on local-only posts, which the segments lack."""
         has_own = next(live.prefix(PRIVATE_PREFIX), None) is not None
         return [each for each in summaries(self.catalog) if has_own and self.catalog.view_of(each.prefix) in views]
 
     def _mix(self, live: Reader, target: LevelDB, views: frozenset[str]) -> tuple[list[RowRange], Sizes]:
         """Write the rows of the rebuilt views from the segments, and all others from the live database.
 
-        Returns what was written, and the sizes of all views.
+        Returns the written ranges, and the sizes of all views.
         """
         rebuilt = _rebuilt(self.catalog, views)
         segments = [read_rows(self.derived.folder, segment) for segment in self.derived.segments]
@@ -325,7 +328,7 @@ class _NewGeneration:
 
     @contextmanager
     def _recorded(self, database: LevelDB) -> Iterator[RecordedDatabase]:
-        """Record the changes that the body makes to a database. Closes it."""
+        """Record the changes that the body makes to a database, and close it."""
         shutil.rmtree(self._changes, ignore_errors=True)
         with closing(database), closing(LevelDB(self._changes, create=True)) as changes:
             yield RecordedDatabase(database, changes)
@@ -338,9 +341,9 @@ class _NewGeneration:
         write_head(target, meta_row(self.catalog, self.derived.dialect, FORMAT), sizes)
 
     def _check(self, path: Path, folder: Folder, written: Sequence[RowRange]) -> CheckReport:
-        """Read the new database back, and check it like any other on request.
+        """Read the new database back, and with `is_checked` also derive its rows again.
 
-        Raises ReindexError if anything is wrong.
+        Raises ReindexError if a row is wrong.
         """
         posts = sum(self.derived.posts.values())
         with self._timed("check"):
@@ -350,7 +353,7 @@ class _NewGeneration:
             try:
                 rows = read_back(path, self._changes, copies, written, progress=counting)
             except ReindexError:
-                shutil.rmtree(self.scratch, ignore_errors=True)  # the next run must not use the loaded parts again
+                shutil.rmtree(self.scratch, ignore_errors=True)  # the next run must not reuse the loaded parts
                 raise
             shutil.rmtree(copies, ignore_errors=True)
             if not self.is_checked:
@@ -401,16 +404,16 @@ def _row_size_bytes(row: Row) -> int:
 
 
 def _hashes(rows: Iterable[Row]) -> Iterator[Row]:
-    """Yield the hash in each key, in place of a row."""
+    """Yield the hash in each key, as a row without a value."""
     return ((key[key.rindex(SEPARATOR) + 1 :], b"") for key, _ in rows)
 
 
 @contextmanager
 def _live(folder: Folder, catalog: Catalog, views: frozenset[str] = frozenset()) -> Iterator[Reader | None]:
-    """Open the live database of a closed store for reading; None if there is none yet.
+    """Open the live database of a closed store for reading. Yield None if the store is new.
 
-    Raises MissingViewError if it has views that the catalog lacks: the next generation would lack them. Raises
-    OutdatedViewError if only `views` are rebuilt and others are of another version than in the catalog.
+    Raises MissingViewError if it has views that the catalog lacks, because the next generation would lack them too.
+    Raises OutdatedViewError if only `views` are rebuilt and others have another version than in the catalog.
     """
     if folder.is_new:
         yield None

@@ -68,7 +68,7 @@ def read_sources(exports: Sequence[Location], archives: Sequence[ArchiveSource] 
 
 
 def _derivable(manifest: Manifest) -> list[Segment]:
-    """Return the segments from which rows are derived: not the claims, which are stored after them."""
+    """Return the segments from which rows are derived. Claims of roles are not among them: they are stored later."""
     return [segment for segment in manifest.segments if segment.kind != "consents"]
 
 
@@ -110,7 +110,7 @@ def make_job(
 def take_sample(
     inputs: Sequence[Input], folder: ObjectFolder, dialect: Dialect, catalog: Catalog, *, skip_corrupt: bool = False
 ) -> Sample:
-    """Sample the posts of all inputs, some of which are read. Raises the error of a damaged one unless `skip_corrupt`."""
+    """Return a sample of the posts of some inputs. Raises the error of a damaged input unless `skip_corrupt`."""
     having = [source for source in inputs if source.posts]
     chosen = having[:: 1 + len(having) // _SAMPLED_INPUTS]
     step = 1 + sum(source.posts for source in chosen) // _SAMPLED_POSTS
@@ -134,7 +134,7 @@ def take_sample(
 
 
 def _edges(catalog: Catalog) -> set[bytes]:
-    """Return keys at which a bucket must begin: each view, and ends of rows in order of hashes, with own segments."""
+    """Return keys at which a bucket must begin: each view, and the ends of ranges with separate segments."""
     edges = {prefix for prefix, _ in catalog.prefixes}
     return edges | {after_prefix(prefix) for prefix in (DATA_PREFIX, REVERSE_PREFIX)}
 
@@ -143,14 +143,14 @@ def _wanted_prefixes(catalog: Catalog, views: frozenset[str]) -> list[bytes]:
     unknown = views - catalog.versions.keys()
     if unknown:
         raise ExportError(f"view not found: {', '.join(sorted(unknown))}. The views are {', '.join(catalog.versions)}")
-    # The reverse hash map holds keys of all other views, so it is built with each of them.
+    # The reverse hash map has the keys of all other views, so it is built with each of them.
     names = views | {REVERSE_NAME} if views else frozenset(catalog.versions)
     return [prefix for prefix, name in catalog.prefixes if name in names]
 
 
 def _is_wanted(start: bytes, wanted: Sequence[bytes]) -> bool:
-    """Tell whether the bucket that begins at `start` is in a wanted range.
+    """Return True if the bucket that begins at `start` is in a wanted range.
 
-    The first one, before all views, is empty.
+    The first bucket, before all views, is empty.
     """
     return any(prefix <= start < after_prefix(prefix) for prefix in wanted)

@@ -1,6 +1,6 @@
-"""Queries of Spark: run with a name, with progress and until Ctrl-C, and errors of Spark in a line.
+"""Queries of Spark: run them with a name, progress and Ctrl-C, and describe errors of Spark in a line.
 
-All of it is in the classic client and in that of Spark Connect, where PySpark has it in both.
+The functions work with the classic client and with Spark Connect.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql.connect.shell.progress import ProgressHandler
 
 CANCEL_TIMEOUT_S: Final = 5
-"""Time that Spark has to cancel a query. It takes a moment, unless a server does not answer."""
+"""Timeout for cancelling a query. It takes less than a second, unless a server does not answer."""
 
 _POLL_S: Final = 0.5
 _STOPPED: Final = re.compile(
@@ -36,13 +36,13 @@ T = TypeVar("T")
 def run_query(
     spark: SparkSession, name: str, query: Callable[[], T], progress: Callable[[int, int], None] = lambda *_: None
 ) -> T:
-    """Return what `query` returns. Ctrl-C cancels its jobs.
+    """Return the result of `query`. Ctrl-C cancels its jobs.
 
-    Spark's UI shows its jobs as "cablestore: NAME", or that of a Connect server by their tag. `progress` is called with
-    the numbers of finished tasks and of all tasks of each running stage.
+    Spark's UI shows its jobs as "cablestore: NAME". That of a Connect server shows them by their tag. `progress` is
+    called with the numbers of finished tasks and of all tasks of each running stage.
 
-    The query runs in a thread of its own. So Ctrl-C does not cut off an answer of Spark, after which the connection
-    would be of no use, and tags and names of the caller's thread stay as they are.
+    The query runs in a separate thread. So Ctrl-C does not interrupt a response of Spark, which would make the
+    connection unusable. Tags and names of the caller's thread do not change.
     """
     tag = f"cablestore-{name.replace(' ', '-')}-{uuid.uuid4().hex}"
 
@@ -56,7 +56,7 @@ def run_query(
     def cancel() -> None:
         if is_connect(spark):
             spark.interruptTag(tag)
-        else:  # where a tag is known to its own thread alone
+        else:  # its tags belong to one thread
             spark.sparkContext.cancelJobGroup(tag)
 
     with _watching(spark, tag, progress):
@@ -73,13 +73,13 @@ def run_query(
 
 
 def is_connect(spark: SparkSession) -> bool:
-    """Tell whether this is a session of Spark Connect."""
+    """Return True if this is a session of Spark Connect."""
     return not hasattr(spark, "sparkContext")
 
 
 @contextmanager
 def _watching(spark: SparkSession, tag: str, progress: Callable[[int, int], None]) -> Iterator[None]:
-    """Report progress during the body: as a Connect server tells it, or as the classic client tells when asked."""
+    """Report progress during the body: from events of a Connect server, or by polling the classic client."""
     if is_connect(spark):
 
         def tell(
@@ -92,7 +92,7 @@ def _watching(spark: SparkSession, tag: str, progress: Callable[[int, int], None
                 if not stage.done:
                     progress(stage.num_completed_tasks, stage.num_tasks)
 
-        handler = cast("ProgressHandler", tell)  # PySpark calls a class what any function with its arguments can be
+        handler = cast("ProgressHandler", tell)  # PySpark declares a class, but accepts any function
         spark.registerProgressHandler(handler)
         try:
             yield
@@ -111,7 +111,7 @@ def _watching(spark: SparkSession, tag: str, progress: Callable[[int, int], None
 def _watch(spark: SparkSession, group: str, progress: Callable[[int, int], None], done: Event) -> None:
     tracker = spark.sparkContext.statusTracker()
     while not done.wait(_POLL_S):
-        # Between two of these calls Spark may forget a job or end. Progress is not worth an error.
+        # Spark may forget a job or end between two of these calls. Progress is not worth an error.
         with suppress(Exception):
             active = tracker.getActiveStageIds()
             jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(group)]
@@ -126,7 +126,7 @@ def _watch(spark: SparkSession, group: str, progress: Callable[[int, int], None]
 
 @contextmanager
 def explained(where: str) -> Iterator[None]:
-    """Turn errors of Spark into one of ours with the cause, which ends with `where` to read on."""
+    """Replace errors of Spark by one of this package with the cause. Its text ends with `where`, which names the log."""
     try:
         yield
     except (*spark_errors(), *disconnected()) as error:
@@ -139,7 +139,7 @@ def explained(where: str) -> Iterator[None]:
 
 
 def spark_errors() -> tuple[type[Exception], ...]:
-    """Return the types of errors that calls of PySpark raise: its own, and those of the connection to Java."""
+    """Return the types of errors that PySpark raises: its own, and those of the connection to Java."""
     from pyspark.errors import PySparkException  # noqa: PLC0415 - needs the extra cablestore[reindex]
 
     with suppress(ModuleNotFoundError):  # the package pyspark-client has no Java
@@ -148,21 +148,21 @@ def spark_errors() -> tuple[type[Exception], ...]:
 
 
 def disconnected() -> tuple[type[Exception], ...]:
-    """Return the types of errors that calls of PySpark raise after Java ended."""
+    """Return the types of errors that PySpark raises after Java ended."""
     with suppress(ModuleNotFoundError):  # as above
         return ConnectionRefusedError, ConnectionResetError, EOFError, import_module("py4j.protocol").Py4JNetworkError
     return ()
 
 
 def is_disconnected(error: Exception) -> bool:
-    """Return True if Java ended, or is about to, as after an OutOfMemoryError."""
+    """Return True if Java ended, or is about to end, as after an OutOfMemoryError."""
     try:
         return isinstance(error, disconnected()) or _STOPPED.search(str(error)) is not None
-    except disconnected():  # py4j asks Java for the text
+    except disconnected():  # py4j requests the text from Java
         return True
 
 
 def is_of_ctrl_c(error: BaseException) -> bool:
-    """Return True if Ctrl-C caused an error: it cuts the connection, and failing calls of PySpark hide the interrupt."""
+    """Return True if Ctrl-C caused an error. It closes the connection, and failing calls of PySpark hide the interrupt."""
     context = error.__context__
     return context is not None and (isinstance(context, KeyboardInterrupt) or is_of_ctrl_c(context))

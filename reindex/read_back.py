@@ -1,7 +1,7 @@
-"""Reading back: every row of a new database is compared with what was written to it, by digests and recorded changes.
+"""Reading back: every row of a new database is compared with what was written, by digests and recorded changes.
 
-The job gives number and digest of the rows of each segment. What is written to the loaded database later is recorded.
-So one reading of the finished database tells that it has these rows, with these changes, and no other row.
+The job returns the number and the digest of the rows of each segment. Later changes of the loaded database are
+recorded. So one pass over the finished database proves that it has these rows, with these changes, and no others.
 """
 
 from __future__ import annotations
@@ -35,13 +35,14 @@ _Work = Sequence[tuple[RowRange, bytes]]
 
 
 class RecordedDatabase:
-    """Database whose changes are recorded in another: key -> msgpack [value before all of them, hash of the last value].
+    """A database whose changes are recorded in another.
 
-    Either is nil where there was or is no row.
+    The recorded rows are key -> msgpack [value before all changes, hash of the last value]. Either is nil if the row
+    did not or does not exist.
     """
 
     def __init__(self, database: Database, changes: Database) -> None:
-        """Record what is written to `database` in `changes`, which is empty."""
+        """Record all writes to `database` in `changes`, which is empty."""
         self._database = database
         self._changes = changes
 
@@ -52,7 +53,7 @@ class RecordedDatabase:
         pass
 
     def snapshot(self) -> SnapshotSource:
-        """Return the current state."""
+        """Return a snapshot of the current state."""
         return self._database.snapshot()
 
     def live(self) -> Source:
@@ -71,12 +72,12 @@ class RecordedDatabase:
         self._database.write(rows, sync=sync)
 
     def sync(self) -> None:
-        """Return when all that was written is on the disk."""
+        """Wait until all written rows are on the disk."""
         self._changes.sync()
         self._database.sync()
 
     def bulk_writer(self) -> Self:
-        """Return a writer for many rows, this object."""
+        """Return this object, as a writer for many rows."""
         return self
 
     def put(self, rows: Iterable[Row]) -> None:
@@ -84,15 +85,15 @@ class RecordedDatabase:
         self.write(dict(rows), sync=False)
 
     def flush(self) -> None:
-        """Keep the rows written so far apart from those that follow."""
+        """Separate the rows written so far from later ones."""
         self._database.flush()
 
     def compact(self) -> None:
-        """Rewrite the database so that it takes the least space."""
+        """Compact the database."""
         self._database.compact()
 
     def approximate_size_bytes(self, start: bytes, stop: bytes) -> int:
-        """Return about how many bytes a range takes on disk."""
+        """Return the approximate size of a range on disk in bytes."""
         return self._database.approximate_size_bytes(start, stop)
 
     def close(self) -> None:
@@ -110,9 +111,10 @@ def read_back(
 ) -> int:
     """Read the closed database at `path` completely and compare it with `ranges` and the recorded changes at `changes`.
 
-    `ranges` are in order of keys. A large database is shared out among one process for each core, with links in the
-    folder `scratch`. Returns the number of rows. `progress` is called with the number of rows read since the last call.
-    Raises ReindexError if a row is missing, differs or is one too many, StorageError if reading fails.
+    `ranges` are in order of keys. For a large database one process per core reads a part, through links in the folder
+    `scratch`. Returns the number of rows. `progress` is called with the number of rows read since the last call.
+
+    Raises ReindexError if a row is missing, different or extra, StorageError if reading fails.
     """
     every = [RowRange(b"", 0, RowDigest().hexdigest(), "nothing"), *ranges]
     work = list(zip(every, [*(each.first for each in ranges), AFTER_ALL], strict=True))
@@ -142,7 +144,7 @@ def _comparing(path: Path, changes: Path, scratch: Path, processes: int) -> Iter
 
 
 def compare_range(database: Source, changes: Source, written: RowRange, stop: bytes) -> int:
-    """Compare the rows from the first one of a range to `stop`. Returns how many the database has.
+    """Compare the rows from the first one of a range to `stop`. Return how many the database has.
 
     Raises ReindexError if they are not those that were written, with the changes.
     """
@@ -155,7 +157,7 @@ def compare_range(database: Source, changes: Source, written: RowRange, stop: by
             yield rows
 
     digest = RowDigest()
-    # Rows missing at the end of the range show in their number.
+    # The number of rows detects rows that are missing at the end of the range.
     for rows in _before(blocks(), changes.scan(written.first, stop)):
         digest.add(msgpack.packb(rows), len(rows))
     if (digest.rows, digest.hexdigest()) != (written.rows, written.digest):
@@ -167,7 +169,7 @@ def compare_range(database: Source, changes: Source, written: RowRange, stop: by
 
 
 def _before(blocks: Iterator[list[Row]], changes: Iterator[Row]) -> Iterator[list[Row]]:
-    """Yield rows as they were before the changes. Raises ReindexError if a change is not there."""
+    """Yield rows as they were before the changes. Raises ReindexError if a change is missing."""
     change = next(changes, None)
     for rows in chain(blocks, [[]]):
         last = rows[-1][0] if rows else AFTER_ALL
@@ -194,7 +196,7 @@ def _hash_of(value: bytes | None) -> bytes | None:
 
 
 class _Copies:
-    """The copies of the database and of its changes that this process has open."""
+    """The open copies of the database and of its changes in this process."""
 
     states: tuple[Source, Source]
 

@@ -22,17 +22,17 @@ from cablestore.limits import PART_ROWS, SEGMENT_BLOCK_SIZE_BYTES
 from cablestore.protocol.post import Post
 
 _LEVEL: Final = -3
-"""Compression level of zstd. A fast one: rows are read only once."""
+"""Compression level of zstd. It is a fast one, because rows are read only once."""
 
 _ROW_FIELDS: Final = 2
-"""Number of fields of a row: a key and its value."""
+"""Number of fields of a row: a key and a value."""
 
 
 @dataclass(frozen=True, slots=True)
 class RowRange:
     """Rows that were written to a database, from the key `first` on: their number and `RowDigest`.
 
-    `source` names what has them, in messages.
+    `source` names their origin in messages.
     """
 
     first: bytes
@@ -43,9 +43,9 @@ class RowRange:
 
 @dataclass(frozen=True, slots=True)
 class RowSegment:
-    """File of sorted rows.
+    """A file of sorted rows.
 
-    `first` and `last` are its outer keys; `digest` is the BLAKE3 of its rows, see `RowDigest`.
+    `first` and `last` are the outer keys; `digest` is the BLAKE3 of the rows, see `RowDigest`.
     """
 
     file: str
@@ -65,7 +65,7 @@ class RowSegment:
 
     @classmethod
     def of(cls, fields: dict[str, Any]) -> Self:
-        """Read what `RowSegmentWriter.finish` returned."""
+        """Decode the result of `RowSegmentWriter.finish`."""
         sizes = {name: (int(rows), int(size)) for name, (rows, size) in fields["sizes"].items()}
         keys = {"first": bytes.fromhex(fields["first"]), "last": bytes.fromhex(fields["last"]), "sizes": sizes}
         return cls(**{**fields, **keys})
@@ -92,7 +92,7 @@ class WrittenRanges:
     """Collector of the ranges of rows that are written to a database in order of keys."""
 
     def __init__(self, source: str) -> None:
-        """Begin; `source` names what has the rows, in messages."""
+        """Initialize without ranges. `source` names the origin of the rows in messages."""
         self._source = source
         self._ended: list[RowRange] = []
         self._first = b""
@@ -113,7 +113,7 @@ class WrittenRanges:
 
 
 class RowSegmentWriter(SegmentWriter):
-    """Writer of one segment of rows."""
+    """Writer of a segment of rows."""
 
     def __init__(self, folder: ObjectFolder, name: str) -> None:
         super().__init__(folder.file(name), _LEVEL, sync=False)
@@ -131,7 +131,7 @@ class RowSegmentWriter(SegmentWriter):
         self._last = rows[-1][0]
 
     def finish(self, sizes: Sizes) -> dict[str, Any]:
-        """Finish the file and return what `RowSegment.of` reads."""
+        """Finish the file and return its description for `RowSegment.of`."""
         written = self.close()
         return {
             "file": self._name,

@@ -1,14 +1,14 @@
-"""Settled tables: what a store of all posts in exports and archives would say, as DataFrames.
+"""Settled tables: the result of all posts in exports and archives, as DataFrames.
 
     posts          every post that is not deleted
-    messages       every text, with the present name of its author
-    topics         every topic that was set, and whether it is the present one
-    members        who is in which channel
-    users          everybody who wrote a post
+    messages       every text, with the current name of its author
+    topics         every topic that was set, and whether it is the current one
+    members        the members of each channel
+    users          every author of a post
     channels       every channel, its topic and its counts
     deletions      every post that its author deleted
 
-The rules are those of the views: a post is dead when a post/delete by its own author names it, and of several posts the
+The rules are those of the views: a post is dead if a post/delete by its own author names it. Of several posts the
 latest by (timestamp, hash) decides.
 """
 
@@ -32,7 +32,7 @@ from cablestore.reindex.source import TABLES, rows_of
 from cablestore.reindex.stages import shares_for
 
 _PLACE: Final = ("timestamp", "hash")
-"""What decides between two posts: the greater is the later. Hashes in hex sort as their bytes do."""
+"""Columns that order posts: the greater pair is the later. Hexadecimal hashes sort like their bytes."""
 
 
 @dataclass(frozen=True)
@@ -55,10 +55,10 @@ def tables(
     archives: Sequence[ArchiveSource] = (),
     drops: Drops | None = None,
 ) -> Tables:
-    """Return the tables of the union of all posts in exports and archives that nobody deleted.
+    """Return the tables of the union of all posts in exports and archives without the deleted ones.
 
-    Exports are paths or URIs. `drops` are left out as if a store had discarded them. Each use of a table reads the
-    files again: a program that uses several persists them, or writes them first as `cablestore tables` does.
+    Exports are paths or URIs. `drops` are omitted as if a store had discarded them. Each use of a table reads the files
+    again. A program that uses several tables should persist them, or write them first like `cablestore tables`.
 
     Raises ExportError, ArchiveError.
     """
@@ -67,7 +67,7 @@ def tables(
 
 
 def found_deletions(spark: SparkSession, sources: JobSources) -> DataFrame:
-    """Return what all files say of deletions."""
+    """Return the deletions in all files."""
     return _said(spark, sources, "deletions", tuple(DELETIONS))
 
 
@@ -77,7 +77,7 @@ def found_posts(spark: SparkSession, sources: JobSources) -> DataFrame:
 
 
 def settle(found: DataFrame, said: DataFrame, drops: Drops) -> Tables:
-    """Return all tables of each post and all deletions that files hold. `found` and `said` are read several times."""
+    """Return all tables, given all posts and deletions of files. `found` and `said` are read several times."""
     signed = said.where("is_signed")
     named = signed.select(fn.col("target").alias("hash"), fn.col("author").alias("deleter")).distinct()
     is_named = (found.hash == named.hash) & (found.author == named.deleter) & (found.type != "delete")
@@ -86,7 +86,7 @@ def settle(found: DataFrame, said: DataFrame, drops: Drops) -> Tables:
 
 
 def _said(spark: SparkSession, sources: JobSources, table: str, names: Sequence[str]) -> DataFrame:
-    """Return what all inputs say. Each task reads several: a task costs Spark a tenth of a second."""
+    """Return the rows of all inputs. Each task reads several inputs, because a task costs Spark a tenth of a second."""
     dialect, inputs = sources.dialect, sources.inputs
     shares = max(min(shares_for(inputs), len(inputs)), 1)
     columns = {name: TABLES[table][name] for name in names}
@@ -101,16 +101,17 @@ def _said(spark: SparkSession, sources: JobSources, table: str, names: Sequence[
 
 
 def _is_dropped(drops: Drops) -> Column:
-    """Return the condition that a store would discard a post. Never a post/delete: it keeps other posts deleted."""
+    """Return the condition for dropping a post. It excludes post/deletes, because they keep other posts deleted."""
     of_authors = fn.col("author").isin([author.hex() for author in drops.authors])
     of_channels = fn.coalesce(fn.col("channel").isin(list(drops.channels)), fn.lit(False))
     return (fn.col("type") != "delete") & (of_authors | of_channels | (fn.col("timestamp") < drops.before_ms))
 
 
 def _deletions(posts: DataFrame, signed: DataFrame, said: DataFrame) -> DataFrame:
-    """Return the deletions that took effect: of posts that are here, and of those that only a tombstone tells of.
+    """Return the effective deletions: of posts in the files, and of posts that only a tombstone describes.
 
-    A tombstone counts if its post/delete is here and its target is not: the post itself is better known.
+    A tombstone counts if its post/delete is in the files and its target is not. Otherwise the columns are those of the
+    post.
     """
     targets = posts.where("type != 'delete'").select(
         fn.col("hash").alias("target"),
@@ -132,7 +133,7 @@ def _deletions(posts: DataFrame, signed: DataFrame, said: DataFrame) -> DataFram
     return about.agg(*(fn.min_by(name, "skeleton").alias(name) for name in bones)).join(first, ["target", "author"])
 
 
-# --- what the views say ----------------------------------------------------------------------------
+# --- tables that correspond to views ---------------------------------------------------------------
 
 
 def _derived(posts: DataFrame, deletions: DataFrame) -> dict[str, DataFrame]:
@@ -140,7 +141,7 @@ def _derived(posts: DataFrame, deletions: DataFrame) -> dict[str, DataFrame]:
     named = infos.groupBy("author").agg(_of(fn.max_by, "name")).where("name is not null")
 
     def with_names(table: DataFrame) -> DataFrame:
-        """Add the present name of the author: its public key in hex if it chose none."""
+        """Add the current name of the author: its public key in hexadecimal if it has no name."""
         return table.join(named, "author", "left").withColumn("name", fn.coalesce("name", "author"))
 
     here = posts.where(fn.col("type").isin(IN_CHANNELS))
@@ -165,14 +166,14 @@ def _topics(posts: DataFrame) -> DataFrame:
 
 
 def _members(here: DataFrame) -> DataFrame:
-    """Return the users whose latest post in a channel is no post/leave. A text and a topic imply joining."""
+    """Return the users whose latest post in a channel is not a post/leave. A text and a topic imply joining."""
     decisive = here.where(fn.col("type").isin([TYPE_NAMES[number] for number in MEMBERSHIP_TYPES]))
     latest = decisive.groupBy("channel", "author").agg(*(_of(fn.max_by, name) for name in ("type", *_PLACE, "time")))
     return latest.where("type != 'leave'")
 
 
 def _channels(here: DataFrame, topics: DataFrame, members: DataFrame) -> DataFrame:
-    """Return the channels: those with a join, leave, text or topic in them."""
+    """Return the channels: those with a join, leave, text or topic."""
     counts = [fn.count_if(fn.col("type") == kind).alias(f"{kind}s") for kind in IN_CHANNELS]
     now = topics.where("is_current").select("channel", "topic")
     joined = members.groupBy("channel").agg(fn.count("*").alias("members"))

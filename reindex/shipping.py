@@ -20,13 +20,13 @@ _PROBES: Final = 8
 
 
 def send_package(spark: SparkSession) -> bool:
-    """Send this package to the workers unless they have it in this version. Returns whether it was sent.
+    """Send this package to the workers unless they have it in this version. Return True if it was sent.
 
-    It comes without its library in C, which makes signatures faster to verify: jobs verify none.
+    The file lacks the library in C, which speeds up the verification of signatures: jobs verify none.
     """
     if not is_connect(spark) and str(spark.sparkContext.master).startswith("local"):
         return False  # its workers run this program's Python
-    # By value: this function must run where the package is missing.
+    # By value, because this function must run where the package is missing.
     table = spark.range(0, _PROBES, 1, _PROBES).mapInArrow(_probe(), "version string")
     found = {row.version for row in run_query(spark, "look for this package", table.collect)}
     if found == {cablestore.__version__}:
@@ -35,7 +35,7 @@ def send_package(spark: SparkSession) -> bool:
         if is_connect(spark):
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="cablestore-"))
         else:
-            # The driver hands the file out as long as its context lives.
+            # The driver serves the file while its context exists.
             from pyspark import SparkFiles  # noqa: PLC0415 - needs the extra cablestore[reindex]
 
             folder = tempfile.mkdtemp(dir=SparkFiles.getRootDirectory())
@@ -44,7 +44,7 @@ def send_package(spark: SparkSession) -> bool:
 
 
 def write_package(folder: Path) -> Path:
-    """Write this package's modules to a zip file, whose name and bytes depend on them alone."""
+    """Write this package's modules to a zip file. Its name and bytes depend only on the modules."""
     files = dict(_files())
     digest = hashlib.blake2b(b"\0".join(name.encode() + b"\0" + files[name] for name in sorted(files)), digest_size=8)
     path = folder / f"cablestore-{digest.hexdigest()}.zip"
@@ -55,7 +55,7 @@ def write_package(folder: Path) -> Path:
 
 
 def _files() -> Iterator[tuple[str, bytes]]:
-    """Yield the path and content of each module. Folders are listed here: those in a source tree may be links."""
+    """Yield the path and content of each module. Links to folders are followed, because a source tree may contain some."""
     folders = [Path(cablestore.__path__[0])]
     while folders:
         for path in folders.pop().iterdir():
@@ -66,7 +66,7 @@ def _files() -> Iterator[tuple[str, bytes]]:
 
 
 def _probe() -> Any:
-    """Return a task that answers with the version of this package on the worker, "" if it is missing."""
+    """Return a task that returns the version of this package on the worker, "" if it is missing."""
 
     def probe(batches: Any) -> Any:
         import re  # noqa: PLC0415 - as above
@@ -74,7 +74,7 @@ def _probe() -> Any:
 
         import pyarrow as pa  # noqa: PLC0415 - as above
 
-        # Not imported: Spark uses the process again, for tasks that shall import the package that was sent.
+        # Not imported, because Spark reuses the process for tasks that import the sent package.
         spec = find_spec("cablestore")
         loader: Any = spec and spec.loader  # of a folder or of a zip file
         version = re.search(

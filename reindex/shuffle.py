@@ -8,14 +8,13 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _TRIES: Final = 64
-"""Numbers per partition among which one is looked for that Spark hashes to it. It is missing in one of 10^28 cases."""
+"""Candidates per partition for a number that Spark hashes to it. None of them fits in one of 10^28 cases."""
 
 
 def to_partitions(table: DataFrame, count: int) -> DataFrame:
     """Move each row to the partition, of `count`, that its integer column "partition" names.
 
-    `repartitionById` does so. It is experimental in Spark; without it the rows move by a number whose hash Spark moves
-    there.
+    It uses `repartitionById`, which is experimental in Spark. Without it, it uses `by_hashed_number`.
     """
     if hasattr(table, "repartitionById"):
         return table.repartitionById(count, "partition")
@@ -23,7 +22,7 @@ def to_partitions(table: DataFrame, count: int) -> DataFrame:
 
 
 def by_hashed_number(table: DataFrame, count: int) -> DataFrame:
-    """Do what `to_partitions` does by `repartition` on a column of numbers, one for each partition."""
+    """Do the same as `to_partitions` by `repartition` on a column of numbers, one for each partition."""
     numbers = table.sparkSession.range(_TRIES * count).selectExpr("id", f"pmod(hash(id), {count}) AS partition")
     found = numbers.groupBy("partition").min("id").collect()
     chosen = ", ".join(f"{number}L" for _, number in sorted(map(tuple, found)))

@@ -1,14 +1,15 @@
-"""Data source of Spark: what the files of exports and archives say, as rows, before anything of it is settled.
+"""Data source of Spark: the rows of exports and archives, before they are settled.
 
     spark.read.format("cablestore").load("s3://bucket/export")                               # posts
     spark.read.format("cablestore").option("table", "deletions").load("s3://bucket/export")
 
-`posts` has each post that a file holds, deleted or not, as often as files hold it. `deletions` has each hash that a
-post/delete names, whoever wrote the post, and what tombstones tell of posts that are gone. `cablestore.reindex.tables`
-settles both. Posts that do not decode and local-only ones are left out, as they are by every job.
+`posts` has each post of each file, including deleted posts and duplicates. `deletions` has each hash in a post/delete,
+regardless of the author of the target, and the tombstones of removed posts. `cablestore.reindex.tables` settles both.
+Invalid and local-only posts are omitted, as in every job.
 
-A partition is a segment or an archive. The options `after_ms`, `before_ms` and `types` choose posts, and skip segments by
-their entries in the manifest. Spark passes filters on only with the option `push_filters`, see `PushingReader`.
+A partition is a segment or an archive. The options `after_ms`, `before_ms` and `types` choose posts, and skip segments
+by their entries in the manifest. Spark passes filters to the source only with the option `push_filters`, see
+`PushingReader`.
 """
 
 from __future__ import annotations
@@ -60,16 +61,16 @@ _BETWEEN: Final[dict[type[Filter], Callable[[int], tuple[int, int]]]] = {
     LessThan: lambda value: (0, value - 1),
     LessThanOrEqual: lambda value: (0, value),
 }
-"""The first and the last time that a comparison with a time lets through."""
+"""The first and the last time that satisfy a comparison."""
 
 
 def register(spark: SparkSession) -> None:
-    """Make the format "cablestore" known to a session."""
+    """Register the format "cablestore" in a session."""
     spark.dataSource.register(CableSource)
 
 
 class CableSource(DataSource):
-    """Data source of exports and archives. Its options are those of `SourceOptions.of`."""
+    """Data source of exports and archives. `SourceOptions.of` describes its options."""
 
     @classmethod
     def name(cls) -> str:
@@ -77,7 +78,7 @@ class CableSource(DataSource):
         return NAME
 
     def schema(self) -> str:
-        """Return the columns that the options choose."""
+        """Return the schema of the columns that the options select."""
         return ddl_of(SourceOptions.of(self.options).columns)
 
     def reader(self, schema: StructType) -> CableReader:
@@ -96,7 +97,7 @@ class Bounds(NamedTuple):
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> Bounds:
-        """Read the bounds in a data source's options. Raises ExportError for those that cannot be."""
+        """Read the bounds in the options of a data source. Raises ExportError for invalid ones."""
         first_ms, end_ms = (_time_in(options, name) for name in ("after_ms", "before_ms"))
         found = cls().between(first_ms or 0, MAX_TIMESTAMP_MS if end_ms is None else end_ms - 1)
         if "types" not in options:
@@ -114,7 +115,7 @@ class Bounds(NamedTuple):
         return [post for post in posts if self.first_ms <= post.timestamp_ms <= self.last_ms]
 
     def narrowed(self, each: Filter) -> Bounds:
-        """Return the bounds with one more filter. Filters that set no bounds change nothing."""
+        """Return the bounds with one more filter. Filters without bounds do not change them."""
         match each:
             case EqualTo(("type",), str(value)):
                 return self.of_types([value])
@@ -127,16 +128,16 @@ class Bounds(NamedTuple):
         return self
 
     def between(self, first_ms: int, last_ms: int) -> Bounds:
-        """Return the bounds with these of time too."""
+        """Return the intersection with these bounds of time."""
         return self._replace(first_ms=max(self.first_ms, first_ms), last_ms=min(self.last_ms, last_ms))
 
     def of_types(self, names: Iterable[Any]) -> Bounds:
-        """Return the bounds with these types too."""
+        """Return the intersection with these types."""
         types = frozenset(TYPE_NUMBERS[name] for name in names if name in TYPE_NUMBERS)
         return self._replace(types=types if self.types is None else self.types & types)
 
     def may_hold(self, source: Input) -> bool:
-        """Tell whether an input may have posts within the bounds. Only exports tell without being read."""
+        """Return True if an input may have posts within the bounds. This is True for every archive."""
         if not isinstance(source, SegmentInput):
             return True
         first, last, posts = source.segment.first, source.segment.last, source.segment.posts
@@ -147,7 +148,7 @@ class Bounds(NamedTuple):
 
 
 class SourceOptions(NamedTuple):
-    """Choice of what to read: sources, a table, its columns and bounds."""
+    """Selection of the data to read: sources, a table, its columns and bounds."""
 
     exports: tuple[Location, ...]
     archives: tuple[ArchiveSource, ...]
@@ -157,12 +158,14 @@ class SourceOptions(NamedTuple):
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> SourceOptions:
-        """Read the options of a data source. Raises ExportError for those that cannot be, StorageError for a key file.
+        """Read the options of a data source.
 
-        `path` or `paths` (a JSON list) is what `load` was given. `table` is posts or deletions, `columns` names columns
-        with commas between, all by default. `after_ms` <= time < `before_ms` bounds times; `types` names the
-        types of posts, with commas between. With `control_key`, 64 hex digits, paths are folders of archives that this
-        node signed; `cabal_key_file` is a file with the key that decrypts them.
+        `path` or `paths` (a JSON list) is the argument of `load`. `table` is posts or deletions. `columns` names
+        columns with commas between, all by default. `after_ms` <= time < `before_ms` bounds times. `types` names the
+        types of posts, with commas between. With `control_key`, 64 hexadecimal digits, paths are folders of archives
+        that this node signed. `cabal_key_file` is a file with the key that decrypts them.
+
+        Raises ExportError for invalid options, StorageError for a key file that cannot be read.
         """
         table = options.get("table", "posts")
         if table not in TABLES:
@@ -194,7 +197,10 @@ def _time_in(options: Mapping[str, str], name: str) -> int | None:
 
 
 def _key_in(name: str | None) -> bytes | None:
-    """Return the key in a file. It is no option itself, because Spark shows options. Raises ExportError, StorageError."""
+    """Return the key in a file. The key is not an option itself, because Spark shows options.
+
+    Raises ExportError, StorageError.
+    """
     if name is None:
         return None
     path = Path(name)
@@ -210,7 +216,7 @@ _ALL: Final = Bounds()
 
 
 class CableReader(DataSourceReader):
-    """Reader of one table. It travels to every task, so it holds no list of inputs."""
+    """Reader of one table. It is sent to every task, so it does not contain the list of inputs."""
 
     def __init__(self, wanted: SourceOptions) -> None:
         self.wanted = wanted
@@ -230,25 +236,25 @@ class CableReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one input. Raises CorruptExportError, ArchiveError, StorageError."""
-        if partition.value is None:  # Spark asks for one partition where there is none
+        if partition.value is None:  # Spark requests one partition if the list is empty
             return
         dialect, source = partition.value
         yield from rows_of(dialect, source, self.wanted.table, self.wanted.columns, self.bounds)
 
 
 class PushingReader(CableReader):
-    """Reader that takes bounds from the filters of a query too.
+    """Reader that also uses bounds from the filters of a query.
 
-    Spark 4.3 keeps one list of partitions for a DataFrame, that of the last filters that it passed on. Another
-    query of the same DataFrame, or another part of the same query, then misses rows. So this reader is for a DataFrame
-    that is used once, and only an option brings it. Without it Spark applies all filters itself.
+    Spark 4.3 keeps one list of partitions for a DataFrame, that of the last filters. Another query of the same
+    DataFrame, or another part of the same query, then misses rows. So this reader is for a DataFrame that is used once,
+    and only an option selects it. Without it Spark applies all filters itself.
     """
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
-        """Take bounds from filters. Spark still evaluates all of them: a segment has other posts too."""
+        """Read bounds from filters. Spark still evaluates all of them, because a segment has other posts too."""
         for each in filters:
             bounds = self.bounds.narrowed(each)
-            # The type in `deletions` is that of the target, of which no manifest tells.
+            # The type in `deletions` is that of the target, which is not in the manifest.
             self.bounds = bounds if self.wanted.table == "posts" else bounds._replace(types=self.bounds.types)
         return filters
 
@@ -262,10 +268,10 @@ def rows_of(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of one input within bounds: its posts, or its deletions.
 
-    Raises CorruptExportError, ArchiveError, StorageError. Archives are verified, signatures included.
+    Raises CorruptExportError, ArchiveError, StorageError. Archives are verified, including signatures.
     """
     if not isinstance(source, SegmentInput):
-        with tempfile.TemporaryDirectory() as scratch:  # where an archive notes that it was verified
+        with tempfile.TemporaryDirectory() as scratch:  # verified archives are marked there
             problem = source.problem(LocalFolder(Path(scratch)))
         if problem is not None:
             raise source.error(problem)

@@ -1,4 +1,4 @@
-"""Spark sessions for jobs: one that is open, one on a Spark Connect server, or one of our own."""
+"""Spark sessions for jobs: an open one, one on a Spark Connect server, or a new one."""
 
 from __future__ import annotations
 
@@ -53,17 +53,17 @@ def session(
 ) -> Iterator[SparkSession]:
     """Yield a session of Spark, whose workers have this package.
 
-    * With `remote`, as "sc://HOST:PORT", it is one on that Spark Connect server.
-    * A session that a notebook or spark-submit has open is used and stays open. Its settings come back at the end.
-    * Else Spark is started here, and ended with all its processes. Without a `master` it runs in one process on `cores`
-      cores, by default all. All its files are below `scratch`; its output and that of its Python workers is appended to
-      `log`. Memory is in Java's notation: "900m", "4g".
+    * With `remote`, such as "sc://HOST:PORT", the session is on that Spark Connect server.
+    * An open session of a notebook or spark-submit is used and stays open. Its settings are restored at the end.
+    * Otherwise Spark is started here, and stopped with all its processes. Without a `master` it runs in one process on
+      `cores` cores, by default all. All its files are in `scratch`. Its output and that of its Python workers are
+      appended to `log`. `driver_memory` has Java's notation: "900m", "4g".
 
-    `options` are settings of Spark and override `SQL_OPTIONS`. In a session that is open or remote only those have an
-    effect that can be set while Spark runs.
+    `options` are settings of Spark and override `SQL_OPTIONS`. An open or remote session uses only those that can be
+    set while Spark runs.
 
-    Raises ReindexError if PySpark is not installed, SparkError if there is no Java or Spark does not start. An error of
-    Spark in the body becomes a SparkError too, with its cause; a full disk becomes a StorageError.
+    Raises ReindexError if PySpark is not installed, SparkError if Java is not found or Spark does not start. An error
+    of Spark in the body is replaced by a SparkError with its cause, or by a StorageError for a full disk.
     """
     with naming_extras("Spark jobs need", ReindexError):
         import pyspark  # noqa: F401, PLC0415 - an extra, and half a second to import: only where it is used
@@ -99,7 +99,7 @@ def _remote_session(remote: str, server: str) -> Iterator[SparkSession]:
     from pyspark.sql.connect.client import DefaultChannelBuilder  # noqa: PLC0415 - as above
     from pyspark.sql.connect.session import SparkSession  # noqa: PLC0415 - as above
 
-    with DefaultChannelBuilder(remote).toChannel() as channel:  # PySpark would try for ten minutes
+    with DefaultChannelBuilder(remote).toChannel() as channel:  # PySpark would retry for ten minutes
         try:
             grpc.channel_ready_future(channel).result(CONNECT_TIMEOUT_S)
         except grpc.FutureTimeoutError:
@@ -114,20 +114,20 @@ def _remote_session(remote: str, server: str) -> Iterator[SparkSession]:
 
 
 def _is_open() -> bool:
-    """Tell whether this process is a client of Spark already."""
+    """Return True if this process is already a client of Spark."""
     from pyspark.sql import SparkSession, is_remote  # noqa: PLC0415 - as above
 
-    if is_remote():  # also in a program that a notebook starts, where only a variable is left
+    if is_remote():  # also in a program that a notebook starts, which inherits only a variable
         return SparkSession.getActiveSession() is not None
     from pyspark import SparkContext  # noqa: PLC0415 - as above
 
-    # PySpark keeps Java after `stop()`, and then takes no other: nothing public says so.
+    # PySpark keeps Java after `stop()`, and does not start another. The public API does not report this.
     return "PYSPARK_GATEWAY_PORT" in os.environ or SparkContext._gateway is not None  # noqa: SLF001 - the comment above
 
 
 @contextmanager
 def _open_session() -> Iterator[SparkSession]:
-    """Use the session of this process. End it only if it begins here, as under spark-submit."""
+    """Yield the session of this process. Stop it only if it begins here, as under spark-submit."""
     from pyspark.sql import SparkSession, is_remote  # noqa: PLC0415 - as above
 
     if is_remote():
@@ -135,7 +135,7 @@ def _open_session() -> Iterator[SparkSession]:
         return
     from pyspark import SparkContext  # noqa: PLC0415 - as above
 
-    # A program may have a context alone. Public calls tell of sessions, or make a context.
+    # A program may have a context without a session. Public calls return sessions, or create a context.
     is_theirs = SparkContext._active_spark_context is not None  # noqa: SLF001 - the comment above
     builder = SparkSession.builder if is_theirs else SparkSession.builder.appName("cablestore")
     spark = builder.getOrCreate()
@@ -148,7 +148,7 @@ def _open_session() -> Iterator[SparkSession]:
 
 @contextmanager
 def _options_set(spark: SparkSession, options: Mapping[str, str]) -> Iterator[None]:
-    """Set our options, where the session sets none, during the body."""
+    """Set options of this package during the body, unless the session sets them."""
     before = spark.conf.getAll
     wanted = {**{name: value for name, value in SQL_OPTIONS.items() if name not in before}, **options}
     changed = [name for name in wanted if wanted[name] != before.get(name) and spark.conf.isModifiable(name)]
@@ -157,7 +157,7 @@ def _options_set(spark: SparkSession, options: Mapping[str, str]) -> Iterator[No
     try:
         yield
     finally:
-        with suppress(*spark_errors(), *disconnected()):  # a server or Java that is gone has no settings
+        with suppress(*spark_errors(), *disconnected()):  # the server or Java may have ended
             for name in changed:
                 if name in before:
                     spark.conf.set(name, before[name])

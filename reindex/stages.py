@@ -1,7 +1,7 @@
 """Stages of a job on Spark, and the job of a reindexing: from exports and archives to segments of sorted rows.
 
 The driver only distributes work. Spark moves posts to the partitions of their hashes, distributes tasks, and repeats
-failed ones. Only reports come back to the driver: a line per segment, partition and bucket. The tasks are in `tasks`.
+failed ones. The driver receives only reports: a line per segment, partition and bucket. The tasks are in `tasks`.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _SHARES_OF_A_PARTITION: Final = 2
 
 
 Progress = Callable[[str, int, int], None]
-"""Callback for progress: name of the stage, tasks or rows done, and their total."""
+"""Callback for progress: name of the stage, finished tasks or rows, and their total."""
 
 
 def no_progress(_stage: str, _done: int, _total: int) -> None:
@@ -56,9 +56,10 @@ def no_progress(_stage: str, _done: int, _total: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class SparkOptions:
-    """Options of Spark. Without `master` and `remote` it runs on this machine with `cores` cores, by default all.
+    """Options of Spark.
 
-    `remote` is the URL of a Spark Connect server, as "sc://HOST:PORT".
+    Without `master` and `remote` Spark runs on this machine with `cores` cores, by default all. `remote` is the URL of
+    a Spark Connect server, such as "sc://HOST:PORT".
     """
 
     master: str | None = None
@@ -72,14 +73,15 @@ class SparkOptions:
 class JobReport:
     """Report of a job whose work is in `folder`.
 
-    `local` is a folder on this machine for Spark's own files and its log: the same, if the work is on this machine.
+    `local` is a folder on this machine for Spark's own files and its log. It equals `folder` if that is on this
+    machine.
     """
 
     folder: ObjectFolder
     local: Path
     dialect: Dialect
     counts: Counter[str] = field(default_factory=Counter)
-    """Numbers of posts and tombstones: read, left out, or without effect, by reason."""
+    """Numbers of posts and tombstones: read, omitted, or without effect, by reason."""
     left_out: dict[str, str] = field(default_factory=dict)
     """Damaged segments and archives that were skipped, and the problem of each."""
     seconds: dict[str, float] = field(default_factory=dict)
@@ -125,10 +127,10 @@ def derive_rows(
     """Derive all rows from the posts and tombstones of exports and archives, as segments in the folder `work`.
 
     The driver and all workers must see `work`, exports and archives under the same paths or URIs. `local` is the folder
-    on this machine for Spark's own files and its log, by default `work`; it is needed if that is a URI. Finished work
-    of an interrupted run of the same job is used again.
+    on this machine for Spark's own files and its log. It is by default `work`, and required if that is a URI. Finished
+    work of an interrupted run of the same job is reused.
 
-    Raises ExportError or ArchiveError for sources that cannot be used, ReindexError if Spark fails.
+    Raises ExportError or ArchiveError for invalid sources, ReindexError if Spark fails.
     """
     sources = read_sources(exports, archives)
     derived = DerivedRows(*claim_work(work, local), sources.dialect)
@@ -152,7 +154,7 @@ def derive_rows(
 
 
 def _build(run: Stages, job: ReindexJob, partitions: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Build all wanted buckets. Returns their reports. In a small job most buckets have a few rows of one view."""
+    """Build all wanted buckets, and return their reports. In a small job most buckets have a few rows of one view."""
     runs = tuple(report["run"] for report in partitions)
     wanted = [index for index, is_wanted in enumerate(job.wanted) if is_wanted]
     return run.each("build", "built", wanted, tasks.build(job, runs), shares_for(job.inputs))
@@ -171,7 +173,7 @@ def stages(ran: JobReport, spark: SparkOptions | None = None, progress: Progress
         "spark.task.maxFailures": "4",
         "spark.speculation": "false",
         "spark.shuffle.compress": "false",  # signed posts do not compress
-        # The plans are a step or two long. To write and compile Java for them, and to plan again, takes a second.
+        # The plans have one or two steps. Generating and compiling Java for them, and replanning, would take a second.
         "spark.sql.codegen.wholeStage": "false",
         "spark.sql.adaptive.enabled": "false",
         **options.settings,
@@ -193,7 +195,7 @@ def stages(ran: JobReport, spark: SparkOptions | None = None, progress: Progress
 
 @dataclass(frozen=True, slots=True)
 class Stages:
-    """Runner of the stages of one job in one Spark session. Finished work is skipped."""
+    """Runner of the stages of a job in a Spark session. Finished work is skipped."""
 
     spark: SparkSession
     ran: JobReport
@@ -202,9 +204,9 @@ class Stages:
     def inspect(
         self, inputs: tuple[Input, ...], *, skip_corrupt: bool, catalog: Catalog | None = None
     ) -> tuple[Input, ...]:
-        """Verify archives, and that workers see segments, share the job's folder and have the views.
+        """Verify archives and the workers' access to segments, to the job's folder and to the views.
 
-        Returns the inputs without those that are known to be damaged. `derive` verifies the checksums of segments.
+        Returns the inputs without damaged ones. `derive` verifies the checksums of segments.
         """
         from pyspark.cloudpickle import dumps  # noqa: PLC0415 - needs the extra cablestore[reindex]
 
@@ -240,12 +242,12 @@ class Stages:
     def derive(
         self, job: ShuffledJob, task: Callable[[tasks.Batches], tasks.Batches], *, skip_corrupt: bool
     ) -> list[dict[str, Any]]:
-        """Run `task`, which settles every hash of a partition. Returns the reports of all partitions with content.
+        """Run `task`, which settles every hash of a partition. Return the reports of all partitions with content.
 
-        Damaged inputs are left out, or raise their error.
+        Damaged inputs are omitted with `skip_corrupt`; otherwise their error is raised.
         """
         if not skip_corrupt and any(report["problems"] for report in _reports(self.ran.folder, "derived")):
-            discard(self.ran.folder)  # of a run that was interrupted; perhaps the input is good now
+            discard(self.ran.folder)  # work of an interrupted run; the input may be valid now
         done = "derived.done"
         missing = frozenset(range(job.partitions)) - _reported(self.ran.folder, "derived")
         if missing and not self.ran.folder.exists(done):
@@ -279,9 +281,9 @@ class Stages:
         task: Callable[[tasks.Batches], tasks.Batches],
         shares: int | None = None,
     ) -> list[dict[str, Any]]:
-        """Run `task` on each of these numbers. Returns the reports that it leaves under the name `reported`.
+        """Run `task` on each of these numbers. Return its reports, which are stored under the name `reported`.
 
-        Each number has a task of its own, or all are spread over this many `shares`.
+        Each number has a separate task, or all are distributed over `shares` tasks.
         """
         finished = _reported(self.ran.folder, reported)
         missing = [number for number in numbers if number not in finished]
@@ -290,7 +292,7 @@ class Stages:
         return _reports(self.ran.folder, reported)
 
     def _numbers(self, numbers: Sequence[int], shares: int | None = None) -> DataFrame:
-        """Return a table of these numbers, one per task, or spread over `shares` tasks."""
+        """Return a table of these numbers, one per task, or distributed over `shares` tasks."""
         count = min(shares or len(numbers), len(numbers))
         chosen = tuple(itertools.chain.from_iterable(numbers[first::count] for first in range(count)))
 
@@ -314,9 +316,10 @@ class Stages:
 
 
 def shares_for(inputs: Sequence[Input]) -> int:
-    """Return the number of tasks for work on inputs, if it has more parts: a task costs Spark a tenth of a second.
+    """Return the number of tasks for work on inputs.
 
-    Archives may be many and small. Segments of exports are so large that each has a task of its own.
+    Archives may be many and small, and a task costs Spark a tenth of a second. Segments of exports are so large that
+    each has a separate task.
     """
     return _SHARES_AT_LEAST + _SHARES_OF_A_PARTITION * partitions_for(posts_of(inputs))
 
@@ -331,18 +334,18 @@ def in_order(segments: Sequence[RowSegment]) -> list[RowSegment]:
 
 
 def begin(job: ShuffledJob) -> None:
-    """Empty the job's folder, unless it holds work of the same job."""
+    """Empty the job's folder, unless it has work of the same job."""
     folder, fingerprint = job.folder, job.fingerprint().encode()
     if folder.exists(_JOB):
         if folder.read(_JOB) == fingerprint:
             return
-        folder.remove(_JOB)  # first: the rest counts no more, even if this process is killed while it removes it
+        folder.remove(_JOB)  # first: then the rest is invalid, even if this process is killed before all is removed
     discard(folder)
     folder.write(_JOB, fingerprint)
 
 
 def discard(folder: ObjectFolder) -> None:
-    """Remove what tasks made."""
+    """Remove the files of tasks."""
     made = [name for name in folder.names() if name.endswith(_MADE) or name.startswith("run-")]
     remove(folder, [name for name in made if name != _JOB])
 

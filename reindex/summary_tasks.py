@@ -1,6 +1,6 @@
-"""Tasks that make the segments of summaries (trees, censuses) from the segments of all other rows, in parts.
+"""Tasks that build the segments of summaries (trees, censuses) from the segments of all other rows, in parts.
 
-The sums of a tree's sets do not depend on each other, so several tasks can share one tree between two sets.
+The sums of a tree's sets do not depend on each other, so several tasks can share a tree between two sets.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from cablestore.reindex.row_segments import RowSegment, RowSegmentWriter, read_r
 from cablestore.reindex.tasks import Batches, finish, reporting
 
 ROWS_OF_A_PART: Final = 1_000_000
-"""Rows from which on another task takes the next sets of a tree: some seconds of work."""
+"""Number of rows after which another task gets the next sets of a tree. It is some seconds of work."""
 
 
 class SummaryPart(NamedTuple):
-    """Part of a summary, by its number in the catalog: what follows from rows with start <= key < stop.
+    """Part of a summary, by its number in the catalog: the result of rows with start <= key < stop.
 
     These keys are without the prefixes of the rows.
     """
@@ -38,7 +38,7 @@ class SummaryPart(NamedTuple):
 
 
 def parts_of(job: ReindexJob, segments: Sequence[RowSegment]) -> list[SummaryPart]:
-    """Cut the summaries of a job into parts, between the sets that segments begin with."""
+    """Split the summaries of a job into parts, between the sets that segments begin with."""
     found: list[SummaryPart] = []
     for number in job.summaries:
         sources = summaries(job.catalog)[number].sources
@@ -48,7 +48,7 @@ def parts_of(job: ReindexJob, segments: Sequence[RowSegment]) -> list[SummaryPar
 
 
 def _edges(segments: Sequence[RowSegment], sources: Sequence[bytes]) -> Iterator[bytes]:
-    """Yield the sets before which the rows of `sources` are cut: where enough rows of other sets come before."""
+    """Yield the sets before which the rows of `sources` are split, if enough rows of other sets precede them."""
     rows, last = 0, b""
     for first, count in sorted((s.first[len(p) :], s.rows) for p in sources for s in segments if s.first.startswith(p)):
         name = first[: first.find(SEPARATOR) + 1]
@@ -61,7 +61,7 @@ def _edges(segments: Sequence[RowSegment], sources: Sequence[bytes]) -> Iterator
 def add_up(
     job: ReindexJob, segments: Sequence[RowSegment], parts: Sequence[SummaryPart]
 ) -> Callable[[Batches], Batches]:
-    """Return the task that makes these parts of summaries, given their numbers, from the segments of all rows."""
+    """Return the task that builds these parts of summaries, given their numbers, from the segments of all rows."""
 
     def make(index: int) -> dict[str, Any]:
         part = parts[index]

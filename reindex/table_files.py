@@ -1,10 +1,10 @@
-"""Files of tables: Parquet, by month where a table grows with the history, in a folder on a disk or in an object store.
+"""Files of tables: Parquet, by month if a table grows with the history, in a local folder or in an object store.
 
     OUT/posts/month=2024-05/part-00000.parquet    posts, messages, deletions: sorted by (timestamp, hash)
     OUT/users/part-00000.parquet                  topics, members, users, channels
-    OUT/tables.json                               what was read, and every file with its rows; written last
+    OUT/tables.json                               sources, and every file with its rows; written last
 
-Workers write the files themselves: nothing but their names comes back to the driver.
+Workers write the files themselves, and return only their names to the driver.
 """
 
 from __future__ import annotations
@@ -36,13 +36,15 @@ from cablestore.reindex.settled import Tables, found_deletions, found_posts, set
 from cablestore.reindex.stages import JobReport, Progress, SparkOptions, Stages, no_progress, stages
 
 FORMAT: Final = 1
-"""Version of tables.json, and of the columns and places of files."""
+"""Version of tables.json, and of the columns and paths of files."""
 
 DESCRIPTION: Final = "tables.json"
 UNFINISHED: Final = "unfinished.json"
 
 _FILE_ROWS: Final = 250_000
-"""Approximate rows of a file: some ten megabytes, which a tool reads at once and a worker holds easily."""
+"""Approximate number of rows of a file. It has about ten megabytes, which tools read at once and workers hold in
+memory.
+"""
 _GROUP_ROWS: Final = 100_000
 _GROUP_SIZE_BYTES: Final = 2**26
 _SHARE_POSTS: Final = 100_000
@@ -62,7 +64,7 @@ Batches = Iterator[pa.RecordBatch]
 
 @dataclass(slots=True)
 class TableFiles:
-    """Files of one table: their names below OUT with the rows of each."""
+    """Files of a table: their names in OUT with the rows of each."""
 
     files: dict[str, int] = field(default_factory=dict)
 
@@ -74,7 +76,7 @@ class TableFiles:
 
 @dataclass(slots=True)
 class TablesReport:
-    """Report of the tables below `uri`."""
+    """Report of the tables in `uri`."""
 
     uri: str
     tables: dict[str, TableFiles] = field(default_factory=dict)
@@ -92,10 +94,10 @@ def write_tables(
     spark: SparkOptions | None = None,
     progress: Progress = no_progress,
 ) -> TablesReport:
-    """Write the settled tables of exports and archives below `out`, a path or URI that the workers see too.
+    """Write the settled tables of exports and archives to `out`, a path or URI to which the workers have access too.
 
-    Tables that an interrupted run finished are kept. `work` is a folder on this machine for Spark's own files.
-    Raises ExportError, ArchiveError, StorageError, and ReindexError if Spark fails.
+    Finished tables of an interrupted run are kept. `work` is a folder on this machine for Spark's own files. Raises
+    ExportError, ArchiveError, StorageError, and ReindexError if Spark fails.
     """
     sources, drops = read_sources(exports, archives), drops or Drops()
     written = _Written.begin(shared(out), sources, drops)
@@ -118,7 +120,7 @@ def write_tables(
 
 
 def _options(spark: SparkOptions | None, posts: int) -> SparkOptions:
-    """Return the options with what suits tables: rows are small here, where other jobs have blobs."""
+    """Return the options with defaults for tables: rows are small here, while other jobs have blobs."""
     options = spark or SparkOptions()
     ours = {
         "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
@@ -129,7 +131,7 @@ def _options(spark: SparkOptions | None, posts: int) -> SparkOptions:
 
 @dataclass(slots=True)
 class _Written:
-    """Files that are written already, listed beside them in `unfinished.json`."""
+    """Files that are already written. `unfinished.json` lists them."""
 
     folder: ObjectFolder
     about: dict[str, Any]
@@ -137,9 +139,9 @@ class _Written:
 
     @classmethod
     def begin(cls, folder: ObjectFolder, sources: JobSources, drops: Drops) -> _Written:
-        """Look at what an earlier run left, and mark the folder before anything else is written to it.
+        """Read the state of an earlier run, and mark the folder before anything else is written to it.
 
-        Raises ExportError if the folder holds anything else.
+        Raises ExportError if the folder has other content.
         """
         about = {
             "format": FORMAT,
@@ -162,12 +164,12 @@ class _Written:
         return written
 
     def add(self, name: str, table: TableFiles) -> None:
-        """Note that a table is complete."""
+        """Record that a table is complete."""
         self.tables[name] = table
         self.note()
 
     def note(self) -> None:
-        """Write down which tables are complete. The next run finds it, and takes the folder for one of tables."""
+        """Write the list of complete tables. The next run reads it, and recognizes the folder by it."""
         self.folder.write(UNFINISHED, self._encoded())
 
     def finish(self) -> None:
@@ -186,7 +188,7 @@ def _fingerprint(sources: JobSources) -> str:
 
 
 def _tables_in(folder: ObjectFolder, name: str, about: dict[str, Any]) -> dict[str, TableFiles]:
-    """Return the tables that are complete. Raises ExportError if there are any and they are of other sources."""
+    """Return the complete tables. Raises ExportError if they are of other sources."""
     try:
         fields = read_document(folder.read(name), dict[str, Any])
         found = as_declared(fields.pop("tables", None), dict[str, TableFiles])
@@ -205,7 +207,7 @@ def _tables_in(folder: ObjectFolder, name: str, about: dict[str, Any]) -> dict[s
 def _write(run: Stages, folder: ObjectFolder, name: str, settled: Tables) -> TableFiles:
     """Write the files of one table, and return them."""
     place = folder.child(name)
-    place.remove_all()  # an interrupted run may have left files that this one does not write
+    place.remove_all()  # an interrupted run may have left other files
     table = getattr(settled, name).select(*SETTLED[name])
     if name in BY_MONTH:
         by = ("timestamp", "target" if name == "deletions" else "hash")
@@ -215,7 +217,7 @@ def _write(run: Stages, folder: ObjectFolder, name: str, settled: Tables) -> Tab
         ordered = table.coalesce(1).sortWithinPartitions(*_SORTED_BY[name])
     rows = _run(run, f"write {name}", ordered.mapInArrow(_writing(place, name), "file string, rows long"))
     files = {f"{name}/{row.file}": row.rows for row in rows}
-    if not files:  # readers take the columns from a file without rows, and the month from its folder
+    if not files:  # readers get the columns from a file without rows, and the month from its folder
         month = f"{_month_folder(_LATER)}/" if name in BY_MONTH else ""
         with (place.child(month[:-1]) if month else place).writing(_EMPTY_FILE) as file:
             pq.write_table(schema_of(SETTLED[name]).empty_table(), file)
@@ -226,7 +228,7 @@ def _write(run: Stages, folder: ObjectFolder, name: str, settled: Tables) -> Tab
 
 
 def _run(run: Stages, name: str, table: DataFrame) -> list[Row]:
-    """Return the rows of a table, which are few, with progress."""
+    """Return the rows of a small table, with progress."""
     started = time.perf_counter()
     rows = run_query(run.spark, name, table.collect, lambda done, total: run.progress(name, done, total))
     run.ran.seconds[name] = round(time.perf_counter() - started, 2)
@@ -234,7 +236,7 @@ def _run(run: Stages, name: str, table: DataFrame) -> list[Row]:
 
 
 def _find(folder: ObjectFolder, file: str) -> None:
-    """Raise ReindexError if the driver does not see what a worker wrote."""
+    """Raise ReindexError if a file of a worker does not exist for the driver."""
     *parents, name = file.split("/")
     for parent in parents:
         folder = folder.child(parent)
@@ -246,7 +248,7 @@ def _find(folder: ObjectFolder, file: str) -> None:
 
 
 def _writing(place: ObjectFolder, name: str) -> Callable[[Batches], Batches]:
-    """Return the task that writes the rows of one partition, and reports its files."""
+    """Return the task that writes the rows of a partition, and reports its files."""
 
     def task(batches: Batches) -> Batches:
         context = TaskContext.get()
@@ -262,7 +264,7 @@ def _writing(place: ObjectFolder, name: str) -> Callable[[Batches], Batches]:
 
 
 def _write_file(place: ObjectFolder, name: str, schema: pa.Schema, batches: Batches) -> int:
-    """Write batches to one file, in groups of rows. Returns the number of rows; there is no file without any."""
+    """Write batches to one file, in groups of rows. Return the number of rows. A file is created only if it has rows."""
     groups = _groups(batches, schema)
     first = next(groups, None)
     if first is None:

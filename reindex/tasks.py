@@ -1,15 +1,15 @@
 """Tasks of a reindexing, which run on the workers: functions over Arrow batches that do not depend on Spark.
 
-1. `inspect` verifies an archive, looks for the segments of exports, and tries if this worker sees the job's folder.
+1. `inspect` verifies an archive, finds the segments of exports, and checks this worker's access to the job's folder.
 2. `read` yields posts and tombstones of an input in blobs, by the partition of their hashes. It verifies the checksum
-   of a segment. If that is wrong, every partition gets the problem in place of the content, and reports it.
-3. `derive` takes all blobs of a partition, drops duplicates and deleted posts, and makes pieces of rows of the live
+   of a segment. If that is wrong, every partition gets the problem instead of the content, and reports it.
+3. `derive` reads all blobs of a partition, drops duplicates and deleted posts, and derives pieces of rows of the live
    posts (`cablestore.index.derive`).
 4. `build` sorts and combines all pieces of a bucket to a segment of rows.
-5. `summary_tasks.add_up` makes the segments of summaries (trees, censuses) from rows in order of keys.
+5. `summary_tasks.add_up` builds the segments of summaries (trees, censuses) from rows in order of keys.
 
 Spark shuffles between `read` and `derive`. Between `derive` and `build` the pieces are in the job's folder, so that
-they survive a killed driver. Each finished partition and bucket leaves a report, and is not made again.
+they remain if the driver is killed. Each finished partition and bucket has a report, and is not derived again.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ NUMBERS: Final = pa.schema([pa.field("number", pa.int64(), nullable=False)])
 """Input of all tasks but those of partitions: numbers of inputs or buckets."""
 
 _BUFFERED_SIZE_BYTES: Final = 2**25
-"""Size at which `read` sends the blobs in memory on."""
+"""Size at which `read` sends its buffered blobs."""
 
 _OVERHEAD_BYTES: Final = 64
 
@@ -79,7 +79,7 @@ Hashed = tuple[bytes, bytes]
 def inspect(
     inputs: tuple[Input, ...], folder: ObjectFolder, views: bytes | None = None
 ) -> Callable[[Batches], Batches]:
-    """Return the task that verifies inputs, given by number, and that this worker has a pickled catalog's views."""
+    """Return the task that verifies inputs, given their numbers, and that this worker has a pickled catalog's views."""
 
     def check(index: int) -> dict[str, Any]:
         lacking = None if views is None else why_not_loaded(partial(pickle.loads, views))
@@ -92,7 +92,7 @@ def inspect(
         if problem is not None:
             return {"input": index, "problem": problem}
         probe = f"probe-{uuid.uuid4().hex}"
-        with suppress(StorageError) if folder.is_local else nullcontext():  # the driver reports one that is not shared
+        with suppress(StorageError) if folder.is_local else nullcontext():  # the driver reports unshared folders
             folder.write(probe, b"", sync=False)
         return {"input": index, "probe": probe, "host": platform.node()}
 
@@ -114,7 +114,7 @@ def read(job: ShuffledJob, partitions: frozenset[int]) -> Callable[[Batches], Ba
 
 
 def derive(job: ReindexJob) -> Callable[[Batches], Batches]:
-    """Return the task that takes all blobs of one partition."""
+    """Return the task that settles the posts of a partition and derives their rows."""
     return of_partition(job, partial(_derive, job))
 
 
@@ -124,7 +124,7 @@ def of_partition(
 ) -> Callable[[Batches], Batches]:
     """Return the task that unpacks all blobs of a partition and calls `work` with its number, posts and tombstones.
 
-    `work` returns a report, which is left with the problems of inputs that are left out of the partition.
+    `work` returns a report. The task stores it with the problems of the partition's inputs.
     """
 
     def settle_all(
@@ -169,10 +169,10 @@ def build(job: ReindexJob, runs: tuple[str, ...]) -> Callable[[Batches], Batches
 
 
 def problems_of(job: ShuffledJob, derived: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the problems of inputs that are left out of all partitions, from the reports of these.
+    """Return the problems of inputs that are omitted in all partitions, from the reports of `derive`.
 
-    Raises the error of an input of which only a part was read, and ReindexError if an input is left out of some
-    partitions only: then it changed meanwhile.
+    Raises the error of an input that was read only in part. Raises ReindexError if only some partitions omit an input,
+    because it changed meanwhile.
     """
     found: list[dict[str, Any]] = derived[0]["problems"] if derived else []
     numbers = [problem["input"] for problem in found]
@@ -208,7 +208,7 @@ def pick(batches: Batches, chosen: tuple[int, ...]) -> Batches:
 
 
 class _Blobs:
-    """Buffer of posts and tombstones by partition, until there are enough to send on."""
+    """Buffer of posts and tombstones by partition."""
 
     def __init__(self, job: ShuffledJob, partitions: frozenset[int]) -> None:
         self._job = job
@@ -217,7 +217,7 @@ class _Blobs:
         self._size_bytes = 0
 
     def add_posts(self, raws: list[bytes]) -> Batches:
-        """Add posts, and the tombstones that deletions among them set."""
+        """Add posts, and the tombstones of post/deletes among them. Yield the buffer if it is full."""
         partition_of, buffers = self._job.partition_of, self._posts
         for raw in raws:
             digest = post_hash(raw)
@@ -240,7 +240,7 @@ class _Blobs:
                 self._size_bytes += len(value) + _OVERHEAD_BYTES
 
     def flush(self) -> Batches:
-        """Yield everything in the buffer."""
+        """Yield everything in the buffer, and empty it."""
         found = [number for number in self._posts if self._posts[number] or self._stones[number]]
         if found:
             yield _batch(found, [msgpack.packb((self._posts[number], self._stones[number], ())) for number in found])
@@ -260,19 +260,19 @@ def _batch(partitions: Sequence[int], blobs: list[bytes]) -> pa.RecordBatch:
 
 
 def _read(job: ShuffledJob, index: int, blobs: _Blobs, partitions: frozenset[int]) -> Batches:
-    """Yield the content of an input, or to each of the partitions what is wrong with it."""
+    """Yield the content of an input, or for each partition the problem of a damaged one."""
     source = job.inputs[index]
     is_begun = False
     try:
         for raws, stones in source.blocks():
             is_begun = True
-            # The others come with their post/deletes.
+            # The others are derived from their post/deletes.
             blobs.add_tombstones([stone for stone in stones if stone.is_effective])
             yield from blobs.add_posts(raws)
     except CableStoreError as error:
         problem = source.problem(job.folder)
         if problem is None and isinstance(error, StorageError):
-            raise  # it can be read now: Spark repeats the task
+            raise  # the input is readable now: Spark repeats the task
         found = {"input": index, "problem": problem or str(error), "is_partly_read": is_begun}
         blob = msgpack.packb(((), (), (json.dumps(found),)))
         yield _batch(sorted(partitions), [blob] * len(partitions))
@@ -312,7 +312,7 @@ def _derive(job: ReindexJob, partition: int, hashed: list[Hashed], stones: list[
 
 
 def _write_rows(job: ReindexJob, file: str, rows: list[Row]) -> list[dict[str, Any]]:
-    """Write a segment of sorted rows, if there are any. Returns its description in a list."""
+    """Write a segment of sorted rows, unless `rows` is empty. Return its description in a list."""
     if not rows:
         return []
     with RowSegmentWriter(job.folder, file) as writer:
@@ -323,8 +323,7 @@ def _write_rows(job: ReindexJob, file: str, rows: list[Row]) -> list[dict[str, A
 def settled(dialect: Dialect, hashed: list[Hashed], stones: list[Tombstone], counts: Counter[str]) -> Iterator[Settled]:
     """Yield for each hash, in order of hashes, the result of all inputs together.
 
-    `stones` are those that post/deletes set and those from exports and archives. The latter count only with a
-    post/delete.
+    `stones` are those of post/deletes and those from exports and archives. The latter count only with a post/delete.
     """
     by_target: dict[bytes, list[Tombstone]] = {}
     for stone in stones:
@@ -356,7 +355,7 @@ def settled(dialect: Dialect, hashed: list[Hashed], stones: list[Tombstone], cou
 
 
 def _proven(stones: list[Tombstone]) -> list[Tombstone]:
-    """Return the tombstones that post/deletes set, and those of the others that agree with one of these."""
+    """Return the tombstones of post/deletes, and those of the others that agree with one of these."""
     said = {(stone.author, stone.deleted_at_ms, stone.deleted_by) for stone in stones if not stone.is_effective}
     return [stone for stone in stones if (stone.author, stone.deleted_at_ms, stone.deleted_by) in said]
 
@@ -377,7 +376,7 @@ def _count_stones(post: Post | None, laid: list[Tombstone], counts: Counter[str]
 
 
 def reporting(work: Callable[[int], dict[str, Any]]) -> Callable[[Batches], Batches]:
-    """Return the task that does some work for each number that it is given, and reports the result."""
+    """Return the task that calls `work` for each number, and reports the result."""
     stage = uuid.uuid4().hex
 
     def task(batches: Batches) -> Batches:
@@ -393,10 +392,10 @@ _failed: Final[dict[str, dict[str, Any]]] = {}
 
 
 def _report(stage: str, work: Callable[[], dict[str, Any]]) -> pa.RecordBatch:
-    """Return the result of a task, or its error: Spark would repeat the task in vain and bury the message.
+    """Return the result of a task, or its error. Spark would repeat a task that raises, and hide the message.
 
-    After a task that could not read or write, all others of its stage in this process have its error. Each would repeat
-    its requests for some ten seconds, and a stage has thousands of tasks. The job has failed already.
+    After a task that could not read or write, all others of its stage in this process return its error. Each would
+    retry its requests for about ten seconds, and a stage has thousands of tasks. The job has failed already.
     """
     started = time.perf_counter()
     try:
@@ -422,6 +421,6 @@ def error_of(report: dict[str, Any]) -> CableStoreError:
 
 
 def finish(job: ShuffledJob, name: str, report: dict[str, Any]) -> dict[str, Any]:
-    """Write the report beside the work that it is about. Returns the report. Raises StorageError if writing fails."""
+    """Write a report to the job's folder, and return it. Raises StorageError if writing fails."""
     job.folder.write(name, json.dumps(report).encode(), sync=False)
     return report

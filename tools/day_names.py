@@ -1,7 +1,7 @@
 """Write cablestore/irc/days.txt: names of weekdays and months of all locales of the GNU C library.
 
-`day_names.py [FOLDER]`, by default /usr/share/i18n/locales, which the package `locales` of Debian has. The Free Software
-Foundation claims no copyright in these data.
+`day_names.py [FOLDER]`, by default /usr/share/i18n/locales, which the package `locales` of Debian has. The Free
+Software Foundation does not claim copyright in these data.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ KEYS = {"abday": 7, "day": 7, "abmon": 12, "mon": 12, "ab_alt_mon": 12, "alt_mon
 
 
 def words_of(text: str, key: str, number: int) -> list[str]:
-    """Return the names under a key, [] if the locale has none or others."""
+    """Return the names under a key, [] if the locale does not have `number` names."""
     found = re.search(rf"^{key}\s+((?:[^\n]*/\n)*[^\n]*)$", text, re.MULTILINE)
     if found is None:
         return []

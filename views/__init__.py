@@ -1,8 +1,8 @@
 """The materialized views of cablestore, one file each, and the catalog that lists them.
 
-A new view is one file here and one line in the catalog. Storing, removing, rebuilding, checking and counting its rows
-and the table in docs/INDEXES.md follow from its functions. `cablestore.index.view` explains what they must hold,
-docs/INDEXES.md has a recipe.
+A new view is one file here and one line in the catalog. Its rows are stored, removed, rebuilt, checked and counted with
+its functions, and the table in docs/INDEXES.md is generated from it. `cablestore.index.view` defines the requirements
+of these functions. docs/INDEXES.md has a recipe.
 """
 
 if __name__ != "cablestore.views":

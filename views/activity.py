@@ -5,8 +5,8 @@
 
 A list has the counts of types 0 to 9, and further ones up to the last that is not 0.
 
-Not in cable-core's INDEXES.md. The channel list is read from here: one row for each channel. cable-core reads it from
-the membership rows: one row for each member. A channel exists as long as there is a join, leave, text or topic in it.
+Not in cable-core's INDEXES.md. The channel list is read from this view: one row for each channel. cable-core reads it
+from the membership rows: one row for each member. A channel exists as long as it has a join, leave, text or topic.
 """
 
 from collections.abc import Iterator

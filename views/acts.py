@@ -1,18 +1,18 @@
-"""Acts: what is decided from in this store about roles, hiding, dropping and blocking.
+"""Acts: the moderation actions from which this store decides about roles, hiding, dropping and blocking.
 
     !acts!role!<pubkey>!<mono-ts>            -> record of a post/role of this author
     !acts!action!<pubkey>!<mono-ts>          -> record of a post/moderation, post/block or post/unblock of this author
     !acts!block!<target>!<mono-ts>!<pubkey>  -> record of a post/block or post/unblock on this user, one row per target
     !acts!consent!<pubkey>!<mono-ts>         -> msgpack [hash, true if its author accepts roles], for each post/info
 
-The rows of the view `moderation` are in the order in which peers ask. These are by author, because only acts of those
-who may have authority count: nobody else's are read when a store is opened. A record has all that a decision needs, so
-no post is read:
+The rows of the view `moderation` are in the order of peers' requests. These are by author, because only actions of
+users who may have authority count, and are read when a store is opened. A record contains all data for a decision, so
+posts are not read:
 
     author u8[32] | timestamp u64 | number of targets u32 | targets u8[32] each |
     msgpack [hash, type, number, channel, reason, whether it is private]
 
-Local-only posts (moderation.md 4.5) have no rows. There are few, and they are read from where they are sealed.
+Local-only posts (moderation.md 4.5) have no rows. They are few, and are read from their sealed form.
 """
 
 import struct
@@ -41,11 +41,11 @@ _HEAD: Final = struct.Struct(">32sQI")
 _HEAD_SIZE: Final = _HEAD.size
 _COUNT_AT: Final = _HEAD_SIZE - 4
 _ONE_END: Final = _HEAD_SIZE + HASH_SIZE_BYTES
-"""Where the only target of most acts ends."""
+"""End of the only target of most actions."""
 
 
 def rows(post: Post) -> list[Row]:
-    """Return the row of a post/info, or of an act, with one more for each user whom it blocks or unblocks."""
+    """Return the row of a post/info or of an action, with one more for each user that it blocks or unblocks."""
     said = consent_of(post)
     if said is not None:
         return [(CONSENT_PREFIX + post.author_hex + b"!" + post.sort_time, pack((said.hash, said.accepts)))]
@@ -61,18 +61,18 @@ def rows(post: Post) -> list[Row]:
     return made
 
 
-# --- records: acts as bytes ------------------------------------------------------------------------
+# --- records: actions as bytes ---------------------------------------------------------------------
 
 
 def record_of(act: ModerationAct) -> bytes:
-    """Return an act as bytes."""
+    """Return an action as bytes."""
     head = _HEAD.pack(act.author, act.timestamp_ms, len(act.targets))
     rest = pack((act.hash, act.type, act.what, act.channel, act.reason, act.is_private))
     return b"".join((head, *act.targets, rest))
 
 
 def act_in(record: bytes) -> ModerationAct:
-    """Return the act in a record."""
+    """Return the action in a record."""
     try:
         author, timestamp_ms, count = _HEAD.unpack_from(record)
         end = _HEAD_SIZE + count * HASH_SIZE_BYTES
@@ -85,7 +85,7 @@ def act_in(record: bytes) -> ModerationAct:
 
 
 def targets_in(record: bytes) -> tuple[bytes, ...]:
-    """Return the targets of the act in a record. It is fast: an opened store asks for those of every action."""
+    """Return the targets of the action in a record. It is fast, because opening a store calls it for every action."""
     if len(record) <= _HEAD_SIZE:
         raise _damaged()
     count = int.from_bytes(record[_COUNT_AT:_HEAD_SIZE])
@@ -121,13 +121,13 @@ def actions_of(reader: Reader, author: bytes) -> Iterator[bytes]:
 
 
 def blocks_on(reader: Reader, user: bytes) -> Iterator[ModerationAct]:
-    """Yield each post/block and post/unblock on a user, oldest first."""
+    """Yield each post/block and post/unblock that targets a user, oldest first."""
     for _, record in reader.prefix(BLOCK_PREFIX + user.hex().encode() + b"!"):
         yield act_in(record)
 
 
 def consents_of(reader: Reader, user: bytes) -> Iterator[Consent]:
-    """Yield what a user ever said of taking roles, oldest first."""
+    """Yield all statements of a user about accepting roles, oldest first."""
     for key, value in reader.prefix(CONSENT_PREFIX + user.hex().encode() + b"!"):
         yield _consent_in(user, key, value)
 
@@ -141,14 +141,14 @@ def _consent_in(user: bytes, key: bytes, value: bytes) -> Consent:
 
 
 def all_consents_of(reader: Reader, user: bytes) -> Iterator[Consent]:
-    """Yield what a user ever said of accepting roles, also in post/infos that are remembered and not stored."""
+    """Yield all statements of a user about accepting roles, including post/infos that are remembered and not stored."""
     held = {said.hash: said for said in consents_of(reader, user)}
     yield from held.values()
     yield from (said for said in remembered_consents(reader, user) if said.hash not in held)
 
 
 def has_declined(reader: Reader, user: bytes, remembered: Iterable[Consent] | None = None) -> bool:
-    """Return True if a user declines roles now, by default with what the store remembers of it.
+    """Return True if a user declines roles now, by default with the remembered statements of the store.
 
     The latest stored post/info is signed, so earlier ones do not matter.
     """
@@ -159,9 +159,9 @@ def has_declined(reader: Reader, user: bytes, remembered: Iterable[Consent] | No
 
 
 def may_change_roles(reader: Reader, info: Post) -> bool:
-    """Return True if a stored post/info may change who has a role. A change of name does not, and reads two rows.
+    """Return True if a stored post/info may change roles. For a change of name, two rows are read.
 
-    It does if its author begins or ceases to decline roles with it, or if it is not the author's latest.
+    Roles may change if its author starts or stops to decline roles with it, or if it is not the author's latest.
     """
     said = consent_of(info)
     if said is None:
@@ -173,7 +173,7 @@ def may_change_roles(reader: Reader, info: Post) -> bool:
 
 
 def roles_for(reader: Reader, user: bytes) -> Iterator[ModerationAct]:
-    """Yield each post/role that gives a user a role and is not local-only. It reads all roles."""
+    """Yield each post/role for a user that is not local-only. This reads all roles."""
     for _, record in reader.prefix(ROLE_PREFIX):
         if user in targets_in(record):
             yield act_in(record)

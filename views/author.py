@@ -2,7 +2,7 @@
 
     !author!<pubkey>!<type>!<mono-ts> -> hash of the post
 
-Posts of every type have a row here, local-only ones too, so that all posts of an author can be found and discarded.
+Posts of every type have a row here, including local-only ones, so that all posts of an author can be discarded.
 """
 
 from collections.abc import Iterable, Iterator
@@ -24,7 +24,7 @@ def rows(post: Post) -> list[Row]:
 
 
 def prefix_of(author: bytes, post_type: int | None = None) -> bytes:
-    """Return the beginning of the keys of an author's posts of one type or of all. The rest is the `<mono-ts>`."""
+    """Return the prefix of the keys of an author's posts of one type or of all. The rest is the `<mono-ts>`."""
     prefix = PREFIX + author.hex().encode() + b"!"
     return prefix if post_type is None else b"%b%b!" % (prefix, TYPE_PARTS[post_type])
 
@@ -54,7 +54,7 @@ def between(
 
 
 def latest_time(reader: Reader, author: bytes, *, before_ms: int) -> int:
-    """Return the latest timestamp below `before_ms` of the author's posts, 0 if there are none."""
+    """Return the latest timestamp below `before_ms` of the author's posts, 0 without such a post."""
     prefix = prefix_of(author)
     latest = 0
     for post_type in ALL_TYPES:
@@ -66,7 +66,7 @@ def latest_time(reader: Reader, author: bytes, *, before_ms: int) -> int:
 
 
 def authors(reader: Reader) -> Iterator[bytes]:
-    """Yield the public key of every author. Each costs one read, however many posts there are."""
+    """Yield the public key of every author. Each costs one read, regardless of the number of posts."""
     start, stop = PREFIX, after_prefix(PREFIX)
     while (row := next(reader.scan(start, stop), None)) is not None:
         author_hex = row[0][len(PREFIX) :].split(b"!", 1)[0]

@@ -1,11 +1,11 @@
-"""Channel state: all posts that make members of a channel or end membership, and all topics.
+"""Channel state: all posts that start or end membership of a channel, and all topics.
 
     !state!member!<channel>!<pubkey>!<type>!<mono-ts> -> hash of the post/join, post/leave, post/text or post/topic
     !state!topic!<channel>!<mono-ts>                  -> hash of the post/topic
 
-cable-core puts the time before the public key and reads one row, so it finds one member in all. Here the latest post of
-each member is the last row of a range. The type comes before the time, so that the latest join or leave is found in one
-step, however much its author wrote since. A text and a topic imply joining (wire.md 5.4.3).
+cable-core has the time before the public key and reads one row, so it finds only one member. Here the latest post of
+each member is the last row of a range. The type is before the time, so that the latest join or leave is found in one
+step, regardless of later posts. A text and a topic imply joining (wire.md 5.4.3).
 """
 
 from collections.abc import Iterator
@@ -32,7 +32,7 @@ def rows(post: Post) -> list[Row]:
 
 
 def prefix_in(group: bytes, post_type: int | None = None) -> bytes:
-    """Return the beginning of the keys under `<channel>!<pubkey>` of one type or of all. The rest is the `<mono-ts>`."""
+    """Return the prefix of the keys under `<channel>!<pubkey>` of one type or of all. The rest is the `<mono-ts>`."""
     prefix = b"%b%b!" % (MEMBER_PREFIX, group)
     return prefix if post_type is None else b"%b%b!" % (prefix, TYPE_PARTS[post_type])
 

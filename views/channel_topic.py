@@ -1,8 +1,8 @@
-"""Channel topic: the topic of a channel now (fold over channel state).
+"""Channel topic: the present topic of a channel (fold over channel state).
 
     !channel!topic!<channel> -> moment (8 bytes of timestamp, 32 of hash) | topic in UTF-8
 
-The latest post/topic by (timestamp, hash) wins. An empty topic is a topic that was cleared (wire.md 5.4.2).
+The latest post/topic by (timestamp, hash) counts. An empty topic is a cleared topic (wire.md 5.4.2).
 """
 
 from collections.abc import Callable
@@ -20,7 +20,7 @@ PREFIX: Final = b"!channel!topic!"
 
 
 def channel_of(post: Post) -> bytes:
-    """Return the post's channel, as keys have it."""
+    """Return the post's channel as a key part."""
     return post.channel_key
 
 
@@ -30,12 +30,12 @@ def topic_of(post: Post) -> bytes:
 
 
 def latest(reader: Reader, channel: str) -> tuple[str, bytes] | None:
-    """Return a channel's topic and the hash of the post that set it, None if no topic was ever set."""
+    """Return a channel's topic and the hash of the post that set it, None if it was never set."""
     return _decode(channel, reader.get(PREFIX + escape(channel)))
 
 
 def latest_in_order(reader: Reader) -> Callable[[str], tuple[str, bytes] | None]:
-    """Return `latest` of one reader, for channels that are given in the order of their names' bytes."""
+    """Return `latest` of one reader, for channels that are passed in the order of their names' bytes."""
     value = reader.in_order(PREFIX)
     return lambda channel: _decode(channel, value(escape(channel)))
 

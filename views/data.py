@@ -3,8 +3,8 @@
     !data!<hash>    -> the signed post
     !private!<hash> -> a local-only post of the store's own user, sealed (moderation.md 4.5.2)
 
-All other rows can be rebuilt from these two and from the tombstones. Local-only posts have a prefix of their own.
-Answers and exports read only `!data!`, so they cannot disclose one.
+All other rows can be rebuilt from these two and from the tombstones. Local-only posts have a separate prefix. Answers
+and exports read only `!data!`, so they cannot disclose local-only posts.
 """
 
 from typing import Final
@@ -17,7 +17,7 @@ from cablestore.protocol.post import Post
 
 
 def rows(post: Post) -> list[Row]:
-    """Return the row that holds the post itself."""
+    """Return the row of the post itself."""
     if post.is_local_only and post.sealed is None:
         raise ValueError("a local-only post must be sealed before it is stored, this one is not")
     return [(record_key(post), post.sealed or post.raw)]

@@ -1,23 +1,23 @@
-"""Deleted: the tombstone of every deletion. It waits for its target, or keeps what must outlive the target.
+"""Deleted: the tombstone of every deletion. It waits for its target, or keeps data that must outlive the target.
 
     !chat!deleted!<target hash>!<author> -> msgpack [time, hash of the post/delete, nil or [type, time, channel, links]]
                                              and, where there are more deletions, a list of their [time, hash]
     !chat!target!<target hash>           -> empty (fold), if the target has tombstones
 
-cable-core has `!chat!deleted!<hash> -> 1`. That row has two faults. A deletion that arrives before its target would let
-anyone delete what others will write. And the row does not tell how the histories of other posts run through the deleted
-one.
+cable-core has `!chat!deleted!<hash> -> 1`. That row has two faults. With a deletion that arrives before its target,
+users could delete posts of other users. And the links of the deleted post, on which the histories of other posts
+depend, are lost.
 
 If an author deletes a post several times, the earliest deletion counts, by (timestamp, hash). The next ones,
-MAX_DELETIONS_LISTED in all, are kept because a channel's history lists them too (wire.md 6.3.2.3). Most posts that
-arrive are no target. One look-up by hash tells this.
+MAX_DELETIONS_LISTED in all, are kept because a channel's history lists them too (wire.md 6.3.2.3). Most new posts are
+not targets, which one look-up by hash shows.
 
-Tombstones are no fold, because a part of them, the skeleton, comes from posts that are gone. A rebuild needs the posts
-and the tombstones, and nothing else.
+Tombstones are not a fold, because their skeletons are from removed posts. A rebuild only needs the posts and the
+tombstones.
 
-If the store saw the post, the skeleton is the post's own. Otherwise it is what another store told: under each author
-that was told, the skeleton with the least encoding. Such a row depends on what was told and not on the order. It is
-replaced when the post arrives, alive or dead.
+If the store had the post, the skeleton is the post's own. Otherwise it is a claim of another store: for each claimed
+author, the skeleton with the least encoding. Such a row depends on the claims and not on their order. It is replaced
+when the post arrives, alive or dead.
 """
 
 from typing import Final
@@ -31,17 +31,17 @@ from cablestore.protocol.post import Post
 
 
 def no_parts(_: Post) -> list[Row]:
-    """Return no part: only tombstones have parts in this fold."""
+    """Return no parts: only tombstones have parts in this fold."""
     return []
 
 
 def dead_parts(tombstone: Tombstone) -> list[Row]:
-    """Return the part that says that there is a tombstone of the target."""
+    """Return the part that marks the target as having a tombstone."""
     return [(target_key(tombstone.target_hex), b"")]
 
 
 def refold(_reader: Reader, _key: bytes) -> bytes:
-    """Return the part of a target. No tombstone is ever removed, so there is one."""
+    """Return the part of a target. Tombstones are never removed, so it always exists."""
     return b""
 
 

@@ -1,7 +1,7 @@
-"""Views of installed packages, which name them by entry points of the group `cablestore.views`.
+"""Views of installed packages, declared as entry points of the group `cablestore.views`.
 
-An entry point is a `View` or a list of them. The command line and Spark's workers add these views to cablestore's own.
-They load no other code: a store's folder holds names of views, but names no module.
+An entry point is a `View` or a list of views. The command line and Spark's workers add these views to cablestore's own.
+They do not load other code: a store's folder contains names of views, but not of modules.
 """
 
 from collections.abc import Callable
@@ -20,7 +20,7 @@ GROUP: Final = "cablestore.views"
 def installed_catalog() -> Catalog:
     """Return cablestore's own views and those of installed packages.
 
-    Raises ViewError for a package that cannot be loaded, and for views that cannot be kept together.
+    Raises ViewError for a package that cannot be loaded, and for views that cannot be combined.
     """
     points = sorted(entry_points(group=GROUP), key=lambda point: (point.name, point.value))
     return CATALOG.extended(view for point in points for view in _load(point))
@@ -42,7 +42,7 @@ def _load(point: EntryPoint) -> tuple[View, ...]:
 
 
 def why_not_loaded(load: Callable[[], Catalog]) -> str | None:
-    """Return why this process cannot use a catalog that another process sent, None if it can."""
+    """Return why this process cannot use a catalog from another process, None if it can."""
     try:
         catalog = load()
     except (ImportError, AttributeError) as error:

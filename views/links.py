@@ -5,12 +5,12 @@
     !head!<channel>!<hash>                                -> one byte: 1 stored, 2 linked to, 4 deleted, added up (fold)
 
 A head is a post of a channel that no post of that channel links to (wire.md 5.1.2.1). Links from other channels do not
-count. Otherwise anyone could take a channel's heads away from outside it.
+count. Otherwise posts outside of a channel could remove its heads.
 
-The fold keeps a row for what is not settled: heads (1), posts that are linked to but not here (2), and dead posts (5,
-7). The links of dead posts stay, so that histories run through them. A post that is here and linked to is settled and
-has no row; most posts are. Other stores may name several authors for one dead post, so the links of a dead post have
-its author in the key.
+The fold keeps a row for unsettled posts: heads (1), missing posts that are linked to (2), and dead posts (5, 7). The
+links of dead posts are kept, because histories depend on them. A stored post that is linked to is settled and has no
+row; most posts are. Other stores may claim several authors for one dead post, so the links of a dead post have its
+author in the key.
 """
 
 from binascii import hexlify
@@ -60,12 +60,12 @@ def _link_rows(links: tuple[bytes, ...], channel_key: bytes, linking: bytes) -> 
 
 
 def parts(post: Post) -> list[Row]:
-    """Return the parts that say that this post is here and that others are linked to."""
+    """Return the parts that mark this post as stored and others as linked to."""
     return _parts(post.links, post.channel_key, post.hash_hex, _BYTE[_HERE])
 
 
 def dead_parts(tombstone: Tombstone) -> list[Row]:
-    """Return the parts that say that a dead post was here and that others are linked to."""
+    """Return the parts that mark a dead post as seen and others as linked to."""
     bones = tombstone.skeleton
     if bones is None or not bones.is_linkable:
         return []
@@ -80,7 +80,7 @@ def _parts(links: tuple[bytes, ...], channel_key: bytes, hash_hex: bytes, own: b
 
 
 def merge(a: bytes, b: bytes) -> bytes:
-    """Return the bits that either part has."""
+    """Return the bits of both parts."""
     try:
         return _MERGED[a][b]
     except KeyError:
@@ -104,9 +104,9 @@ def stored_value(part: bytes) -> bytes | None:
 
 
 def absent_part(reader: Reader, key: bytes, part: bytes) -> bytes | None:
-    """Return what a missing row says: settled if the post is here, unknown (None) otherwise.
+    """Return the part of a missing row: settled if the post is stored, None (unknown) otherwise.
 
-    A post that is just being added was unknown before.
+    A post that is being added was unknown before.
     """
     if part[0] & _HERE:
         return None
@@ -117,7 +117,7 @@ def absent_part(reader: Reader, key: bytes, part: bytes) -> bytes | None:
 
 
 def refold(reader: Reader, key: bytes) -> bytes | None:
-    """Find out again whether the post is here, linked to, dead."""
+    """Compute the part again: whether the post is stored, linked to, dead."""
     channel_key, digest = _split(key)
     bits = 0
     if next(reader.prefix(LINK_PREFIX + digest.hex().encode() + b"!" + channel_key + b"!"), None) is not None:
@@ -136,14 +136,14 @@ def _split(key: bytes) -> tuple[bytes, bytes]:
 
 
 def unsettled_group(channel: str) -> bytes:
-    """Return the beginning of the keys of what is not settled in a channel: its heads are found there."""
+    """Return the prefix of the keys of unsettled posts in a channel, which include its heads."""
     return HEAD_PREFIX + escape(channel) + b"!"
 
 
 def heads(reader: Reader, channel: str) -> Iterator[bytes]:
     """Yield the hashes of a channel's heads, in order of hashes, then those of dropped heads.
 
-    A deleted or dropped head stays a head until a post links to it. What a dropped post links to is no head.
+    A deleted or dropped head stays a head until a post links to it. Posts linked to by dropped posts are not heads.
     """
     channel_key = escape(channel)
     has_dropped = next(reader.prefix(local_key(DROPPED_LINK, channel_key + b"!")), None) is not None
@@ -165,17 +165,17 @@ def _is_linked_by_dropped(reader: Reader, channel_key: bytes, digest: bytes) -> 
 
 
 def is_head(reader: Reader, post: Post) -> bool:
-    """Tell whether a stored post is a head of its channel."""
+    """Return True if a stored post is a head of its channel."""
     return reader.get(b"%b%b!%b" % (HEAD_PREFIX, post.channel_key, post.hash_hex)) == _BYTE[_HERE]
 
 
 def is_missing(reader: Reader, post: Post) -> bool:
-    """Return True if posts of its channel link to a post that the store has not seen."""
+    """Return True if posts of its channel link to a post that the store has never had."""
     return reader.get(b"%b%b!%b" % (HEAD_PREFIX, post.channel_key, post.hash_hex)) == _BYTE[_LINKED]
 
 
 def missing(reader: Reader, channel: str) -> Iterator[bytes]:
-    """Yield the hashes that posts of the channel link to and that the store has not seen in this channel."""
+    """Yield the hashes to which posts of the channel link and that the store has never had in this channel."""
     for digest, bits in _unsettled(reader, channel):
         if bits == _LINKED:
             yield digest
@@ -188,9 +188,9 @@ def _unsettled(reader: Reader, channel: str) -> Iterator[tuple[bytes, int]]:
 
 
 def ends(reader: Reader, channel: str, limit: int) -> list[bytes] | None:
-    """Return the hashes of the channel's posts, deleted ones included, that no post of the channel links to.
+    """Return the hashes of the channel's posts, including deleted ones, without a link from a post of the channel.
 
-    Returns None if more than `limit` rows would have to be read.
+    Return None if that requires more than `limit` rows.
     """
     prefix = unsettled_group(channel)
     rows = list(islice(reader.scan(prefix, after_prefix(prefix), at_once=limit + 1), limit + 1))

@@ -1,13 +1,13 @@
-"""Channel membership: the members of a channel now (fold over channel state).
+"""Channel membership: the present members of a channel (fold over channel state).
 
     !channel!member!<channel>!<pubkey> -> moment, type byte | moment, type byte
     !channel!members!<channel>         -> u64, number of members (census)
 
 A moment is 8 bytes of timestamp and 32 of hash, big-endian, so that the greater bytes are the later post. The first
 pair is the latest of the user's joins, leaves, texts and topics in the channel. Only a leave ends membership. The
-second pair is the latest join or leave, which a channel state answer gives, or zeros if there is none.
+second pair is the latest join or leave, for channel state answers, or zeros without one.
 
-cable-core stores 1 or 0, and the last arrival wins. With the moment the newest post wins, in any order of arrival.
+cable-core stores 1 or 0, and the last arrival counts. With the moment the newest post counts, in any order of arrival.
 """
 
 from collections.abc import Callable, Iterator
@@ -45,7 +45,7 @@ class Membership:
 
 
 def parts(post: Post) -> list[Row]:
-    """Return the part that says what a post means for its author's membership."""
+    """Return the part of a post for its author's membership."""
     part = _part(post.type, order_key(post.timestamp_ms, post.hash))
     return [(b"!channel!member!%b!%b" % (post.channel_key, post.author_hex), part)]
 
@@ -56,7 +56,7 @@ def merge(a: bytes, b: bytes) -> bytes:
 
 
 def refold(reader: Reader, key: bytes) -> bytes | None:
-    """Merge the parts of the latest post of each type that is left."""
+    """Merge the parts of the latest remaining post of each type."""
     found = None
     for post_type, row in channel_state.latest_of_types(reader, key[len(PREFIX) :]):
         part = _part(post_type, order_key_of_row(row))
@@ -70,7 +70,7 @@ def _part(post_type: int, when: bytes) -> bytes:
 
 
 def is_member(value: bytes) -> bool:
-    """Tell whether the user in a row is a member."""
+    """Return True if the user in a row is a member."""
     return value[_SIZE - 1 : _SIZE] != _LEFT
 
 
@@ -106,7 +106,7 @@ def latest_ms(reader: Reader, channel: str, author: bytes) -> int | None:
 
 
 def count_in_order(reader: Reader) -> Callable[[str], int]:
-    """Return `count` of one reader, for channels that are given in the order of their names' bytes."""
+    """Return the number of members from one reader, for channels that are passed in the order of their names' bytes."""
     value = reader.in_order(COUNT_PREFIX)
     return lambda channel: decode_number(value(escape(channel)))
 

@@ -3,10 +3,9 @@
     !chat!text!<channel>!<mono-ts>          -> hash of the post/text
     !chat!text!<channel>!<mono-ts>!<target> -> hash of the post/delete that deleted <target> in this channel
 
-A post/delete names no channel. It has a row in the channel of each post that it deleted, as soon as that post was seen.
-The row follows from the tombstone. If a post was deleted several times, the earliest MAX_DELETIONS_LISTED deletions
-have rows. A post/delete that deleted several posts of a channel has that many rows next to each other, and readers take
-the hash once.
+A post/delete does not contain a channel. It has a row in the channel of each deleted post that the store has had. The
+row follows from the tombstone. If a post was deleted several times, the earliest MAX_DELETIONS_LISTED deletions have
+rows. A post/delete that deleted several posts of a channel has as many adjacent rows, and readers return the hash once.
 """
 
 from collections.abc import Iterator
@@ -63,8 +62,8 @@ def texts(
 ) -> Iterator[tuple[bytes, bytes]]:
     """Yield (sort time, hash) of a channel's post/text with start <= timestamp < end.
 
-    `after` and `before` are sort times. Only texts between them are yielded, without those at the bounds.
-    The first `at_once` rows are read in one go.
+    `after` and `before` are sort times. Only texts between them are yielded, without those at the bounds. The first
+    `at_once` rows are read in one operation.
     """
     prefix = PREFIX + escape(channel) + b"!"
     start, stop = _bounds(prefix, start_ms, end_ms)
@@ -79,7 +78,7 @@ def texts(
 
 
 def channels(reader: Reader, first: str = "") -> Iterator[str]:
-    """Yield the name of every channel with messages. Each costs one read, however many messages there are.
+    """Yield the name of every channel with messages. Each costs one read, regardless of the number of messages.
 
     They are in order of names, from `first` on.
     """

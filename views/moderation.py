@@ -1,18 +1,18 @@
-"""Moderation: the roles, actions and blocks that peers are told.
+"""Moderation: the roles, actions and blocks for requests of peers.
 
     !moderation!block!<mono-ts>                                   -> hash of the post/block or post/unblock
     !moderation!state!<channel>!<mono-ts>!<pubkey>!<act>          -> hash of the post/role or post/moderation, then its targets
     !moderation!about!<channel>!<pubkey>!<act>!<target>!<mono-ts> -> empty, for the same posts, one row per target
 
 An empty channel is the whole cabal (moderation.md 4.1). `<act>` is the digit of the action, or `r` for a role. A target
-is the 32-byte key of a user or the hash of a post. It is empty if the act is on the channel itself.
+is the 32-byte key of a user or the hash of a post. It is empty if the action is on the channel itself.
 
-The first two are in order of time, so that all acts since a time are one range. The third tells in one step whether a
-post is still relevant. A role is, until its author gives the recipient another one in that channel (4.2.3). An action
+The first two are in order of time, so that all actions since a time are one range. The third shows in one step whether
+a post is still relevant. A role is, until its author gives the recipient another one in that channel (4.2.3). An action
 is, until its author undoes it (4.4.2).
 
-Local-only posts (4.5) have no rows, so peers are not told of them. What they undo for their author alone stays relevant
-for everybody else. If it went missing, peers would know of the local-only post.
+Local-only posts (4.5) have no rows, so they are not sent to peers. Actions that they undo for their author stay
+relevant for everybody else. If these were missing, peers could infer the local-only post.
 """
 
 from collections.abc import Iterator
@@ -43,7 +43,7 @@ _CHANNEL_ITSELF = (b"",)
 
 @dataclass(frozen=True, slots=True)
 class Act:
-    """Act of a post/role or post/moderation: the post's hash, and what decides whether it is still relevant."""
+    """Action of a post/role or post/moderation: the post's hash, and the data that decides its relevance."""
 
     hash: bytes
     channel_key: bytes
@@ -54,7 +54,7 @@ class Act:
 
 
 def act_of(post: Post) -> Act | None:
-    """Return the act of a post/role or post/moderation, None for other posts and for local-only ones."""
+    """Return the action of a post/role or post/moderation, None for other posts and for local-only ones."""
     if post.is_local_only:
         return None
     targets: tuple[bytes, ...] = ()
@@ -93,7 +93,7 @@ def blocks(reader: Reader) -> Iterator[bytes]:
 
 
 def acts(reader: Reader, channel: str, oldest_ms: int = 0) -> Iterator[Act]:
-    """Yield the acts in a channel with timestamp >= oldest, oldest first. The channel "" is the whole cabal."""
+    """Yield the actions in a channel with timestamp >= oldest, oldest first. The channel "" stands for the whole cabal."""
     prefix = STATE_PREFIX + escape(channel) + b"!"
     start = prefix + time_floor(min(oldest_ms, MAX_TIMESTAMP_MS + 1))
     for key, value in reader.scan(start, after_prefix(prefix)):
@@ -106,7 +106,7 @@ def acts(reader: Reader, channel: str, oldest_ms: int = 0) -> Iterator[Act]:
 
 
 def is_relevant(reader: Reader, act: Act) -> bool:
-    """Tell whether an act still counts for any of its targets. A role counts only if its recipient accepts roles."""
+    """Return True if an action is relevant for any of its targets. A role requires that its recipient accepts roles."""
     if act.kind == _ROLE and has_declined(reader, act.targets[0]):
         return False
     return not all(_is_undone(reader, act, target) for target in act.targets)

@@ -2,12 +2,12 @@
 
     !reverse!<hash> -> msgpack list of the keys of all rows that refer to the post, shortened
 
-What a key repeats of the post is written as one byte: 1 for its <mono-ts>, 2 for its author's <pubkey>, 3 for its
+Parts of a key that repeat the post are encoded as one byte: 1 for its <mono-ts>, 2 for its author's <pubkey>, 3 for its
 <hash>. A list of whole keys would be the largest row of a post, 550 bytes of 1,700; this one has 220.
 
-Each post has one row. cable-core has a row for each reference; with seven references a post, that doubles the number of
-rows. Rows that outlive a post belong to its tombstone and are not listed (see `deleted`). Folds and tallies are not
-listed either: the functions that make them find their keys.
+Each post has one row. cable-core has a row for each reference. With seven references per post, that doubles the number
+of rows. Rows that outlive a post belong to its tombstone and are not listed (see `deleted`). Folds and tallies are not
+listed either: their functions return the keys.
 """
 
 from typing import Final

@@ -7,14 +7,14 @@
     !sync!sum!<set>!~            -> the same of a set's parts; before them, of its newest leaf: size of the name u8, name, the same numbers
 
 Each post is in two sets: in the set of all posts, whose name is empty, and in its channel's. Posts without a channel
-are in the set `"`; no channel has this name in keys. A channel's post/text have their rows in `!chat!text!`. Local-only
-posts are in no set.
+are in the set `"`, which is not a channel's name in keys. The rows of a channel's post/text are in `!chat!text!`.
+Local-only posts are not in any set.
 
-Not in cable-core's INDEXES.md. Set reconciliation asks for the fingerprint and the k-th post of any range (WAKU-SYNC).
-A node is a beginning of <mono-ts>, and its parts are one digit longer. There is a row for the whole set and for each
-node with more than 128 posts. So any range is a few rows and the posts near its ends. The newest posts, those of the
-last part without a row, are summed in the row of the set alone, so that one more of them changes one row. Which rows
-there are depends on the posts alone.
+Not in cable-core's INDEXES.md. Set reconciliation needs the fingerprint and the k-th post of any range (WAKU-SYNC). A
+node is a prefix of <mono-ts>, and its parts are one digit longer. The whole set and each node with more than 128 posts
+have a row. So any range is a few rows and the posts near its ends. The newest posts, those of the last part without a
+row, are only summed in the row of the set, so that another one changes one row. The existing rows only depend on the
+posts.
 """
 
 from collections.abc import Iterator
@@ -34,9 +34,9 @@ SUM_PREFIX: Final = b"!sync!sum!"
 ALL: Final = b""
 """The set of all posts."""
 NO_CHANNEL: Final = b'"'
-"""The set of posts that belong to no channel."""
+"""The set of posts without a channel."""
 LAST_MS: Final = (2**63 - 2) // NS_PER_MS
-"""The latest time that the peers' format can hold, in the year 2262."""
+"""The latest time in the peers' format, in the year 2262."""
 
 
 def _may_travel(post: Post) -> bool:
@@ -44,7 +44,7 @@ def _may_travel(post: Post) -> bool:
 
 
 def sets(post: Post) -> list[bytes]:
-    """Return the names of the sets that a post belongs to."""
+    """Return the names of the sets of a post."""
     return [ALL, post.channel_key or NO_CHANNEL] if _may_travel(post) else []
 
 
@@ -59,7 +59,7 @@ def rows(post: Post) -> list[Row]:
 
 
 def sets_of(channels: frozenset[str] | None) -> list[bytes]:
-    """Return the names of the sets with posts of these channels and of no channel; for None, with all posts."""
+    """Return the names of the sets with posts of these channels and of no channel, or for None with all posts."""
     return [ALL] if channels is None else sorted({NO_CHANNEL, *map(escape, channels)})
 
 
@@ -78,7 +78,7 @@ def posts_in(reader: Reader, name: bytes, node: bytes, count: int) -> list[bytes
     found = _records(reader, ID_PREFIX + start)
     if len(found) < count:
         found = sorted(found + _records(reader, messages.PREFIX + start))
-    if len(found) != count:  # read again in the way that reports damage
+    if len(found) != count:  # read again in a way that reports damage
         found = [key[-SORT_TIME_SIZE_BYTES:] + digest for key, digest in items(reader, start, start + b"~")]
     return found
 

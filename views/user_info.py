@@ -1,10 +1,10 @@
-"""User info: what users say of themselves.
+"""User info: the properties that users set for themselves.
 
     !user!info!<pubkey>!<mono-ts>  -> hash of the post/info
     !user!latest!info!<pubkey>     -> moment (8 bytes of timestamp, 32 of hash) | msgpack list of [key, value] (fold)
 
-The latest post/info is the whole truth about its author (wire.md 6.2.4). A property that it leaves out is back at its
-default, whatever earlier ones said. So there is no row for each property, as there is in cable-core.
+The latest post/info replaces all earlier ones (wire.md 6.2.4). A property that it omits has its default again. So
+properties do not have separate rows, unlike in cable-core.
 """
 
 from typing import Final
@@ -27,17 +27,17 @@ def rows(post: Post) -> list[Row]:
 
 
 def author_of(post: Post) -> bytes:
-    """Return the post's author, as keys have it."""
+    """Return the post's author as a key part."""
     return post.author_hex
 
 
 def info_of(post: Post) -> bytes:
-    """Return what a post/info says."""
+    """Return the encoded properties of a post/info."""
     return pack(post.body.pairs if isinstance(post.body, Info) else ())
 
 
 def latest(reader: Reader, author: bytes) -> tuple[Info, bytes] | None:
-    """Return what a user says of itself and the hash of the post/info that says it, None if there is none."""
+    """Return the properties of a user and the hash of the post/info that sets them, None without one."""
     value = reader.get(LATEST_PREFIX + author.hex().encode())
     if value is None:
         return None
@@ -50,7 +50,7 @@ def latest(reader: Reader, author: bytes) -> tuple[Info, bytes] | None:
 
 
 def latest_hash(reader: Reader, author: bytes) -> bytes | None:
-    """Return the hash of a user's latest post/info, None if there is none."""
+    """Return the hash of a user's latest post/info, None without one."""
     value = reader.get(LATEST_PREFIX + author.hex().encode())
     return None if value is None else split_latest(value)[0]
 

@@ -1,4 +1,4 @@
-"""Backups: a folder that holds all of a store that follows from nothing else, and the store from that folder."""
+"""Backups: a folder with all data of a store that cannot be derived, and the restore of the store from it."""
 
 from cablestore.backup.manifest import BackupManifest, BackupProblem, Piece, read_backup
 from cablestore.backup.restore import RestoreReport, restore

@@ -1,9 +1,9 @@
-"""Rows of a backup that are believed, in a new database from which a store is built.
+"""Trusted rows of a backup, in a new database from which a store is built.
 
-Posts are verified. All else is believed if the store's key signed the backup. Otherwise a tombstone needs a post/delete
-of the backup that confirms it. Local rows and causal logs are left out, because they decide what is hidden, dropped and
-sent. The arrival log is left out too: a store cannot be written after an entry with the highest number. Local-only posts
-are sealed with the key, so nobody else can make them.
+Posts are verified. All other rows are trusted if the store's key signed the backup. Otherwise a tombstone needs a
+post/delete of the backup that confirms it. Local rows and causal logs are omitted, because they decide what is hidden,
+dropped and sent. The arrival log is omitted too: a store cannot be written after an entry with the highest number.
+Local-only posts are sealed with the key, so only its owner can create them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from cablestore.store.intake import Intake
 
 @dataclass(slots=True)
 class BelievedRows:
-    """Counts of what `copy` took from a backup. With `believes_all` nothing but posts needs a proof."""
+    """Counts of the rows that `copy` accepted from a backup. With `believes_all`, only posts need a proof."""
 
     reading: BackupReading
     believes_all: bool
@@ -39,14 +39,14 @@ class BelievedRows:
     sealed: int = 0
     causal_log_rows: int = 0
     left_out_rows: int = 0
-    """Local rows, and rows of causal logs, that are not believed."""
+    """Local rows, and rows of causal logs, that are not trusted."""
     rejected: Counter[str] = field(default_factory=Counter)
-    """Posts and tombstones that are not believed, by reason."""
+    """Posts and tombstones that are not trusted, by reason."""
 
     def reject(self, damaged: Mapping[str, int]) -> None:
-        """Count rows that no store can have. Raises CorruptBackupError if the key may be wrong, or to salvage is not asked.
+        """Count impossible rows. Raises CorruptBackupError without `salvage`, or if the key may be wrong.
 
-        Rows that a stranger put into a backup must not prevent the restore of the others.
+        Rows that an attacker added to a backup must not prevent the restore of the others.
         """
         if not damaged:
             return
@@ -89,7 +89,7 @@ class BelievedRows:
                     database.write(dict.fromkeys(_orphans(reader)), sync=False)
 
     def causal_logs(self) -> Iterator[list[Row]]:
-        """Yield the rows of the causal logs, none if they are not believed, or if some are lost: they need each other."""
+        """Yield the rows of the causal logs, unless they are not trusted, or incomplete: they depend on each other."""
         if not self.believes_all:
             self.left_out_rows += self.reading.manifest.items("causal-logs")
             return
@@ -102,7 +102,7 @@ class BelievedRows:
                 yield rows
 
     def _is_taken(self, row: Row) -> bool:
-        """Tell whether a row needs no proof, and count it."""
+        """Return True if a row needs no proof, and count it."""
         key = row[0]
         if key.startswith(PRIVATE_PREFIX):
             self.sealed += not self.without_sealed
@@ -123,7 +123,7 @@ class BelievedRows:
 
 
 def _stone_of(row: Row) -> Tombstone | None:
-    """Return a tombstone as another store would give it, None if it is malformed."""
+    """Return a tombstone in the form of other stores, None if it is malformed."""
     try:
         stone = decode_tombstone(row).told()
         return Tombstone.read([stone.target, stone.author, stone.encode()])

@@ -1,4 +1,4 @@
-"""The causal logs of a store, read and made again. They need an extra, so they are imported where there are any."""
+"""Reading and creating the causal logs of a store. They need an extra, so they are imported only if logs exist."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def causal_log_rows(path: Path, *, read_only: bool = False) -> Iterator[Iterable
 
 
 def make_causal_logs(path: Path, rows: Iterable[list[Row]]) -> None:
-    """Make the causal logs of a store from their rows, if there are any."""
+    """Create the causal logs of a store from their rows, if any."""
     blocks = iter(rows)
     first = next(blocks, None)
     if first is None:

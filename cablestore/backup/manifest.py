@@ -1,18 +1,18 @@
-"""Format of a backup: the files in its folder, the list of those that count, and the lock of the folder.
+"""Format of a backup: the files in its folder, its manifest, and the lock of the folder.
 
-    backup.json             the list of pieces, what they hold, and its own checksum; replaced by rename at the end
+    backup.json             the list of pieces, their content, and its own checksum; replaced by rename at the end
     posts-HASH.seg          the bytes of posts, in order of their hashes
     arrivals-HASH.seg       [key, value] of rows of the arrival log
     rows-HASH.seg           [key, value] of tombstones, sealed local-only posts and local rows, in order of keys
     causal-logs-HASH.seg    [key, value] of the rows of causal logs, in order of keys
-    identity                the key file of the store, mode 0600, if it was asked for
+    identity                the key file of the store, mode 0600, if it was requested
 
-A piece is a segment as exports have them. HASH is the BLAKE3 of its msgpack before compression, so a name never gets
-another content. What backup.json does not name is not part of the backup: an interrupted run left it, and the next one
-uses or removes it (docs/reference/FORMAT.md).
+A piece is a segment as in exports. HASH is the BLAKE3 of its msgpack before compression, so the content of a name never
+changes. Files that backup.json does not name are not part of the backup: an interrupted run left them, and the next one
+uses or removes them (docs/reference/FORMAT.md).
 
-backup.json is signed by the store's identity, and names all content by its hash. So a reader who has the key knows that
-the store wrote it: checksums alone can be made by anyone who can write the folder.
+backup.json is signed by the store's identity, and contains the hashes of all content. So a reader with the key can
+verify that the store wrote it. Anyone who can write the folder can create checksums.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ _PREFIXES: Final[dict[PieceKind, tuple[bytes, ...]]] = {
     "rows": (TOMBSTONE_PREFIX, LOCAL_PREFIX, PRIVATE_PREFIX),
     "causal-logs": (SEPARATOR,),
 }
-"""Prefixes of the keys in a piece of rows. Rows with another key could replace posts, which are verified."""
+"""Prefixes of the keys in a piece of rows. Rows with another key could replace verified posts."""
 _CONTEXT: Final = b"cablestore backup "
-"""Begins the message that is signed. No post begins with it."""
+"""Prefix of the message that is signed. Posts do not begin with it."""
 _OWN: Final = re.compile(
     rf"(({'|'.join(KINDS)})-[0-9a-f]{{64}}\.seg|{re.escape(MANIFEST)}|{KEY_FILE})(\.[0-9a-f]+\.tmp)?"
 )
@@ -98,15 +98,16 @@ class BackupManifest:
     through: _Count
     """The number of the last entry of the arrival log that the backup covers."""
     last_entry: _Hex
-    """The last entry of a post up to there in hex, by which the next backup sees whether the log is still the same."""
+    """The last entry of a post up to there in hex, with which the next backup checks whether the log is still the same.
+    """
     since_full: _Count
-    """How many backups were made since the last one that wrote all posts."""
+    """Number of backups since the last one that wrote all posts."""
     full_size_bytes: _Count
-    """The size of the posts of that one."""
+    """The size of the posts of that backup."""
     sealed: _Count
-    """Number of local-only posts, which only the store's key opens."""
+    """Number of local-only posts, which require the store's key."""
     key: _Hex | None
-    """The public key of the key file in the backup, None if it is not there."""
+    """The public key of the key file in the backup, None without one."""
     pieces: tuple[Piece, ...]
     signed_by: _Hex | None = None
     """The public key of the store's identity, in hex, None if the backup is not signed."""
@@ -117,7 +118,7 @@ class BackupManifest:
         return tuple(piece for piece in self.pieces if piece.kind == kind)
 
     def items(self, kind: PieceKind) -> int:
-        """Return how many items the pieces of a kind have."""
+        """Return the number of items in the pieces of a kind."""
         return sum(piece.items for piece in self.of(kind))
 
     def size_bytes(self, kind: PieceKind) -> int:
@@ -136,7 +137,7 @@ class BackupManifest:
 
     @property
     def is_signed(self) -> bool:
-        """True if the signature matches `signed_by`. Compare `signed_by` with a key from elsewhere before you trust it."""
+        """True if the signature matches `signed_by`. Compare that with a key from another source before trusting it."""
         if self.signed_by is None or self.signature is None:
             return False
         return is_signed(bytes.fromhex(self.signed_by) + bytes.fromhex(self.signature) + self.signed_message)
@@ -164,7 +165,7 @@ class _Version(Struct):
 def read_backup(folder: ObjectFolder) -> BackupManifest:
     """Return the manifest of a backup. Its own checksum is verified.
 
-    Raises BackupError if there is no finished backup or if it has another format, CorruptBackupError if the manifest is
+    Raises BackupError if the backup is missing, unfinished or of another format, CorruptBackupError if the manifest is
     damaged.
     """
     path = folder.file(MANIFEST)
@@ -224,7 +225,7 @@ MEND: Final = (
 
 
 def read_rows(folder: ObjectFolder, piece: Piece) -> Iterator[list[Row]]:
-    """Yield the rows of a piece in one block. Raises as `read_piece`."""
+    """Yield the rows of a piece in one block. Raises the same errors as `read_piece`."""
     items = read_piece(folder, piece)
     try:
         rows = [(key, value) for key, value in items]
@@ -239,7 +240,7 @@ def read_rows(folder: ObjectFolder, piece: Piece) -> Iterator[list[Row]]:
 
 
 def read_posts(folder: ObjectFolder, piece: Piece) -> Iterator[list[bytes]]:
-    """Yield the posts of a piece in one block. They are not verified. Raises as `read_piece`."""
+    """Yield the posts of a piece in one block, without verification. Raises the same errors as `read_piece`."""
     items = read_piece(folder, piece)
     if not all(type(raw) is bytes for raw in items):
         raise CorruptBackupError(f"{folder.file(piece.file)} holds an item that is not a post. {MEND}")
@@ -248,14 +249,14 @@ def read_posts(folder: ObjectFolder, piece: Piece) -> Iterator[list[bytes]]:
 
 @dataclass(frozen=True, slots=True)
 class BackupProblem:
-    """Part of a backup that is not as it was written."""
+    """A part of a backup that is not as it was written."""
 
     file: str
     what: str
 
 
 def damaged_files(folder: ObjectFolder, manifest: BackupManifest, sizes: Mapping[str, int]) -> list[BackupProblem]:
-    """Return the files of a backup that a listing, name -> size in bytes, shows to be missing, too short or too long."""
+    """Return the missing, truncated or too large files of a backup, according to a listing of names and sizes."""
     problems = []
     for piece in manifest.pieces:
         size_bytes, expected = sizes.get(piece.file), piece.file_size_bytes
@@ -279,9 +280,9 @@ def load_key(folder: ObjectFolder) -> Identity:
 
 @contextmanager
 def claimed(folder: ObjectFolder, *, to_write: bool = False) -> Iterator[None]:
-    """Lock the folder of a backup. Several may read it at once. The lock of a URI is on this machine.
+    """Lock the folder of a backup. Several readers may lock it at once. The lock of a URI is on this machine.
 
-    Raises BackupError if it is in use, or if it holds anything else.
+    Raises BackupError if it is in use, or if it contains other files.
     """
     if folder.is_local and folder.path.exists() and not folder.path.is_dir():
         raise BackupError(f"{folder} is a file, but a backup is a folder. Choose a new or empty folder")
@@ -302,22 +303,22 @@ def claimed(folder: ObjectFolder, *, to_write: bool = False) -> Iterator[None]:
 
 
 def refuse_other(folder: ObjectFolder) -> None:
-    """Raise BackupError if a folder holds anything that is not of a backup, or nothing but somebody's key file."""
+    """Raise BackupError if a folder contains other files than those of a backup, or only a key file."""
     names = sorted({*folder.names(), *folder.folders()})
     if MANIFEST in names:
-        return  # it is a backup: what others put beside its files stays there, and does no harm
+        return  # it is a backup: other files beside its own are kept, and do no harm
     foreign = names if names == [KEY_FILE] else [name for name in names if not _OWN.fullmatch(name)]
     if foreign:
         raise BackupError(f"{folder} is not a backup: it holds {', '.join(foreign[:3])}. Choose a new or empty folder")
 
 
 def is_own(name: str) -> bool:
-    """Return True if a backup gives this name to a file."""
+    """Return True if this is the name of a file of a backup."""
     return _OWN.fullmatch(name) is not None
 
 
 def own_sizes(folder: ObjectFolder) -> dict[str, int]:
-    """Return the sizes in bytes of the files in the folder that are of a backup, also those of interrupted runs."""
+    """Return the sizes in bytes of the backup's files in the folder, including those of interrupted runs."""
     return {name: size_bytes for name, size_bytes in folder.sizes().items() if is_own(name)}
 
 

@@ -1,6 +1,6 @@
-"""Pieces of a backup from rows: cut where the content says so, packed, and written unless they are there already.
+"""Pieces of a backup from rows: split depending on the content, packed, and written unless they exist.
 
-A row that comes or goes changes the piece in which it is, and the pieces beside it stay as they are.
+An added or removed row changes its own piece, but not the pieces beside it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _SMALLEST: Final = 4
 
 
 def cut(rows: Iterable[Row], usual_size_bytes: int) -> Iterator[list[Row]]:
-    """Cut rows into pieces of about the usual size, after rows whose checksum is small in proportion to their size."""
+    """Split rows into pieces of about the usual size, after rows with a small checksum in proportion to their size."""
     piece: list[Row] = []
     total = 0
     for row in rows:
@@ -55,9 +55,9 @@ def as_posts(piece: list[Row]) -> list[Any]:
 
 
 class PieceWriter:
-    """Writer of the pieces of one backup. `present` has the sizes in bytes of the files that are there.
+    """Writer of the pieces of one backup. `present` has the sizes in bytes of the existing files.
 
-    A file that is there is kept if it has the size that it would be written with. With `again` none is kept.
+    An existing file is kept if its size is that of the new content. With `again` all files are written.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class PieceWriter:
         usual_size_bytes: int,
         items_of: Callable[[list[Row]], list[Any]] = as_rows,
     ) -> list[Piece]:
-        """Write rows, given in order of keys, as pieces of this kind."""
+        """Write rows, passed in order of keys, as pieces of this kind."""
         return [self._put(kind, piece, items_of(piece)) for piece in cut(rows, usual_size_bytes)]
 
     def _put(self, kind: PieceKind, rows: list[Row], items: list[Any]) -> Piece:

@@ -1,6 +1,6 @@
 """One pass over the content of a backup: intact pieces, posts that may be stored, and the store's signature.
 
-Anyone who can write the folder can write pieces with the right checksums. So posts are verified like those of an import.
+Anyone who can write the folder can write pieces with the right checksums. So posts are verified as in an import.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ Verified = tuple[Piece, list[Post], list[Outcome]]
 
 @dataclass(slots=True)
 class BackupReading:
-    """One pass over the content of a backup. With `salvage` a damaged piece is noted and left out, otherwise it raises."""
+    """One pass over the content of a backup. With `salvage`, damaged pieces are recorded and omitted, else they raise."""
 
     folder: ObjectFolder
     manifest: BackupManifest
     salvage: bool
     problems: dict[str, BackupProblem] = field(default_factory=dict)
-    """Files that are not as the store wrote them, by name."""
+    """Files that differ from those that the store wrote, by name."""
     _listed: dict[str, BackupProblem] = field(init=False)
-    """Those of them that a listing shows. They are not read: a file that grew can be larger than the memory."""
+    """Files that a listing shows to be damaged. They are not read: a file that grew can be larger than the memory."""
 
     def __post_init__(self) -> None:
         """List the folder."""
@@ -55,7 +55,7 @@ class BackupReading:
             raise CorruptBackupError(problem.what)
 
     def posts(self, intake: Intake) -> Iterator[Verified]:
-        """Yield the posts of each piece, verified on all cores while the caller stores those of the piece before."""
+        """Yield the posts of each piece, verified on all cores while the caller stores the previous piece."""
         ahead: tuple[Piece, IntakeBatch] | None = None
         for piece in self.manifest.of("posts"):
             for raws in self._intact(piece, read_posts(self.folder, piece)):
@@ -84,11 +84,11 @@ class BackupReading:
             self.problems[piece.file] = BackupProblem(piece.file, str(error))
 
     def lost_items(self, kind: PieceKind) -> int:
-        """Return how many items were in the damaged pieces of a kind."""
+        """Return the number of items in the damaged pieces of a kind."""
         return sum(piece.items for piece in self.manifest.of(kind) if piece.file in self.problems)
 
     def require_key(self, named: str | None, identity: Identity, what: str) -> bool:
-        """Return True if the backup names this key. Raises IdentityError, or notes it to salvage the rest."""
+        """Return True if the backup contains this key. Otherwise raise IdentityError, or with `salvage` record it."""
         if named == identity.public_key.hex():
             return True
         text = f"{self.folder} {what} the key {named}, and {identity.public_key.hex()} is another one"
@@ -101,9 +101,9 @@ class BackupReading:
         return False
 
     def is_authentic(self, identity: Identity | None) -> bool:
-        """Tell whether the store's key signed the backup, and note a signature that is invalid.
+        """Return True if the store's key signed the backup, and record an invalid signature.
 
-        Raises IdentityError as `require_key` if another key than `identity` signed it.
+        Raises IdentityError like `require_key` if another key than `identity` signed it.
         """
         manifest = self.manifest
         if manifest.signature is None or MANIFEST in self.problems:

@@ -1,7 +1,7 @@
-"""A new store from a backup: all views are built again from what the backup holds and can be believed.
+"""A new store from a backup: all views are rebuilt from the trusted rows of the backup.
 
-The store is made in the folder RESTORING of the target and moved out of it, its header last. A folder with RESTORING and
-without a header is not opened; the next restore into it begins again.
+The store is created in the folder RESTORING of the target and moved out of it, its header last. A folder with RESTORING
+and without a header is not opened; the next restore into it starts again.
 """
 
 from __future__ import annotations
@@ -53,10 +53,11 @@ from cablestore.store.options import system_clock_ms
 from cablestore.views import CATALOG
 
 _MADE: Final = re.compile(rf"generation-[0-9]{{12}}|{RESTORING}|{LOCK_FILE}|{IDENTITY_FILE}|{CAUSAL_LOGS}")
-"""What an interrupted restore leaves in its target."""
+"""Names that an interrupted restore leaves in its target."""
 _FIRST_GENERATION: Final = 10**11
-"""The first generation of a restored store has a random number of twelve digits, so that no other store, and not this
-one in its own past, has a generation of that name."""
+"""The first generation of a restored store has a random number of twelve digits. So its name differs from those of
+other stores, and from earlier ones of this store.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +71,7 @@ class RestoreReport:
     tombstones: int
     causal_log_rows: int
     has_key: bool
-    """Whether the restored store has its key."""
+    """True if the restored store has its key."""
     key: str | None
     """The public key of the restored store, in hex."""
     is_authentic: bool
@@ -82,7 +83,7 @@ class RestoreReport:
     lost_posts: int
     """Posts in damaged files."""
     problems: tuple[BackupProblem, ...]
-    """Files of the backup that are damaged or were changed."""
+    """Files of the backup that are damaged or were modified."""
 
     @property
     def is_whole(self) -> bool:
@@ -103,19 +104,19 @@ def restore(
     clock: Callable[[], int] = system_clock_ms,
     progress: Progress = no_progress,
 ) -> RestoreReport:
-    """Make a store at `path`, which must be missing or empty, from a backup.
+    """Create a store at `path`, which must be missing or empty, from a backup.
 
-    Every post is verified as by an import: those with a bad signature, or dated a week or more ahead, are rejected and
-    counted. If the store's key signed the backup, the store has the same dump and local rows as the one that was backed
-    up. Otherwise local rows, causal logs and tombstones without a post/delete are left out, and `unverified` restores
-    them too.
+    Every post is verified as in an import: those with a bad signature, or dated a week or more ahead, are rejected and
+    counted. If the store's key signed the backup, the store has the same dump and local rows as the original one.
+    Otherwise local rows, causal logs and tombstones without a post/delete are omitted, unless `unverified` is set.
 
     `identity` is the store's key if the backup does not have it. Local-only posts cannot be restored without it:
-    `without_sealed` leaves them out. `salvage` restores what is intact of a damaged backup. An interrupted restore
-    leaves nothing that is taken for a store; run it again.
+    `without_sealed` omits them. `salvage` restores the intact part of a damaged backup. The remains of an interrupted
+    restore are not mistaken for a store; run it again.
 
     Raises BackupError if the folder is not a backup or the target is not empty, CorruptBackupError if a file of the
-    backup is damaged, IdentityError if the key is missing or another one, StorageError if reading or writing fails.
+    backup is damaged. Raises IdentityError if the key is missing or another one, StorageError if reading or writing
+    fails.
     """
     source, target = folder_of(folder), store_path(path).absolute()
     _refuse_full(target)
@@ -187,7 +188,7 @@ def _build(
     clock: Callable[[], int],
     progress: Progress,
 ) -> RebuildReport:
-    """Make a store in a folder, without causal logs."""
+    """Create a store in a folder, without causal logs."""
     dialect = dialect_named(believed.reading.manifest.dialect)
     row = meta.meta_row(catalog, dialect, FORMAT)
     with (
@@ -196,7 +197,7 @@ def _build(
         closing(SignatureVerifier()) as verifier,
     ):
         origin = Origin(scratch / "rows", dialect, unseal_of(None, work))
-        # A local-only post is sealed in a backup, so one in the clear has no owner here.
+        # Local-only posts are sealed in a backup, so one in the clear has no owner here.
         believed.copy(origin.path, Intake(dialect, verifier, clock), origin.unseal)
 
         def build(path: Path, scratch: Path) -> RebuildReport:
@@ -214,7 +215,7 @@ def _random_name() -> str:
 
 
 def _copy_local(rows: Path, target: Path, *, judged: bool) -> None:
-    """Make the local rows of a database those of the store. A rebuild leaves out some, because it may have lost posts."""
+    """Copy the local rows of the store to a database. A rebuild omits some of them, because it may have lost posts."""
     leave_out = None if judged else local_key(JUDGED)
     with closing(LevelDB(rows)) as database, database.snapshot() as state, closing(LevelDB(target)) as new:
         found = (row for row in state.scan(LOCAL_PREFIX, after_prefix(LOCAL_PREFIX)) if row[0] != leave_out)
@@ -227,7 +228,7 @@ def _copy_local(rows: Path, target: Path, *, judged: bool) -> None:
 
 @contextmanager
 def _target(path: Path) -> Iterator[Path]:
-    """Lock a target, refuse one that is not empty, and yield its folder RESTORING, which is removed afterwards."""
+    """Lock a target, reject one that is not empty, and yield its folder RESTORING, which is removed afterwards."""
     _refuse_full(path)
     with storage_errors(f"{path} cannot be restored to"):
         make_folder(path)
@@ -252,7 +253,7 @@ def _target(path: Path) -> Iterator[Path]:
 
 
 def _clear(path: Path) -> None:
-    """Remove what an interrupted restore left, RESTORING last. What else came meanwhile stays."""
+    """Remove the remains of an interrupted restore, RESTORING last. Other new files are kept."""
     for entry in sorted(path.iterdir(), key=lambda entry: entry.name == RESTORING):
         if _MADE.fullmatch(entry.name) and entry.name != LOCK_FILE:
             _remove(entry)
@@ -278,7 +279,7 @@ def _refuse_full(path: Path) -> None:
 
 
 def _move_out(work: Path, target: Path) -> None:
-    """Move a store out of RESTORING, its header last. After an error, what was moved is removed."""
+    """Move a store out of RESTORING, its header last. After an error, the moved files are removed."""
     names = {entry.name for entry in work.iterdir() if not is_foreign(entry.name)} - {LOCK_FILE}
     taken = sorted(name for name in names if os.path.lexists(target / name))
     if taken:

@@ -28,10 +28,10 @@ from cablestore.store.options import system_clock_ms
 def verify_backup(
     folder: Location, *, clock: Callable[[], int] = system_clock_ms, progress: Progress = no_progress
 ) -> tuple[BackupManifest, list[BackupProblem]]:
-    """Read every file of a backup, and verify every post as a restore does. `progress` counts items.
+    """Read every file of a backup, and verify every post as in a restore. `progress` counts items.
 
-    Returns its manifest and what is wrong. That the store's key signed the backup is known only to `restore`, which has
-    the key: here the signature is compared with the key that the backup names.
+    Return its manifest and its problems. Only `restore` can check that the store's key signed the backup, because it
+    has the key. Here the signature is compared with the key in the backup.
 
     Raises BackupError if the folder is not a backup, CorruptBackupError if its manifest is damaged.
     """

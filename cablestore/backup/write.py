@@ -1,8 +1,8 @@
-"""A backup of one state of a store. The first one writes all, each further one what the arrival log says is new.
+"""A backup of one state of a store. The first one writes everything, later ones the new entries of the arrival log.
 
-Posts are the bulk, so they are written once: those that came since the last backup into pieces of their own. Pieces of
-posts that were removed since are written again without them. Everything else is read as a whole each time, and only
-pieces that changed are written. From time to time all posts are written again, so that pieces stay few.
+Posts are most of the data, so they are written once: later posts into separate pieces. Pieces with removed posts are
+written again without them. All other rows are read completely each time, and only changed pieces are written. From time
+to time all posts are written again, to limit the number of pieces.
 """
 
 from __future__ import annotations
@@ -52,32 +52,32 @@ from cablestore.views.data import VIEW as DATA
 _GONE: Final = frozenset({EventKind.DELETED, EventKind.DISCARDED})
 """Events after which a post is not in the next backup."""
 _TOLD: Final = 1_000
-"""Posts after which progress is told."""
+"""Number of posts between two calls of `progress`."""
 
 
 @dataclass(frozen=True, slots=True)
 class BackupReport:
-    """Content of a backup, and what was written for it."""
+    """Content of a backup, and the files written for it."""
 
     posts: int
     """Posts that are not local-only."""
     sealed: int
     """Local-only posts."""
     is_full: bool
-    """Whether all posts were written; otherwise only what came since the last backup."""
+    """True if all posts were written, False if only those since the last backup."""
     has_key: bool
-    """Whether the backup has the store's key."""
+    """True if the backup contains the store's key."""
     written: int
     """Files written, besides the manifest."""
     written_size_bytes: int
     size_bytes: int
     """Size of all files."""
     mended: int
-    """Files of the last backup that were missing or damaged, as their sizes show, and are replaced."""
+    """Files of the last backup that were missing or damaged, according to their sizes, and were replaced."""
     has_lost_key: bool
-    """True if the key file of the last backup is gone, so that this one has none. `with_key` writes it again."""
+    """True if the key file of the last backup is missing, so that this one has none. `with_key` writes it again."""
     is_signed: bool
-    """True if the store's identity signed the backup. It did not if it is missing or unreadable."""
+    """True if the store's identity signed the backup, False if the identity is missing or unreadable."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ class _Source:
     reader: Reader
     identity: StoreIdentity
     is_read_only: bool
-    """True if nothing may be written into the store's folder."""
+    """True if the store's folder must not be written to."""
 
 
 def backup(
@@ -102,18 +102,17 @@ def backup(
     read_only: bool = False,
     progress: Progress = no_progress,
 ) -> BackupReport:
-    """Back up a store, open in this or another process or named by its folder, into a folder or to a URI.
+    """Back up a store, an open one or the one in a folder, into a folder or to a URI.
 
-    A second backup into the same folder writes what changed. When this returns, the folder holds this state of the
-    store and nothing else: posts that were deleted are in none of its files. Until then the last backup in it stays
-    whole, whatever happens, and an interrupted one resumes when it is run again. Files that are missing, too short or
-    too long are written again. `with_key` adds the store's key file; one that is there stays. `full` writes every file
-    again. `identity` is the store's own if a closed store has no key file: it signs the backup. With `read_only` nothing
-    is written into the folder of a store that is named by it, as in `CableStore.open`. `progress` counts the posts that
-    are read.
+    A second backup into the same folder writes only the changes. When this returns, the folder contains only this state
+    of the store, without deleted posts. Until then the last backup stays intact, and an interrupted backup resumes when
+    it is run again. Files that are missing, too short or too long are written again. `with_key` adds the store's key
+    file; an existing one is kept. `full` writes every file again. `identity` is the store's own if a closed store has
+    no key file: it signs the backup. With `read_only` nothing is written into the folder of the store, as in
+    `CableStore.open`. `progress` counts the posts read.
 
-    Raises BackupError for a folder that is in use or holds anything else, StoreLockedError if another process has the
-    store or its causal logs open, StorageError if reading or writing fails, IdentityError if there is no key.
+    Raises BackupError for a folder that is in use or contains other files, StoreLockedError if another process has the
+    store or its causal logs open. Raises StorageError if reading or writing fails, IdentityError if the key is missing.
     """
     if not isinstance(store, Path | str):
         return store.run(backup_open, out, with_key=with_key, full=full, progress=progress)
@@ -135,7 +134,7 @@ def backup_open(
     full: bool = False,
     progress: Progress = no_progress,
 ) -> BackupReport:
-    """Back up a store that this process has open: see `backup`."""
+    """Back up a store that is open in this process: see `backup`."""
     header = None if store.path is None else peek(store.path)
     if store.path is None or header is None:
         raise BackupError("a store in memory cannot be backed up: export it")
@@ -165,7 +164,7 @@ def _write_claimed(
     damaged = [] if last is None else [problem.file for problem in damaged_files(place, last, present)]
     is_whole = last is not None and not any(piece.file in damaged for piece in last.of("posts"))
     rows = writer.add("rows", _other_rows(reader), limits.BACKUP_ROWS_SIZE_BYTES)
-    # The backup to which this one adds what is new; None if all posts are written.
+    # The backup that this one extends; None if all posts are written.
     base = last if last is not None and is_whole and not full and _is_own(last, identity) else None
     posts = None if base is None else _posts_since(reader, base, place, writer, progress)
     if posts is None:
@@ -197,14 +196,14 @@ def _write_claimed(
 
 
 def _is_own(last: BackupManifest, identity: Identity | None) -> bool:
-    """Tell whether the store wrote a backup, so that this one may name its files and sign them."""
+    """Return True if the store wrote a backup, so that this one may include its files and sign them."""
     if identity is None:
         return last.format == FORMAT and last.signature is None
     return last.signed_by == identity.public_key.hex() and last.is_signed
 
 
 def _signer(source: _Source) -> Identity | None:
-    with suppress(IdentityError):  # a store whose key file is damaged is worth a backup too
+    with suppress(IdentityError):  # a store with a damaged key file can be backed up too
         return source.identity.load()
     return None
 
@@ -218,7 +217,7 @@ def _finished(
     mended: int,
     has_lost_key: bool,
 ) -> BackupReport:
-    """Remove the files that no longer count, and return the report."""
+    """Remove outdated files, and return the report."""
     named = {MANIFEST, *(piece.file for piece in manifest.pieces)} | ({KEY_FILE} if manifest.key else set())
     for name in own_sizes(place):
         if name not in named:
@@ -259,7 +258,7 @@ def _counted(rows: Iterable[Row], progress: Progress) -> Iterator[Row]:
 def _posts_since(
     reader: Reader, last: BackupManifest, place: ObjectFolder, writer: PieceWriter, progress: Progress
 ) -> list[Piece] | None:
-    """Return the pieces of posts that are kept, changed and new; None if they are not all that the store has.
+    """Return the kept, changed and new pieces of posts; None if they are not all posts of the store.
 
     Then all posts must be written.
     """
@@ -279,7 +278,7 @@ def _posts_since(
 
 
 def _continues(reader: Reader, last: BackupManifest) -> bool:
-    """Tell whether the store's arrival log goes on where a backup ended, and whether its pieces are few enough."""
+    """Return True if the store's arrival log continues after a backup, and the backup's pieces are few enough."""
     new = arrival_log.next_sequence(reader) - 1 - last.through
     return (
         0 <= new <= limits.MAX_BACKUP_ARRIVALS
@@ -290,7 +289,7 @@ def _continues(reader: Reader, last: BackupManifest) -> bool:
 
 
 def _without(gone: set[bytes], piece: Piece, place: ObjectFolder, writer: PieceWriter) -> list[Piece]:
-    """Return a piece of posts, written again if some of its posts are gone."""
+    """Return a piece of posts, written again without removed posts."""
     start, stop = bytes.fromhex(piece.first), bytes.fromhex(piece.last)
     if not any(start <= data_key(digest.hex().encode()) <= stop for digest in gone):
         return [piece]
@@ -303,7 +302,7 @@ def _without(gone: set[bytes], piece: Piece, place: ObjectFolder, writer: PieceW
 
 
 def _agrees(reader: Reader, posts: list[Piece]) -> bool:
-    """Tell whether pieces have as many posts, of the same size, as the store counts."""
+    """Return True if pieces have the number and size of posts that the store counts."""
     sealed = list(map(_size_of, reader.prefix(PRIVATE_PREFIX)))
     found = sum(p.items for p in posts) + len(sealed), sum(p.size_bytes for p in posts) + sum(sealed)
     return tuple(decode_sizes(reader.get(SIZES_KEY)).get(DATA.name, (0, 0))) == found
@@ -317,13 +316,13 @@ def _size_of(row: Row) -> int:
 
 
 def _other_rows(reader: Reader) -> Iterator[Row]:
-    """Yield the rows besides posts and the arrival log from which nothing else follows, in order of keys."""
+    """Yield the underivable rows besides posts and the arrival log, in order of keys."""
     for prefix in sorted((TOMBSTONE_PREFIX, LOCAL_PREFIX, PRIVATE_PREFIX)):
         yield from reader.prefix(prefix)
 
 
 def _log_pieces(reader: Reader, last: Sequence[Piece], writer: PieceWriter) -> list[Piece]:
-    """Return the pieces of the arrival log. It is cut where the last ones end, so those without a change stay."""
+    """Return the pieces of the arrival log. It is split at the ends of the last ones, so unchanged ones are kept."""
     pieces = list[Piece]()
     start = arrival_log.LOG_PREFIX
     for end in sorted(bytes.fromhex(piece.last) + b"\0" for piece in last):
@@ -336,10 +335,9 @@ def _log_pieces(reader: Reader, last: Sequence[Piece], writer: PieceWriter) -> l
 def _put_key(
     source: _Source, place: ObjectFolder, known: str | None, *, wanted: bool, again: bool
 ) -> tuple[str | None, bool]:
-    """Write the key file if it is wanted, or if the one in the backup is damaged.
+    """Write the key file if it is requested, or if the one in the backup is damaged.
 
-    `known` is the public key of the one in the backup. Returns that of the one that is there now, and whether a damaged
-    one was replaced.
+    `known` is the public key in the backup. Return the new one, and whether a damaged file was replaced.
     """
     is_damaged = known is not None and not _holds(place, known)
     if not wanted and not is_damaged:

@@ -1,4 +1,4 @@
-"""Export of a store: files with checksums, and back."""
+"""Export of a store into files with checksums, and import."""
 
 from typing import TYPE_CHECKING
 

@@ -1,8 +1,8 @@
-"""Export of one state of a store, as a stream. It can be interrupted at any instant and continued.
+"""Export of one state of a store, as a stream. It can be interrupted at any time and continued.
 
 The database has posts in order of their hashes. They are read once, sorted into runs of bounded size on this disk, and
-merged into segments. unfinished.json says what is done; the manifest is written last. The runs of an export to an object
-store are in the user's cache folder, so that the same export goes on if this machine runs it again.
+merged into segments. unfinished.json records the progress; the manifest is written last. The runs of an export to an
+object store are in the user's cache folder, so that this machine can continue the same export.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ from cablestore.index.reader import Reader
 from cablestore.protocol.post import Post
 
 _AFTER: Final = b"\xff"
-"""Sorts after every record of a place, because types are smaller."""
+"""Sorts after every record of a position, because types are smaller."""
 _OWN: Final = re.compile(
     r"((posts|tombstones|consents)-\d{6,}\.seg|run-\d{6,}|(unfinished|arrivals)\.json)(\.([0-9a-f]+\.)?tmp)?"
     r"|manifest\.json\.([0-9a-f]+\.)?tmp"
@@ -98,7 +98,7 @@ class _Work:
     segments: list[Segment] = field(default_factory=list)
 
     def save(self) -> None:
-        """Write down what is done. All files that it names are there already."""
+        """Save the progress. All files in it exist already."""
         if self.is_saved:
             self.refuse_changes()
         segments = sorted(self.segments, key=lambda segment: KINDS.index(segment.kind))
@@ -107,12 +107,12 @@ class _Work:
         self.is_saved = True
 
     def refuse_changes(self) -> None:
-        """Raise ExportError if another machine exports to the same URI. No lock keeps them apart."""
+        """Raise ExportError if another machine exports to the same URI. No lock prevents that."""
         if not self.out.is_local and self.continued() is None:
             raise ExportError(f"another export into {self.out} changed its files. Choose a new or empty folder")
 
     def continued(self) -> _Work | None:
-        """Return what an earlier call wrote down, None if that was another export, or if files are missing or damaged."""
+        """Return the saved progress of an earlier call, None if it cannot be continued because of its files."""
         try:
             done = read_document(self.out.read(UNFINISHED), _Done)
             check_segments(done.segments)
@@ -135,7 +135,7 @@ class _Work:
         return self.runs_folder / f"run-{len(self.runs):06d}"
 
     def add_run(self, written: Future[None], read_to: str) -> None:
-        """Wait for the next run, with the records that were read up to a hash, and note it."""
+        """Wait for the next run, with the records that were read up to a hash, and record it."""
         written.result()
         with storage_errors(self.next_run()):
             self.runs.append(self.next_run().stat().st_size)
@@ -143,7 +143,7 @@ class _Work:
         self.save()
 
     def add_segment(self, segment: Segment) -> None:
-        """Note a finished segment."""
+        """Record a finished segment."""
         self.segments.append(segment)
         self.save()
 
@@ -163,12 +163,12 @@ def export_store(
     run_size_bytes: int = limits.MAX_RUN_SIZE_BYTES,
     progress: Progress,
 ) -> Manifest:
-    """Export the present state of a store into a folder or to a URI, or finish an export of it that was interrupted.
+    """Export the present state of a store into a folder or to a URI, or finish an interrupted export of it.
 
-    `hidden_of` returns the test for hidden posts of a state, for filters that leave these out.
+    `hidden_of` returns the test for hidden posts of a state, for filters that omit these.
 
-    Raises ExportError for a folder that holds anything else, StorageError if writing fails, CorruptStoreError for a
-    store that cannot be read.
+    Raises ExportError for a folder with other files, StorageError if writing fails, CorruptStoreError for an unreadable
+    store.
     """
     check(segment_size_bytes=segment_size_bytes, run_size_bytes=run_size_bytes, progress=progress)
     check_instance("filters", filters, (Filters, NoneType))
@@ -202,7 +202,7 @@ def export_store(
                 is_hidden = hidden_of(reader) if hidden_of and filters and filters.without_hidden else None
                 selection = None if filters is None else Selection(reader, filters, is_hidden)
                 _read(reader, selection, writer, work, run_size_bytes, progress)
-            state.close()  # as soon as it was read
+            state.close()  # release it early
             if not work.is_merged:
                 writer.add_records(_counted(merge(list(work.run_paths()), work.place()), progress))
                 work.is_merged = True
@@ -218,8 +218,8 @@ def _read(
     run_size_bytes: int,
     progress: Progress,
 ) -> None:
-    """Write the posts to sorted runs, and all else to its segments. A run is written while more is read."""
-    with ThreadPoolExecutor(1) as thread:  # for this disk only: its end waits, and Ctrl-C with it
+    """Write the posts to sorted runs, and all other items to their segments. A run is written while more is read."""
+    with ThreadPoolExecutor(1) as thread:  # only for this disk, because its end, and so Ctrl-C, waits
         under_way: tuple[Future[None], str] | None = None
         for records, read_to in pieces(reader, selection, work.read_to, run_size_bytes, progress):
             if under_way is not None:
@@ -260,7 +260,7 @@ def _finish(work: _Work, writer: ExportWriter, covered: CoveredLog | None) -> Ma
 
 @contextmanager
 def _claimed(out: ObjectFolder) -> Iterator[Path]:
-    """Refuse a folder that holds anything else, lock it, and return the folder of the runs.
+    """Reject a folder with other files, lock it, and return the folder of the runs.
 
     The lock of a URI is on this machine.
     """

@@ -1,15 +1,15 @@
 """Selection of the posts and tombstones of a filtered export.
 
-A post passes if it matches all given filters: channel, author, time. Under a channel filter, of posts without a
-channel,
+A post passes if it matches all given filters: channel, author, time. With a channel filter, these posts without a
+channel pass:
 
-* post/info passes if its author has a row of membership in one of the channels, or ever declined to take roles;
-* post/role and post/moderation pass if they are for the whole cabal, as all post/block and post/unblock are;
-* post/delete passes if one of its tombstones does. Without a channel filter it also passes if it matches itself.
+* post/info, if its author has a row of membership in one of the channels, or ever declined roles;
+* post/role and post/moderation, if they are for the whole cabal, like all post/block and post/unblock;
+* post/delete, if one of its tombstones does. Without a channel filter it also passes if it matches itself.
 
-Messages that moderation hides in public are left out if that is chosen.
+Messages that moderation hides in public are omitted on request.
 
-A tombstone passes if it waits, because its target is unknown, or if its skeleton matches as its post would. So the
+A tombstone passes if it waits, because its target is unknown, or if its skeleton matches like its post. So the
 post/delete of every tombstone passes too.
 """
 
@@ -31,19 +31,19 @@ _AUTHORS_REMEMBERED = 10_000
 
 
 class Selection:
-    """Filters of an export, applied to one state of a store. Channels are named as the dialect compares them."""
+    """Filters of an export, applied to one state of a store. Channels have their comparable names."""
 
     def __init__(self, reader: Reader, filters: Filters, is_hidden: Callable[[Post], bool] | None = None) -> None:
-        """`is_hidden` tells which posts are hidden, for filters that leave these out."""
+        """`is_hidden` returns True for hidden posts, for filters that omit these."""
         self._reader = reader
         self._filters = filters
         self._start_ms, _ = checked_window(filters.after_ms, None)
-        _, self._end_ms = checked_window(None, filters.before_ms)  # a window that ends before it starts has no post
+        _, self._end_ms = checked_window(None, filters.before_ms)  # a window that ends before it starts is empty
         self._is_hidden = is_hidden if filters.without_hidden else None
         self._is_known_here = lru_cache(_AUTHORS_REMEMBERED)(self._find_author)
 
     def takes_post(self, post: Post) -> bool:
-        """Tell whether a post passes."""
+        """Return True if a post passes."""
         if post.type == DELETE:
             return self._takes_deletion(post)
         if self._is_hidden is not None and self._is_hidden(post):
@@ -51,12 +51,12 @@ class Selection:
         return self._matches(post.author, post.timestamp_ms, post.type, post.channel)
 
     def takes_tombstone(self, stone: Tombstone) -> bool:
-        """Tell whether a tombstone passes."""
+        """Return True if a tombstone passes."""
         bones = stone.skeleton
         return bones is None or self._matches(stone.author, bones.timestamp_ms, bones.type, bones.channel)
 
     def takes_consent(self, said: Consent) -> bool:
-        """Return True if a statement about roles passes, as its post/info would."""
+        """Return True if a statement about roles passes, like its post/info."""
         return self._matches(said.user, said.timestamp_ms, INFO, None)
 
     def _takes_deletion(self, post: Post) -> bool:
@@ -85,7 +85,7 @@ class Selection:
         return post_type in MODERATION_TYPES and not channel
 
     def _find_author(self, author: bytes) -> bool:
-        """Tell whether an author is in one of the channels, or ever declined: a role would come back without that."""
+        """Return True if an author is in one of the channels, or ever declined roles, which would otherwise return."""
         if any(membership.of_user(self._reader, channel, author) is not None for channel in self._filters.channels):
             return True
         return any(not consent.accepts for consent in acts.all_consents_of(self._reader, author))

@@ -1,9 +1,9 @@
-"""Import of exports: their posts like any others, then the skeletons of posts that were deleted before.
+"""Import of exports: their posts like any others, then the skeletons of posts that were deleted before the export.
 
-A post/delete makes its tombstones itself, but not the skeleton of a target that the export no longer has. Nobody signed
-a skeleton, so it is only another store's claim: it is added only to a tombstone whose post/delete is stored, never
-against what this store saw itself, and it does not prevent a post from being requested (`cablestore.index.tombstone`).
-Statements about roles without their post/infos are claims too (`cablestore.index.consents`).
+A post/delete lays its tombstones itself, but without the skeletons of targets that the export lacks. Skeletons are
+unsigned claims of another store: they are added only to tombstones whose post/delete is stored, and never contradict
+this store's own data. They do not prevent requests for a post (`cablestore.index.tombstone`). Statements about roles
+without their post/infos are claims too (`cablestore.index.consents`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from cablestore.protocol.dialect import Dialect
 
 @dataclass(slots=True)
 class ImportSummary:
-    """Counts of what an import stored and refused."""
+    """Counts of what an import stored and rejected."""
 
     exports: int = 0
     posts: int = 0
@@ -36,9 +36,9 @@ class ImportSummary:
     skeletons: int = 0
     """Tombstones that got a skeleton, or another one than before."""
     refused_skeletons: int = 0
-    """Tombstones that no stored post/delete confirms, or whose target is or was here, by another author."""
+    """Tombstones that no stored post/delete confirms, or whose target is or was stored with another author."""
     consents: int = 0
-    """Statements about roles, without their post/infos, that were new."""
+    """New statements about roles, without their post/infos."""
 
     def count(self, outcomes: list[Outcome]) -> None:
         """Count the outcomes of some posts."""
@@ -49,8 +49,8 @@ class ImportSummary:
 def manifests_of(folders: Iterable[Location], dialect: Dialect | None) -> list[Manifest]:
     """Read the manifests of exports that are imported together. All must have the given dialect, or else the same one.
 
-    Raises ExportError, and CorruptExportError if the listing of an export shows that a file is missing, too short or too
-    long: nothing of it is imported then.
+    Raises ExportError, and CorruptExportError if a file in the listing of an export is missing, too short or too long.
+    Then nothing is imported.
     """
     manifests = [read_manifest(folder) for folder in folders]
     for manifest in manifests:
@@ -101,9 +101,9 @@ def consents_of(manifests: Iterable[Manifest]) -> Iterator[list[Consent]]:
 
 
 def lay_skeletons(plan: Plan, reader: Reader, stones: Iterable[Tombstone]) -> tuple[int, int]:
-    """Add what tombstones say of their targets to a plan over the state that `reader` reads.
+    """Add the skeletons of tombstones to a plan over the state of `reader`.
 
-    Returns how many were added and how many were refused; the others were known.
+    Return how many were added and how many were rejected; the others were known.
     """
     laid = refused = 0
     for stone in stones:
@@ -118,7 +118,7 @@ def lay_skeletons(plan: Plan, reader: Reader, stones: Iterable[Tombstone]) -> tu
 
 
 def _is_proven(reader: Reader, stone: Tombstone) -> bool:
-    """Tell whether the post/delete of a tombstone is stored and confirms it, and nothing stored contradicts it."""
+    """Return True if the post/delete of a tombstone is stored and confirms it, and nothing stored contradicts it."""
     return (
         reader.post(stone.deleted_by) is not None
         and reader.confirms(stone)

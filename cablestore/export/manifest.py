@@ -4,10 +4,10 @@
     posts-000000.seg ...    posts in order of (timestamp, hash), in blocks of about a megabyte
     tombstones-000000.seg   [target, author, value] of each tombstone, in key order
     consents-000000.seg     [user, timestamp_ms, hash, whether it accepts roles] of each statement without its post/info
-    arrivals.json           the store's id, and how far its arrival log went; the only file that depends on arrival
+    arrivals.json           the store's id, and the end of its arrival log; the only file that depends on arrival
 
-Equal stores make equal bytes in all other files, in whatever order their posts arrived: docs/reference/FORMAT.md.
-Whatever a folder contains, reading raises only ExportError, or StorageError after an I/O error.
+Equal stores produce equal bytes in all other files, in any order of arrival: docs/reference/FORMAT.md. For any content
+of a folder, reading raises only ExportError, or StorageError after an I/O error.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _OWN: Final = re.compile(rf"(posts|tombstones|consents)-\d{{6,}}\.seg|{re.escape
 
 
 def is_own(name: str) -> bool:
-    """Return True if a finished export gives this name to a file."""
+    """Return True if this is the name of a file of a finished export."""
     return _OWN.fullmatch(name) is not None
 
 
@@ -65,10 +65,10 @@ Place = tuple[Number, Hash]
 
 @dataclass(frozen=True, slots=True)
 class Filters:
-    """Filters of an export: a post must match all that are given. `cablestore.export.filter` has the rules.
+    """Filters of an export: a post must match all of them. `cablestore.export.filter` has the rules.
 
-    `channels` are names, `authors` 32-byte public keys; times are `after_ms` <= time < `before_ms`. `without_hidden` leaves
-    out messages that the store's user and those who moderate for it hid in public.
+    `channels` are names, `authors` 32-byte public keys; times are `after_ms` <= time < `before_ms`. `without_hidden`
+    omits messages that the store's user and its moderators hid in public.
     """
 
     channels: frozenset[str] = frozenset()
@@ -95,7 +95,7 @@ class Filters:
             raise ExportError("a channel to filter by must be text that can be encoded in UTF-8")
 
     def fields(self) -> dict[str, Any]:
-        """Return them as the manifest has them."""
+        """Return the fields in the manifest."""
         more = {"without_hidden": True} if self.without_hidden else {}
         return more | {
             "channels": sorted(self.channels),
@@ -108,7 +108,7 @@ class Filters:
 class Segment(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """One file of an export. Checksums are in hex; `content_blake3` is that of the msgpack before compression.
 
-    A segment of posts also has the count of its `posts` by type, and the places of its `first` and `last` post.
+    A segment of posts also has the count of its `posts` by type, and the positions of its `first` and `last` post.
     """
 
     file: str
@@ -137,7 +137,7 @@ class Manifest:
 
     @property
     def source(self) -> ObjectFolder:
-        """Where its files are."""
+        """The folder of its files."""
         return folder_of(self.folder)
 
     @property
@@ -160,17 +160,17 @@ class Manifest:
 
     @property
     def post_segments(self) -> tuple[Segment, ...]:
-        """The segments that hold posts."""
+        """The segments of posts."""
         return tuple(segment for segment in self.segments if segment.kind == "posts")
 
     @property
     def tombstone_segments(self) -> tuple[Segment, ...]:
-        """The segments that hold tombstones."""
+        """The segments of tombstones."""
         return tuple(segment for segment in self.segments if segment.kind == "tombstones")
 
     @property
     def consent_segments(self) -> tuple[Segment, ...]:
-        """The segments that hold statements about roles whose post/infos are not in the export."""
+        """The segments of statements about roles whose post/infos are not in the export."""
         return tuple(segment for segment in self.segments if segment.kind == "consents")
 
     def encode(self) -> bytes:
@@ -194,7 +194,7 @@ def segment_name(kind: SegmentKind, number: int) -> str:
 
 
 def in_order_of_types(counts: Counter[str]) -> dict[str, int]:
-    """Return counts of posts in the order in which the protocol numbers their types."""
+    """Return counts of posts in the order of their types' numbers."""
     return {name: counts[name] for name in TYPE_NUMBERS if counts[name]}
 
 
@@ -202,7 +202,7 @@ def in_order_of_types(counts: Counter[str]) -> dict[str, int]:
 
 
 class _Head(Struct):
-    """Fields that say whether this version reads the rest of a manifest."""
+    """Fields that decide whether this version can read the rest of a manifest."""
 
     format: Number
     dialect: str
@@ -227,7 +227,7 @@ class _Rest(Struct):
 def read_manifest(folder: Location) -> Manifest:
     """Return the manifest of an export, in a folder or at a URI. Its own checksum is verified.
 
-    Raises ExportError if there is no finished export or if it has another format or dialect, CorruptExportError if the
+    Raises ExportError if the export is missing, unfinished, or has another format or dialect, CorruptExportError if the
     manifest is damaged.
     """
     source = folder_of(folder)
@@ -267,7 +267,7 @@ def _manifest_of(source: ObjectFolder, data: bytes) -> Manifest:
 
 
 def plain(source: ObjectFolder) -> Path | ObjectFolder:
-    """Return the path of a folder on this disk, and any other folder as it is."""
+    """Return the path of a folder on this disk, or any other folder unchanged."""
     return source.path if source.is_local else source
 
 
@@ -276,7 +276,7 @@ def _damaged(path: ObjectFile, reason: str) -> CorruptExportError:
 
 
 def check_segments(segments: Sequence[Segment]) -> None:
-    """Raise ValueError unless segments are sorted by kind, those of each kind numbered from 0."""
+    """Raise ValueError unless segments are sorted by kind, and those of each kind are numbered from 0."""
     counts = Counter(segment.kind for segment in segments)
     expected = [segment_name(kind, number) for kind in KINDS for number in range(counts[kind])]
     for segment, name in zip(segments, expected, strict=True):
@@ -301,10 +301,10 @@ def _filters_of(fields: _FilterFields) -> Filters:
 
 
 def read_posts(folder: Location, segment: Segment) -> Iterator[list[bytes]]:
-    """Yield the posts of a segment, block by block, in order of (timestamp, hash). They are not decoded.
+    """Yield the encoded posts of a segment in blocks, in order of (timestamp, hash).
 
-    The file's checksum is verified first. Raises CorruptExportError, which names the file, if it is missing or damaged
-    or does not match the manifest; StorageError after an I/O error.
+    The file's checksum is verified first. Raises CorruptExportError, which contains the file's name, if it is missing
+    or damaged or does not match the manifest; StorageError after an I/O error.
     """
     path = folder_of(folder).file(segment.file)
     for block in _blocks(path, segment, "posts"):
@@ -314,14 +314,14 @@ def read_posts(folder: Location, segment: Segment) -> Iterator[list[bytes]]:
 
 
 def read_tombstones(folder: Location, segment: Segment) -> Iterator[list[Tombstone]]:
-    """Yield the tombstones of a segment, block by block, in key order. Raises the errors of `read_posts`."""
+    """Yield the tombstones of a segment in blocks, in key order. Raises the same errors as `read_posts`."""
     path = folder_of(folder).file(segment.file)
     for block in _blocks(path, segment, "tombstones"):
         yield [_tombstone(path, item) for item in block]
 
 
 def read_consents(folder: Location, segment: Segment) -> Iterator[list[Consent]]:
-    """Yield the statements of a segment, block by block, as claims. Raises the errors of `read_posts`."""
+    """Yield the statements of a segment in blocks, as claims. Raises the same errors as `read_posts`."""
     path = folder_of(folder).file(segment.file)
     for block in _blocks(path, segment, "consents"):
         yield [_consent(path, item) for item in block]
@@ -369,7 +369,7 @@ class CoveredLog(Struct, frozen=True):
     mark: Annotated[str, Meta(pattern=r"\A([0-9a-f]{2})*\Z")] | None = None
 
     def position_in(self, reader: Reader) -> int:
-        """Return how far the export covers the log of this store as it is now: nothing if it has another history."""
+        """Return how far the export covers the present log of this store, 0 if the log has another history."""
         is_ours = self.mark is None or is_shared(reader, self.through, bytes.fromhex(self.mark))
         return self.through if is_ours else 0
 
@@ -377,8 +377,7 @@ class CoveredLog(Struct, frozen=True):
 def read_arrivals(folder: Location) -> CoveredLog | None:
     """Return the part of a store's arrival log that an export covers.
 
-    Returns None for an export that was not made from a store in a folder. Raises CorruptExportError if the file is
-    malformed.
+    Return None for an export of a store in memory. Raises CorruptExportError if the file is malformed.
     """
     source = folder_of(folder)
     path = source.file(ARRIVALS)

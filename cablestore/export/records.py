@@ -36,8 +36,8 @@ _TYPE_AND_SIX: Final = 0x00808080808000
 def records_in_order(reader: Reader, scratch: Path, *, progress: Progress) -> Iterator[list[bytes]]:
     """Yield the records of all posts except local-only ones, in order of time and hash, in lists of any length.
 
-    `scratch` is a folder for runs. Memory does not grow with the number of posts; few posts need no run.
-    Raises CorruptStoreError, StorageError.
+    `scratch` is a folder for runs. Memory is bounded; few posts do not need runs. Raises CorruptStoreError and
+    StorageError.
     """
     runs: list[Path] = []
     made = pieces(reader, None, "", limits.MAX_RUN_SIZE_BYTES, progress)
@@ -78,7 +78,7 @@ def pieces(
 
 
 def is_going(reader: Reader, going: AppliedDrops, row: Row) -> bool:
-    """Tell whether the post in a row is dropped, and only not removed yet. A damaged one stays."""
+    """Return True if the post in a row is dropped but not removed yet. A damaged one is kept."""
     try:
         return going.of(decode_post(row[1], reader.dialect)) is not None
     except DecodeError:
@@ -90,14 +90,14 @@ def _hash_hex(row: Row) -> str:
 
 
 def records_of(rows: list[Row]) -> list[bytes]:
-    """Return the records of posts. Only time and type are read, in their usual form inline, which is faster."""
+    """Return the records of posts. Only time and type are decoded, their usual form inline, which is faster."""
     records = []
     for key, raw in rows:
         try:
             links = raw[SIGNED_FROM]
             at = SIGNED_FROM + 1 + 32 * links
             digest = unhexlify(key[_HASH_AT:])
-            # A type below 128, then a varint of six bytes, which all times from 1971 to 2109 have.
+            # A type below 128, then a varint of six bytes, as for all times from 1971 to 2109.
             if links < 0x80 and int.from_bytes(raw[at : at + 7], "little") & _ENDS == _TYPE_AND_SIX:
                 records.append(b"".join((b"\x00\x00", raw[at + 6 : at : -1], digest, raw[at : at + 1], raw)))
             else:

@@ -1,7 +1,7 @@
-"""Segments: files of msgpack values in compressed blocks, with a checksum that is kept elsewhere.
+"""Segments: files of msgpack values in compressed blocks, with a checksum in another file.
 
-A file is a sequence of zstd frames, one for each block; each holds one msgpack array. `zstd -dc FILE` prints the plain
-msgpack. The caller decides what an array holds. A file gets its name when it is complete.
+A file is a sequence of zstd frames, one for each block; each contains one msgpack array. `zstd -dc FILE` prints the
+plain msgpack. The caller defines the content of an array. A file gets its name when it is complete.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from cablestore.limits import MAX_SEGMENT_BLOCK_SIZE_BYTES
 
 _CHUNK_SIZE_BYTES: Final = 2**20
 _MAX_BLOCK_ITEMS: Final = 2**20
-"""Memory for a list is allocated before its items are read: a few bytes cannot request more than this."""
+"""Maximum length of a list. Memory for it is allocated before its items are read, so a few bytes could request more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class SegmentWriter:
     """Writer of one segment, which gets its name with `close`. A `with` removes an unfinished one."""
 
     def __init__(self, file: Path | ObjectFile, level: int, *, sync: bool = True) -> None:
-        """Begin a segment; `level` is zstd's. Without `sync` it may be lost or damaged if power fails."""
+        """Start a segment. `level` is that of zstd. Without `sync`, a power failure may lose or damage it."""
         self._path = file_of(file)
         self._compressor = zstd.ZstdCompressor(level=level)
         self._hasher = blake3.blake3()
@@ -71,7 +71,7 @@ class SegmentWriter:
         self._file.write(data)
 
     def close(self) -> Written:
-        """Give the segment its name. What was written is on the disk, unless told otherwise, or in the object store."""
+        """Give the segment its name. Its content is in the object store, or on the disk if `sync` was set."""
         self._is_open = False
         self._writing.__exit__(None, None, None)
         return Written(self.size_bytes, self._hasher.hexdigest(), self._content_hasher.hexdigest())
@@ -80,8 +80,8 @@ class SegmentWriter:
 def read_segment(file: Path | ObjectFile, expected_blake3: str | None = None) -> Iterator[tuple[Any, ...]]:
     """Yield the blocks of a segment, tuples of items. With a checksum, the file is verified first.
 
-    Raises CorruptExportError, which names the file, if it is missing, has another checksum or is not a segment, and
-    StorageError after an I/O error.
+    Raises CorruptExportError, which contains the file's name, if it is missing, has another checksum or is not a
+    segment, and StorageError after an I/O error.
     """
     path = file_of(file)
     data = _checked(path, expected_blake3)
@@ -110,7 +110,7 @@ def read_segment(file: Path | ObjectFile, expected_blake3: str | None = None) ->
 
 
 def segment_blake3(file: Path | ObjectFile) -> str:
-    """Return the BLAKE3 of a file in hex. Memory does not grow with the file."""
+    """Return the BLAKE3 of a file in hex. Memory is bounded."""
     place = file_of(file)
     hasher = blake3.blake3()
     with storage_errors(place), place.folder.open(place.name) as stream:

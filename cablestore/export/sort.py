@@ -1,9 +1,10 @@
 """External sort of records: sorted runs on the disk, and their merge. Records are bytes and sort as such.
 
-A run's file is a sequence of blocks: size and CRC-32, each u32 big-endian, then a msgpack array of records of this size.
+A run's file is a sequence of blocks: size and CRC-32, each u32 big-endian, then a msgpack array of records of this
+size.
 
-`cablestore.index.runs` sorts rows in another way: its runs are cut into ranges of keys, each of which several processes
-read alone and sort in memory. Here one reader streams all runs once and can continue after any record.
+`cablestore.index.runs` sorts rows in another way: its runs are split into ranges of keys, which several processes read
+separately and sort in memory. Here one reader streams all runs once and can continue after any record.
 """
 
 from __future__ import annotations
@@ -22,13 +23,13 @@ from cablestore.errors import CorruptExportError
 from cablestore.files import storage_errors, whole_file
 
 _BLOCK_SIZE_BYTES: Final = 65_536
-"""Memory that the merge takes for each run. A hundred million posts have 600 runs: 40 MB."""
+"""Memory of the merge for each run. A hundred million posts have 600 runs: 40 MB."""
 
 _HEADER: Final = struct.Struct(">II")
 
 
 def into_blocks(batches: Iterable[list[bytes]], most_bytes: int) -> Iterator[list[bytes]]:
-    """Cut records into blocks. Each ends with the record that brings it to `most_bytes`; batches do not matter."""
+    """Split records into blocks. Each ends with the record that reaches `most_bytes`. Batches are ignored."""
     held: list[bytes] = []
     for batch in batches:
         held += batch
@@ -68,13 +69,13 @@ def merge(runs: Iterable[Path], after: bytes = b"") -> Iterator[list[bytes]]:
             place = bisect_right(block, bound)
             merged += block[:place]
             left.append((block[place:] or _next_block(reader, after), reader))
-        merged.sort()  # Python's sort merges stretches that are sorted already
+        merged.sort()  # Python's sort merges sorted ranges
         yield merged
         heads = left
 
 
 def _next_block(blocks: Iterator[list[bytes]], after: bytes) -> Sequence[bytes]:
-    """Return the records of the next block that are greater than `after`; none at the end."""
+    """Return the records of the next block that are greater than `after`, () at the end."""
     for block in blocks:
         if block[-1] > after:
             return block[bisect_right(block, after) :]
@@ -82,7 +83,7 @@ def _next_block(blocks: Iterator[list[bytes]], after: bytes) -> Sequence[bytes]:
 
 
 def _blocks(path: Path) -> Iterator[list[bytes]]:
-    """Yield a run's blocks. The file is opened for each block, so a thousand runs need no thousand open files."""
+    """Yield a run's blocks. The file is opened for each block, to limit the number of open files."""
     at = 0
     while True:
         with storage_errors(path), path.open("rb") as file:

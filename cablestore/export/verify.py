@@ -39,25 +39,25 @@ from cablestore.protocol.crypto import HASH_SIZE_BYTES
 from cablestore.protocol.post import Post, decode_post
 
 _POST: Final = b"\x00"
-"""Marks what a post says. It sorts before what tombstones say of the same hash."""
+"""Marks data from a post. It sorts before data from tombstones about the same hash."""
 _STONE: Final = b"\x01"
 _HASH: Final = itemgetter(slice(0, HASH_SIZE_BYTES))
 
 
 @dataclass(frozen=True, slots=True)
 class ExportProblem:
-    """One thing that is wrong in one file of an export."""
+    """A problem in one file of an export."""
 
     file: str
     what: str
 
     def __str__(self) -> str:
-        """Return it as one line."""
+        """Return the problem as one line."""
         return f"{self.file}: {self.what}"
 
 
 class ExportReport(ProblemReport[ExportProblem]):
-    """Counts and problems that `verify_export` found."""
+    """Counts and problems of `verify_export`."""
 
     def tell(self, file: str, what: str) -> None:
         """Add a problem."""
@@ -67,11 +67,12 @@ class ExportReport(ProblemReport[ExportProblem]):
 def verify_export(
     folder: Location, *, signatures: bool = False, progress: Callable[[int], None] = lambda _: None
 ) -> ExportReport:
-    """Verify the checksum of every file, that every post decodes and is in its place, and that counts are right.
+    """Verify the checksums of all files, the encoding and order of all posts, and the counts.
 
-    The post/delete of a tombstone must confirm it if the export has it, and no tombstone may say that a post of the
-    export is dead. With `signatures` every signature is verified, on all cores. `progress` is called with the number of
-    posts done since the last call. Raises ExportError if there is no finished export of a known format.
+    The post/delete of a tombstone must confirm it if the export has it. Tombstones must not mark posts of the export as
+    dead. With `signatures` every signature is verified, on all cores. `progress` is called with the number of
+    posts done since the last call. Raises ExportError if the export is missing, unfinished or of an unknown
+    format.
     """
     report = ExportReport()
     try:
@@ -89,7 +90,7 @@ def verify_export(
 
 
 class _Groups:
-    """Records grouped by the hash with which they begin. They are sorted on the disk, because there may be many."""
+    """Records grouped by the hash with which they begin. They are sorted on the disk, because they may be many."""
 
     def __init__(self, scratch: Path, name: str) -> None:
         self._scratch = scratch
@@ -99,7 +100,7 @@ class _Groups:
         self._runs: list[Path] = []
 
     def add(self, *fields: bytes) -> None:
-        """Add a record: a hash, then what is known of it."""
+        """Add a record: a hash, then the data about it."""
         record = b"".join(fields)
         self._records.append(record)
         self._size_bytes += len(record)
@@ -113,28 +114,28 @@ class _Groups:
         self._records, self._size_bytes = [], 0
 
     def __iter__(self) -> Iterator[tuple[bytes, Iterator[bytes]]]:
-        """Yield each hash and, in order, what follows it in its records."""
+        """Yield each hash and, in order, the rest of its records."""
         self._spill()
         for digest, group in groupby(chain.from_iterable(merge(self._runs)), key=_HASH):
             yield digest, (record[HASH_SIZE_BYTES:] for record in group)
 
 
 class _Proofs:
-    """Deletions that post/deletes make and that tombstones claim, and the posts that the export has."""
+    """Deletions by post/deletes and claims by tombstones, and the posts of the export."""
 
     def __init__(self, scratch: Path) -> None:
         self._deletions = _Groups(scratch, "deletions")
         self._targets = _Groups(scratch, "targets")
 
     def post(self, post: Post) -> None:
-        """Note a post and what it deletes."""
+        """Record a post and its deletions."""
         self._targets.add(post.hash, _POST)
         if isinstance(post.body, Delete):
             for target in dict.fromkeys(post.body.hashes) or (b"",):
                 self._deletions.add(post.hash, _POST, post.timestamp_ms.to_bytes(8, "big"), post.author, target)
 
     def stone(self, stone: Tombstone) -> None:
-        """Note a tombstone."""
+        """Record a tombstone."""
         at = stone.deleted_at_ms.to_bytes(8, "big")
         self._deletions.add(stone.deleted_by, _STONE, at, stone.author, stone.target)
         if stone.is_effective:
@@ -151,7 +152,7 @@ class _Proofs:
                     yield record[-HASH_SIZE_BYTES:]
 
     def not_dead(self) -> Iterator[bytes]:
-        """Yield the hash of each post in the export that a tombstone says was seen deleted."""
+        """Yield the hash of each post in the export that a tombstone marks as deleted."""
         for digest, group in self._targets:
             if next(group) == _POST and _STONE in group:
                 yield digest
@@ -166,10 +167,10 @@ class _Verification:
     proofs: _Proofs
     verifier: SignatureVerifier | None
     last: bytes = b""
-    """Place of the item before."""
+    """Position of the previous item."""
 
     def run(self, progress: Callable[[int], None]) -> None:
-        """Go through all files."""
+        """Check all files."""
         for segment in self.manifest.post_segments:
             self._guard(segment.file, self._posts, segment, progress)
         self.last = b""
@@ -187,7 +188,7 @@ class _Verification:
         self._guard("arrivals.json", read_arrivals, self.manifest.source)
 
     def _guard(self, file: str, work: Callable[..., object], *arguments: Any) -> None:
-        """Check a file. An error is a problem of this file."""
+        """Check a file. An error becomes a problem of this file."""
         try:
             work(*arguments)
         except (CorruptExportError, StorageError) as error:

@@ -1,7 +1,7 @@
 """Writers of exports: a segment from its posts or tombstones, the manifest from its segments, and both as a stream.
 
-A post is passed as a record, which sorts as exports do: time u8[8] | hash u8[32] | type u8 | post. The time is the
-reversed varint of the timestamp, with leading zeros: it sorts like the number, and is cut out of a post in one step.
+A post is passed as a record, which sorts like exports: time u8[8] | hash u8[32] | type u8 | post. The time is the
+reversed varint of the timestamp, with leading zeros: it sorts like the number, and is copied from a post in one step.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ from cablestore.protocol.varint import encode_varint, read_varint
 T = TypeVar("T")
 
 _LEVEL: Final = 1
-"""Level of zstd. Keys, signatures and hashes do not compress; level 3 saves a tenth more and takes twice as long."""
+"""Level of zstd. Keys, signatures and hashes do not compress. Level 3 saves a tenth more and takes twice as long."""
 
 HASH_AT, TYPE_AT, POST_AT = 8, 40, 41
-"""Where the parts of a record begin, in bytes. Its time is at 0."""
+"""Offsets of the parts of a record, in bytes. Its time is at 0."""
 _STONE_SIZE_BYTES: Final = 64
 """Target and author, which every tombstone has beside its value."""
 _CONSENT_SIZE_BYTES: Final = 80
@@ -53,12 +53,12 @@ _CONSENT_SIZE_BYTES: Final = 80
 
 
 def post_record(timestamp_ms: int, digest: bytes, raw: bytes, post_type: int) -> bytes:
-    """Return the record of a post. Raises ValueError for a number that no post can have."""
+    """Return the record of a post. Raises ValueError for an impossible number."""
     return record_start(timestamp_ms, digest) + bytes((post_type,)) + raw
 
 
 def record_start(timestamp_ms: int, digest: bytes) -> bytes:
-    """Return the beginning of the record of a post at this place."""
+    """Return the beginning of the record of a post at this position."""
     time = encode_varint(timestamp_ms)[::-1]
     if len(time) > HASH_AT or len(digest) != HASH_SIZE_BYTES:
         raise ValueError(f"no post can have the timestamp {timestamp_ms} and the hash {digest.hex()}")
@@ -66,7 +66,7 @@ def record_start(timestamp_ms: int, digest: bytes) -> bytes:
 
 
 def place_of(record: bytes) -> tuple[int, bytes]:
-    """Return the place of a record's post in an export."""
+    """Return the position of a record's post in an export."""
     time = record[:HASH_AT].lstrip(b"\x00")[::-1] or b"\x00"
     return read_varint(time, 0)[0], record[HASH_AT:TYPE_AT]
 
@@ -77,10 +77,10 @@ def _listed(record: bytes) -> Place:
 
 
 def write_post_segment(folder: Location, number: int, blocks: Iterable[list[bytes]]) -> Segment:
-    """Write one segment of posts: blocks of records, of about `limits.SEGMENT_BLOCK_SIZE_BYTES`. Returns its entry.
+    """Write one segment of posts: blocks of records, of about `limits.SEGMENT_BLOCK_SIZE_BYTES`. Return its entry.
 
-    Different processes can write the segments of one export. Raises ValueError if records are out of order or if there
-    are none, StorageError if writing fails.
+    Different processes can write the segments of one export. Raises ValueError if records are out of order or missing,
+    StorageError if writing fails.
     """
     name = segment_name("posts", number)
     types: Counter[int] = Counter()
@@ -100,7 +100,7 @@ def write_post_segment(folder: Location, number: int, blocks: Iterable[list[byte
 
 
 def write_tombstone_segment(folder: Location, number: int, blocks: Iterable[list[Tombstone]]) -> Segment:
-    """Write one segment of tombstones, blocks of them in key order. Returns and raises as `write_post_segment` does."""
+    """Write one segment of tombstones, in blocks in key order. Same result and errors as `write_post_segment`."""
     name = segment_name("tombstones", number)
     items = 0
     last = b""
@@ -119,7 +119,7 @@ def write_tombstone_segment(folder: Location, number: int, blocks: Iterable[list
 
 
 def write_consent_segment(folder: Location, number: int, blocks: Iterable[list[Consent]]) -> Segment:
-    """Write one segment of statements in order of (user, timestamp, hash). Returns and raises as the others do."""
+    """Write one segment of statements in order of (user, timestamp, hash). Same result and errors as the others."""
     name = segment_name("consents", number)
     items = 0
 
@@ -139,7 +139,7 @@ def _check_order(last: bytes, keys: list[bytes]) -> None:
 
 
 def _write(file: ObjectFile, blocks: Iterable[list[Any]]) -> Written:
-    """Write a segment. While one block is compressed and written, the next one is made and packed."""
+    """Write a segment. While one block is compressed and written, the next one is created and packed."""
     packer = msgpack.Packer()
     under_way: Future[None] | None = None
     with SegmentWriter(file, _LEVEL) as writer, ThreadPoolExecutor(1) as thread:
@@ -165,7 +165,7 @@ def _nothing(_: Segment) -> None:
 class ExportWriter:
     """Writer of an export as a stream: first all posts, then all tombstones and statements, then `finish`.
 
-    A segment ends with the block that brings it to `segment_size_bytes`, counted before compression. `views` has the
+    A segment ends with the block that reaches `segment_size_bytes`, counted before compression. `views` has the
     versions of the store's views. `written` are segments that exist already; `on_segment` is called with each new one.
     """
 
@@ -180,7 +180,7 @@ class ExportWriter:
         written: Iterable[Segment] = (),
         on_segment: Callable[[Segment], None] = _nothing,
     ) -> None:
-        """Begin in a folder, made if it is missing, or at a URI. Raises StorageError if that fails."""
+        """Start in a folder, created if it is missing, or at a URI. Raises StorageError if that fails."""
         self._folder = folder_of(folder)
         self._dialect = dialect
         self._views = views

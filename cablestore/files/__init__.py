@@ -1,4 +1,4 @@
-"""Files: whole ones on this disk, locks, and folders of whole files wherever a path or URI leads."""
+"""Files on this disk, locks, and folders at any path or URI whose files are never incomplete."""
 
 from cablestore.files.access import create, file_mode, make_folder, make_part, restrict, set_access, set_files
 from cablestore.files.folder import LocalFolder, ObjectFile, ObjectFolder, file_of

@@ -1,9 +1,9 @@
-"""Who may read what is written: the user alone, or also the group of a folder that the user shares with it.
+"""Access to written files: only for the user, or also for the group of a shared folder.
 
-A new folder has mode 0700 and a new file 0600, whatever the umask lets others do. A folder with exactly mode 0750 is
-shared: files in it have 0640. `share` sets that mode. What exists only loses permissions: a folder that its user must
-not write stays so. LevelDB chooses the modes of its files itself, so they are set when it is opened and closed;
-meanwhile its folder keeps others out.
+A new folder has mode 0700 and a new file 0600, regardless of the umask. A folder with exactly mode 0750 is shared:
+files in it have 0640. `share` sets that mode. Existing files and folders only lose permissions: a folder that its user
+must not write stays so. LevelDB chooses the modes of its files itself, so they are set when it is opened and closed;
+meanwhile the mode of its folder protects them.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ PRIVATE_FILE: Final = 0o600
 SHARED_FOLDER: Final = 0o750
 SHARED_FILE: Final = 0o640
 SECRETS: Final = frozenset({"identity", "control.sock"})
-"""Names that are never shared: a key, and the socket on which a running store takes commands."""
+"""Names that are never shared: a key, and the socket for commands to a running store."""
 
 _LOG: Final = logging.getLogger("cablestore.files")
 
 
 def is_shared(folder: Path) -> bool:
-    """Return True if the group may read a folder and nobody else may."""
+    """Return True if only the user and the group may read a folder."""
     try:
         return stat.S_IMODE(folder.stat().st_mode) == SHARED_FOLDER
     except OSError:
@@ -40,7 +40,7 @@ def file_mode(folder: Path) -> int:
 
 
 def make_folder(path: Path) -> None:
-    """Make a folder for the user alone, with those above it. An existing one stays as it is. Raises OSError."""
+    """Create a folder only for the user, and its parents. An existing one is not changed. Raises OSError."""
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
         path.mkdir(PRIVATE_FOLDER)
@@ -52,16 +52,16 @@ def make_folder(path: Path) -> None:
 
 
 def make_part(path: Path) -> None:
-    """Make a folder in one of ours, with the same access. Raises OSError."""
+    """Create a folder inside a store's, with the same access. Raises OSError."""
     make_folder(path)
     if is_shared(path.parent):
         _set_mode(path, SHARED_FOLDER)
 
 
 def restrict(folder: Path, is_own: Callable[[str], object], *, notify: bool = True) -> None:
-    """Make a folder of the user's private if others could read it, with the entries whose names are our own.
+    """Make a folder of the user private if others could read it, with the entries for which `is_own` is true.
 
-    A folder that is shared with its group stays so. Where modes cannot be changed, nothing happens.
+    A folder that is shared with its group stays so. Errors are ignored.
     """
     with suppress(OSError):
         status = folder.stat()
@@ -78,7 +78,7 @@ def restrict(folder: Path, is_own: Callable[[str], object], *, notify: bool = Tr
 
 
 def set_access(folder: Path, is_own: Callable[[str], object], *, shared: bool) -> None:
-    """Set the modes of a folder, and of all below it whose names in the folder are our own. Raises OSError."""
+    """Set the modes of a folder, and of everything below it whose names in the folder are own ones. Raises OSError."""
     mode = stat.S_IMODE(folder.stat().st_mode)
     folder.chmod(SHARED_FOLDER if shared else mode & PRIVATE_FOLDER)
     for entry in os.scandir(folder):
@@ -90,7 +90,7 @@ def set_access(folder: Path, is_own: Callable[[str], object], *, shared: bool) -
 
 
 def set_files(folder: Path) -> None:
-    """Set the modes of the files in a folder, as far as they are the user's."""
+    """Set the modes of the files in a folder. Errors are ignored."""
     wanted = file_mode(folder)
     with suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
@@ -98,15 +98,15 @@ def set_files(folder: Path) -> None:
 
 
 def create(path: str, flags: int) -> int:
-    """Open a file for writing, as `opener` of `open` does, with the access of its folder."""
+    """Open a file for writing, as an `opener` of `open`, with the access of its folder."""
     descriptor = os.open(path, flags, PRIVATE_FILE)
-    with suppress(OSError):  # some file systems have no modes
+    with suppress(OSError):  # some file systems do not support modes
         os.fchmod(descriptor, file_mode(Path(path).parent))
     return descriptor
 
 
 def _narrow(entry: os.DirEntry[str], most: int) -> None:
-    """Take the permissions from a file that are not in `most`. With `most` 0640 the group may read what its user may."""
+    """Remove the permissions of a file that are not in `most`. With `most` 0640 the group may read what its user may."""
     with suppress(OSError):
         status = entry.stat(follow_symlinks=False)
         mode = stat.S_IMODE(status.st_mode)
@@ -117,5 +117,5 @@ def _narrow(entry: os.DirEntry[str], most: int) -> None:
 
 
 def _set_mode(path: Path, mode: int) -> None:
-    with suppress(OSError):  # it belongs to another user, or its file system has no modes
+    with suppress(OSError):  # it belongs to another user, or its file system does not support modes
         path.chmod(mode)

@@ -1,7 +1,7 @@
-"""A folder of whole files, on this disk or in an object store, named by a path or URI.
+"""A folder of complete files, on this disk or in an object store, at a path or URI.
 
-A file has its name only when it is whole, so a reader needs no other sign that it is complete. A folder is a small
-value that can be pickled: another process opens its own connection, with the credentials of its own environment.
+A file gets its name when it is complete, so readers need no other check. A folder is a small value that can be pickled:
+another process opens its own connection, with the credentials of its own environment.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from cablestore.files.local import storage_errors, sync_folder, unique_suffix, w
 
 
 class ObjectFolder(ABC):
-    """A folder of whole files. `str` of it is what messages show.
+    """A folder of complete files. `str` of it is for messages.
 
-    Entries that a system made (`is_foreign`) are not listed.
-    Methods raise StorageError if the disk or the object store fails, and MissingFileError, which is a FileNotFoundError
-    too, if a file is not there. A folder is made by writing into it; one without files is an empty folder.
+    Entries of the system (`is_foreign`) are not listed. Methods raise StorageError if the disk or the object store
+    fails, and MissingFileError, which is also a FileNotFoundError, if a file is missing. A folder is created by a write
+    into it; a missing one is an empty folder.
     """
 
     __slots__ = ()
@@ -35,16 +35,16 @@ class ObjectFolder(ABC):
     @property
     @abstractmethod
     def uri(self) -> str:
-        """The path or URI, as messages show it. It has no credentials."""
+        """The path or URI for messages, without credentials."""
 
     @property
     def full_uri(self) -> str:
-        """The path or URI with its options, from which `folder_of` makes this folder again."""
+        """The path or URI with its options, from which `folder_of` recreates this folder."""
         return self.uri
 
     @property
     def is_local(self) -> bool:
-        """Whether it is on a disk of this machine, so that it has a `path`."""
+        """True if it is on a disk of this machine, so that it has a `path`."""
         return False
 
     @property
@@ -53,7 +53,7 @@ class ObjectFolder(ABC):
         raise StorageError(f"{self.uri} is not on this disk: choose a local folder")
 
     def file(self, name: str) -> ObjectFile:
-        """Return a file of this folder. `str` of it is its path or URI, as messages show it."""
+        """Return a file of this folder. `str` of it is its path or URI for messages."""
         return ObjectFile(self, name)
 
     def __str__(self) -> str:
@@ -61,23 +61,23 @@ class ObjectFolder(ABC):
 
     @abstractmethod
     def make(self) -> None:
-        """Make the folder with those above it. Object stores have no empty folders, so there nothing is done."""
+        """Create the folder and its parents. Object stores have no empty folders, so there this does nothing."""
 
     @abstractmethod
     def child(self, name: str) -> ObjectFolder:
-        """Return a folder in this one. Nothing is read or made."""
+        """Return a folder in this one, without reading or creating it."""
 
     def names(self, glob: str = "*") -> list[str]:
-        """Return the sorted names of the files directly in this folder; none if it does not exist."""
+        """Return the sorted names of the files directly in this folder, [] if it does not exist."""
         return sorted(self.sizes(glob))
 
     @abstractmethod
     def is_empty(self) -> bool:
-        """Tell whether there is nothing in this folder, or no such folder."""
+        """Return True if this folder is empty or does not exist."""
 
     @abstractmethod
     def sizes(self, glob: str = "*") -> dict[str, int]:
-        """Return the size in bytes of each file directly in this folder, by one listing."""
+        """Return the size in bytes of each file directly in this folder, with one listing."""
 
     @abstractmethod
     def folders(self) -> list[str]:
@@ -88,7 +88,7 @@ class ObjectFolder(ABC):
         """Return the size of a file in bytes."""
 
     def exists(self, name: str) -> bool:
-        """Tell whether there is a file of this name."""
+        """Return True if a file of this name exists."""
         try:
             self.size(name)
         except FileNotFoundError:
@@ -101,35 +101,35 @@ class ObjectFolder(ABC):
 
     @abstractmethod
     def open(self, name: str) -> BinaryIO:
-        """Open a file to be read as a stream, in bounded memory. Reading from the stream raises OSError."""
+        """Open a file as a stream, in bounded memory. Reading from the stream raises OSError."""
 
     @abstractmethod
     def open_parts(self, name: str) -> BinaryIO:
-        """Open a file of which some parts are read: nothing more is requested than what is read."""
+        """Open a file to read parts of it. Only the parts that are read are requested."""
 
     @abstractmethod
     def writing(self, name: str, *, sync: bool = True) -> AbstractContextManager[BinaryIO]:
-        """Write a file as a stream. It gets its name after the `with`; after an exception there is no such file.
+        """Write a file as a stream. It gets its name after the `with`; after an exception it does not exist.
 
-        Without `sync` a local file may be lost when the machine stops. An object store keeps what it took.
+        Without `sync` a local file may be lost when the machine stops. Object stores are always durable.
         """
 
     @abstractmethod
     def write(self, name: str, data: bytes, *, sync: bool = True) -> None:
-        """Write a small file as a whole, with `sync` as in `writing`."""
+        """Write a small file at once, with `sync` as in `writing`."""
 
     @abstractmethod
     def remove(self, name: str) -> None:
-        """Remove a file. One that is not there is no error."""
+        """Remove a file. A missing one is not an error."""
 
     @abstractmethod
     def remove_all(self) -> None:
-        """Remove the folder with all that it holds. One that is not there is no error."""
+        """Remove the folder and its content. A missing one is not an error."""
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectFile:
-    """A file in such a folder, which need not exist."""
+    """A file in such a folder, which may not exist."""
 
     folder: ObjectFolder
     name: str
@@ -139,7 +139,7 @@ class ObjectFile:
 
 
 def file_of(file: Path | ObjectFile) -> ObjectFile:
-    """Return a file that is given as such, or by its path on this disk."""
+    """Return a file that is passed as such, or by its path on this disk."""
     return file if isinstance(file, ObjectFile) else LocalFolder(file.parent).file(file.name)
 
 
@@ -151,12 +151,12 @@ class LocalFolder(ObjectFolder):
 
     @property
     def uri(self) -> str:
-        """Its path."""
+        """The path."""
         return str(self.folder)
 
     @property
     def is_local(self) -> bool:
-        """It is."""
+        """Always True."""
         return True
 
     @property
@@ -172,7 +172,7 @@ class LocalFolder(ObjectFolder):
         return LocalFolder(self.folder / name)
 
     def is_empty(self) -> bool:
-        """Tell whether there is nothing in this folder, or no such folder. A file is not empty."""
+        """Return True if this folder is empty or does not exist. A file is not empty."""
         with storage_errors(self.folder):
             try:
                 return all(is_foreign(entry.name) for entry in self.folder.iterdir())
@@ -213,17 +213,17 @@ class LocalFolder(ObjectFolder):
             return path.read_bytes()
 
     def open(self, name: str) -> BinaryIO:
-        """Open a file to be read."""
+        """Open a file for reading."""
         with self._reading(name) as path:
             return path.open("rb")
 
     def open_parts(self, name: str) -> BinaryIO:
-        """Open a file to be read."""
+        """Open a file for reading."""
         return self.open(name)
 
     @contextmanager
     def writing(self, name: str, *, sync: bool = True) -> Iterator[BinaryIO]:
-        """Write a file under a name that no other process uses, sync it and rename it."""
+        """Write a file with a name that other processes do not use, sync it and rename it."""
         path = self._made() / name
         with storage_errors(path):
             with whole_file(path, unique_suffix(), sync=sync) as file:
@@ -232,7 +232,7 @@ class LocalFolder(ObjectFolder):
                 sync_folder(path.parent)
 
     def write(self, name: str, data: bytes, *, sync: bool = True) -> None:
-        """Write a small file. Several processes may do that at once."""
+        """Write a small file. Several processes may do this at once."""
         with self.writing(name, sync=sync) as file:
             file.write(data)
 
@@ -248,7 +248,7 @@ class LocalFolder(ObjectFolder):
                 shutil.rmtree(self.folder)
 
     def make(self) -> None:
-        """Make it."""
+        """Create the folder."""
         with storage_errors(self.folder):
             make_folder(self.folder)
 

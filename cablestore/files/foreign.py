@@ -1,6 +1,7 @@
-"""Names that systems, file managers, NAS and sync programs give to entries they put into any folder.
+"""Names of entries that systems, file managers, NAS and sync programs create in any folder.
 
-Such entries are not ours and not the user's: a folder with nothing else is empty, and nobody reads or removes them.
+Such entries belong neither to a store nor to its user: a folder with only such entries is empty, and they are neither
+read nor removed.
 """
 
 from __future__ import annotations
@@ -32,6 +33,6 @@ _PREFIXES: Final = (
 
 
 def is_foreign(name: str) -> bool:
-    """Return True if a system or program gives this name to an entry, whatever folder it is in."""
+    """Return True if systems or programs create entries with this name in any folder."""
     lower = name.lower()
     return lower in _NAMES or lower.startswith(_PREFIXES)

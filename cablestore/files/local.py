@@ -1,4 +1,4 @@
-"""Files on this disk: write a whole one, sync it, lock a folder, turn errors of the system into StorageError."""
+"""Files on this disk: write complete ones, sync them, lock a folder, turn errors of the system into StorageError."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ _UTF_16: Final = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
 def usable_path(location: str | os.PathLike[str]) -> Path:
-    """Return the path of a local file or folder, which need not exist.
+    """Return the path of a local file or folder, which may not exist.
 
-    Raises ArgumentError, as `local_path`, and for a path at which the file system can have nothing.
+    Raises ArgumentError like `local_path`, and for a path that is impossible on the file system.
     """
     path = local_path(location)
     name = shown(os.fspath(location))
@@ -71,9 +71,9 @@ def cache_folder() -> Path:
 
 
 def read_small(path: Path) -> bytes:
-    """Return the bytes of a small file that a person names. Raises OSError, also if it is larger than any key or settings.
+    """Return the bytes of a small file that a user names. Raises OSError, also if it is too large.
 
-    It may be a pipe, as a shell's <(COMMAND) is, or by mistake a device without an end.
+    It may be a pipe, such as a shell's <(COMMAND), or by mistake a device without an end.
     """
     with path.open("rb") as file:
         data = file.read(limits.MAX_TEXT_FILE_SIZE_BYTES + 1)
@@ -83,7 +83,7 @@ def read_small(path: Path) -> bytes:
 
 
 def text_of(data: bytes) -> str:
-    """Return the text of a file that a person may have edited: UTF-8, or UTF-16 with its mark at the beginning.
+    """Return the text of a file that a user may have edited: UTF-8, or UTF-16 with a byte order mark.
 
     The mark is removed. Raises UnicodeDecodeError.
     """
@@ -92,10 +92,10 @@ def text_of(data: bytes) -> str:
 
 @contextmanager
 def storage_errors(what: object) -> Iterator[None]:
-    """Turn an OSError in a `with` into a StorageError that names the file, or says what failed."""
+    """Turn an OSError in a `with` into a StorageError with the file's name, or with the failed operation."""
     try:
         yield
-    except StorageError:  # a missing file of an object store is an OSError too, and says already what to do
+    except StorageError:  # a missing file of an object store is an OSError too, with a complete message
         raise
     except OSError as error:
         raise StorageError(
@@ -131,7 +131,7 @@ def unique_suffix() -> str:
 
 
 def write_whole(path: Path, data: bytes, suffix: str = ".tmp") -> None:
-    """Write a small file as a whole and sync it and its name to the disk. Raises StorageError."""
+    """Write a small file at once and sync it and its name to the disk. Raises StorageError."""
     with storage_errors(path):
         with whole_file(path, suffix) as file:
             file.write(data)
@@ -157,7 +157,7 @@ def sync_folder(path: Path) -> None:
 
 
 def lock(path: Path, refused: Callable[[str], CableStoreError]) -> int:
-    """Lock a file, made if missing, and return its descriptor. `unlock`, or the end of the process, unlocks it.
+    """Lock a file, created if missing, and return its descriptor. `unlock`, or the end of the process, unlocks it.
 
     Raises `refused(owner)` if another process has the lock: `owner` is the process id that `sign_lock` wrote,
     "unknown", or "" if others share the lock (`share_lock`).
@@ -176,16 +176,16 @@ def lock(path: Path, refused: Callable[[str], CableStoreError]) -> int:
 
 def unlock(descriptor: int) -> None:
     """Unlock a file or folder and close it. A process that was started without Python's fork may share the lock."""
-    with suppress(OSError):  # some network file systems cannot
+    with suppress(OSError):  # some network file systems do not support it
         fcntl.flock(descriptor, fcntl.LOCK_UN)
     close_released(descriptor)
 
 
 def share_lock(path: Path, refused: Callable[[str], CableStoreError]) -> int | None:
-    """Lock a file together with others that only read, and return its descriptor. Nothing is written.
+    """Lock a file together with other readers, and return its descriptor. Nothing is written.
 
-    Returns None if nothing can be locked: the file is missing, or its file system is read-only and has no locks. Raises
-    `refused(owner)` as `lock` does.
+    Return None if it cannot be locked: the file is missing, or its file system is read-only and has no locks. Raises
+    `refused(owner)` like `lock`.
     """
     try:
         descriptor = open_released(path, os.O_RDONLY)
@@ -197,7 +197,7 @@ def share_lock(path: Path, refused: Callable[[str], CableStoreError]) -> int | N
         owner = _owner(descriptor)
     except OSError:
         close_released(descriptor)
-        if os.statvfs(path).f_flag & os.ST_RDONLY:  # no process of this machine can write to it
+        if os.statvfs(path).f_flag & os.ST_RDONLY:  # processes of this machine cannot write to it
             return None
         raise
     close_released(descriptor)
@@ -215,7 +215,7 @@ def sign_lock(descriptor: int) -> None:
 
 
 def try_lock(descriptor: int, *, shared: bool = False) -> bool:
-    """Lock an open file or folder. Returns False if another process has locked it."""
+    """Lock an open file or folder. Return False if another process has locked it."""
     try:
         fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
     except BlockingIOError:

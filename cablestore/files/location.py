@@ -1,4 +1,4 @@
-"""From a path or URI to its folder. Credentials come from the environment."""
+"""Folders for paths and URIs. Credentials are read from the environment."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from cablestore.files.remote import RemoteFolder
 from cablestore.files.uri import Uri, parse_location
 
 Location: TypeAlias = str | Path | ObjectFolder
-"""What names a folder: a path, a URI as text, or the folder itself."""
+"""Location of a folder: a path, a URI as text, or the folder itself."""
 
 
 def folder_of(location: Location) -> ObjectFolder:
-    """Return the folder that a path or URI names. `file:` URIs and text without a scheme are local paths.
+    """Return the folder at a path or URI, without creating it. `file:` URIs and text without a scheme are local paths.
 
-    Raises ArgumentError as `parse_location` and `usable_path`, and for an unknown scheme; MissingExtraError if the URI needs pyarrow and
-    it is not installed; StorageError if the storage cannot be opened. Nothing is made.
+    Raises ArgumentError like `parse_location` and `usable_path`, and for an unknown scheme; MissingExtraError if the
+    URI needs pyarrow and it is not installed; StorageError if the storage cannot be opened.
     """
     check_location("location", location)
     if isinstance(location, ObjectFolder):

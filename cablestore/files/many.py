@@ -1,4 +1,4 @@
-"""Requests for many files of one folder: several at once, where each has to wait for an object store."""
+"""Requests for many files of one folder: several at once if each waits for an object store."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from cablestore.interruptible import awaited
 Result = TypeVar("Result")
 
 REQUESTS_AT_ONCE: Final = 8
-"""How many requests to an object store one task makes at once."""
+"""Number of concurrent requests of one task to an object store."""
 
 
 def for_each(folder: ObjectFolder, work: Callable[[str], Result], names: Iterable[str]) -> Iterator[Result]:
-    """Yield what `work` returns for each of these names in a folder, in their order. Raises its first error.
+    """Yield the result of `work` for each of these names in a folder, in their order. Raises its first error.
 
-    After an error no request is in progress. Ctrl-C ends the wait at once, and requests may continue.
+    After an error no request is in progress. Ctrl-C ends the wait immediately, and requests may continue.
     """
     if folder.is_local:
         yield from map(work, names)
@@ -36,7 +36,7 @@ def for_each(folder: ObjectFolder, work: Callable[[str], Result], names: Iterabl
         while under_way:
             yield awaited(under_way.popleft())
     except Exception:
-        for answer in under_way:  # the caller may begin again
+        for answer in under_way:  # the caller may start again
             with suppress(Exception):
                 awaited(answer)
         raise

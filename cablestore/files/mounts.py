@@ -1,4 +1,4 @@
-"""Mount points: a folder on a disk that is not mounted is an empty folder of the root file system."""
+"""Mount points. A folder on a disk that is not mounted is an empty folder of the root file system."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _ESCAPE: Final = re.compile(rb"\\([0-7]{3})")
 
 
 def require_mount(target: Path | ObjectFolder) -> None:
-    """Raise ArgumentError unless a folder, which may be missing, is a mount point other than /, or lies below one.
+    """Raise ArgumentError unless a folder, which may be missing, is on or below a mount point other than /.
 
-    Nothing is required of an object store.
+    Object stores are not checked.
     """
     if isinstance(target, ObjectFolder):
         if not target.is_local:
@@ -26,14 +26,14 @@ def require_mount(target: Path | ObjectFolder) -> None:
     try:
         path = target.resolve()
         mounted = _mount_points()
-    except (OSError, RuntimeError) as error:  # a disk that was pulled out, a loop of links
+    except (OSError, RuntimeError) as error:  # a disk that was removed, a loop of links
         raise ArgumentError(f"{target} cannot be reached: {error}. Mount its disk first") from None
     if not any(each in mounted or (not mounted and os.path.ismount(each)) for each in (path, *path.parents[:-1])):
         raise ArgumentError(f"{target} is not on a mounted disk: only / is mounted above it. Mount the disk first")
 
 
 def _mount_points() -> frozenset[Path]:
-    """Return all mount points, also of folders that are mounted elsewhere on their own disk. Empty if unknown."""
+    """Return all mount points, including folders that are mounted elsewhere on their own disk. Empty if unknown."""
     try:
         lines = _TABLE.read_bytes().splitlines()
     except FileNotFoundError:  # not on Linux

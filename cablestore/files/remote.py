@@ -1,8 +1,9 @@
-"""A folder in an object store, by pyarrow's file systems: S3, Google Cloud Storage, Azure, Hadoop.
+"""A folder in an object store, through pyarrow's file systems: S3, Google Cloud Storage, Azure, Hadoop.
 
-A stream of pyarrow completes its object when it is closed or forgotten, even after an exception in the middle. So a file
-is first written to a nameless file of this disk, and sent when it is whole: what is interrupted or fails before leaves
-no object. For the same reason a failed upload can be repeated. A stream completes nothing after a part that failed.
+A stream of pyarrow completes its object when it is closed or garbage-collected, even after an exception in the middle.
+So a file is first written to a temporary file on this disk, and sent when it is complete: an interruption before that
+leaves no object. For the same reason a failed upload can be repeated. A stream does not complete an object after a
+failed part.
 """
 
 from __future__ import annotations
@@ -32,39 +33,39 @@ from cablestore.interruptible import awaited, in_thread
 T = TypeVar("T")
 
 _ATTEMPTS: Final = 4
-"""How often a request is made before it fails. pyarrow's S3 client makes three requests in each."""
+"""Number of attempts before a request fails. pyarrow's S3 client makes three requests in each."""
 _RETRY_S: Final = 0.5
-"""How long the second attempt waits. The third waits twice as long, and so on."""
+"""Pause before the second attempt. Each further pause is twice as long."""
 _CONNECT_S: Final = 10
-"""How long connecting to S3 may take."""
+"""Timeout of a connection to S3."""
 _PART_SIZE_BYTES: Final = 4_194_304
-"""What one request reads of a stream."""
+"""Number of bytes that one request reads from a stream."""
 _WINDOW_SIZE_BYTES: Final = 31_457_280
-"""Bytes of a file that are under way to S3 at once, in memory: three parts of 10 MB."""
+"""Bytes of a file in transit to S3 at once, in memory: three parts of 10 MB."""
 
 _FINAL: Final = re.compile(
     r"ACCESS_DENIED|NO_SUCH_BUCKET|INVALID_ACCESS_KEY|INVALID_BUCKET|SIGNATURE_DOES_NOT|INVALID_CLIENT_TOKEN|EXPIRED_TOKEN"
     r"|HTTP status 40[013]|PERMANENT_REDIRECT|libhdfs"
 )
-"""Errors that another attempt does not change."""
+"""Errors for which another attempt is useless."""
 _NOISE: Final = re.compile(r" ?\(Request ID: [^)]*\)|\.? Detail: .*", re.DOTALL)
 _RENAMING: Final = frozenset({"hdfs", "viewfs"})
-"""Schemes of file systems where a file has its name when it is begun, but where renaming is one step."""
+"""Schemes of file systems whose files have their names while they are written, and where renaming is atomic."""
 
 
 def uri_of(parts: SplitResult) -> str:
-    """Return the URI of these parts. `urlunsplit` drops the // of one without a host, and then it is a path."""
+    """Return the URI of these parts. `urlunsplit` omits the // without a host, so that the result would be a path."""
     query = f"?{parts.query}" if parts.query else ""
     return f"{parts.scheme}://{parts.netloc}{parts.path}{query}"
 
 
 class RemoteFolder(ObjectFolder):
-    """A folder in an object store. Its connection is opened when it is first used, once in a process."""
+    """A folder in an object store. Its connection is opened on first use, once per process."""
 
     __slots__ = ("_connection", "_uri")
 
     def __init__(self, uri: str, connection: tuple[Any, str] | None = None) -> None:
-        """Name a folder by a URI without credentials; `connection` is pyarrow's file system and the path in it."""
+        """`uri` has no credentials; `connection` is pyarrow's file system and the path in it."""
         self._uri = uri
         self._connection = connection
 
@@ -82,21 +83,21 @@ class RemoteFolder(ObjectFolder):
 
     @property
     def uri(self) -> str:
-        """Its URI, without options."""
+        """The URI without options."""
         return uri_of(urlsplit(self._uri)._replace(query=""))
 
     @property
     def full_uri(self) -> str:
-        """Its URI, with options."""
+        """The URI with options."""
         return self._uri
 
     def opened(self) -> RemoteFolder:
-        """Return this folder with an open connection. Raises ArgumentError if there can be none."""
+        """Return this folder with an open connection. Raises ArgumentError if it cannot be opened."""
         self._open()
         return self
 
     def make(self) -> None:
-        """Do nothing: a folder is there when it has an object."""
+        """Do nothing: a folder exists when it has an object."""
 
     def child(self, name: str) -> RemoteFolder:
         """Return a folder in this one, which shares its connection."""
@@ -106,7 +107,7 @@ class RemoteFolder(ObjectFolder):
         return RemoteFolder(uri, None if connection is None else (connection[0], f"{connection[1]}/{name}"))
 
     def is_empty(self) -> bool:
-        """Tell whether there is no object below this folder."""
+        """Return True if no object exists below this folder."""
         system, root = self._open()
         from pyarrow.fs import FileSelector  # noqa: PLC0415 - an extra; opening has imported it
 
@@ -144,22 +145,22 @@ class RemoteFolder(ObjectFolder):
             return file.read()
 
     def open(self, name: str) -> BinaryIO:
-        """Open an object; parts of it are requested as they are read, each again if that fails."""
+        """Open an object. Its parts are requested as they are read, and again after failures."""
         system, root = self._open()
         where = str(self.file(name))
         file = _retried(where, lambda: system.open_input_file(f"{root}/{name}"))
         return io.BufferedReader(_Parts(where, file), _PART_SIZE_BYTES)
 
     def open_parts(self, name: str) -> BinaryIO:
-        """Open an object. A part is one request, and so is its size."""
+        """Open an object. Each part is one request, and so is its size."""
         system, root = self._open()
         where = str(self.file(name))
         file = _retried(where, lambda: system.open_input_file(f"{root}/{name}"))
         return io.BufferedReader(_Parts(where, file), 1)
 
     @contextmanager
-    def writing(self, name: str, *, sync: bool = True) -> Iterator[BinaryIO]:  # noqa: ARG002 - what is sent is kept
-        """Write an object: to this disk, and then as a whole to its place."""
+    def writing(self, name: str, *, sync: bool = True) -> Iterator[BinaryIO]:  # noqa: ARG002 - object stores are durable
+        """Write an object: to this disk first, and then as a whole to its destination."""
         where = str(self.file(name))
         with storage_errors(f"{where} in {tempfile.gettempdir()}"):
             spool = tempfile.TemporaryFile()  # noqa: SIM115 - closed below
@@ -209,7 +210,7 @@ class RemoteFolder(ObjectFolder):
 
 
 class _Parts(io.RawIOBase):
-    """An object as a stream that can seek. A part whose request fails is requested again."""
+    """An object as a seekable stream. A failed request of a part is repeated."""
 
     def __init__(self, where: str, file: Any) -> None:
         self._where = where
@@ -247,7 +248,7 @@ class _Parts(io.RawIOBase):
 def _connected(uri: str, _process: int, _environment: tuple[tuple[str, str], ...]) -> tuple[Any, str]:
     """Return pyarrow's file system for a URI, and the path in it.
 
-    A process keeps it: each of thousands of tasks gets its folders pickled and would make requests to find it again.
+    It is cached: each of thousands of tasks unpickles its folders, and would otherwise repeat these requests.
     """
     with naming_extras("URIs need", extra="storage"):
         import pyarrow as pa  # noqa: PLC0415 - an extra
@@ -266,16 +267,16 @@ def _connected(uri: str, _process: int, _environment: tuple[tuple[str, str], ...
 
 
 def _quoted(uri: str) -> str:
-    """Return a URI as pyarrow parses it, whatever characters its folders have."""
+    """Return a URI in a form that pyarrow can parse, for any characters in its folders."""
     parts = urlsplit(uri)
     return uri_of(parts._replace(path=quote(parts.path, safe="/%")))
 
 
 def _s3(uri: str, found: Any) -> Any:
-    """Return the S3 client that pyarrow found for a URI, with the settings that a URI cannot have.
+    """Return the S3 client that pyarrow found for a URI, with settings that a URI cannot contain.
 
-    Parts must be written in the background: a stream that writes them itself completes an object that lacks a part.
-    A small object takes one request instead of three.
+    Parts must be written in the background: a stream that writes them itself completes an object with a missing part. A
+    small object takes one request instead of three.
     """
     from pyarrow.fs import S3FileSystem  # noqa: PLC0415 - an extra
 
@@ -294,7 +295,7 @@ def _s3(uri: str, found: Any) -> Any:
 
 
 def _written(system: Any, path: str, content: bytes | mmap.mmap) -> None:
-    """Write an object. Memory stays bounded on S3; elsewhere a flush could show what is not whole."""
+    """Write an object. Memory is bounded on S3; elsewhere a flush could reveal an incomplete object."""
     window_bytes = _WINDOW_SIZE_BYTES if system.type_name == "s3" else max(len(content), 1)
     view = memoryview(content)
     with system.open_output_stream(path, compression=None) as stream:
@@ -310,7 +311,7 @@ _in_progress: Final[set[object]] = set()
 def request(work: Callable[[], T]) -> Future[T]:
     """Do `work` in a thread, as a request that counts as in progress until it has ended.
 
-    It counts before the thread starts: Ctrl-C may come before the caller has the future.
+    It counts before the thread starts: Ctrl-C may arrive before the caller has the future.
     """
     token = object()
     _in_progress.add(token)
@@ -325,18 +326,18 @@ def request(work: Callable[[], T]) -> Future[T]:
 
 
 def is_request_in_progress() -> bool:
-    """Return True if a request has not ended. The end of Python would wait for it, and the server may never answer."""
+    """Return True if a request has not ended. Python would wait for it at exit, and the server may never answer."""
     return bool(_in_progress)
 
 
 def _retried(where: str, work: Callable[[], T]) -> T:
-    """Return what work returns. After an error of the network or the server it is done again, a few times.
+    """Return the result of `work`. It is repeated a few times after an error of the network or the server.
 
     Raises MissingFileError or StorageError.
     """
     for attempt in range(1, _ATTEMPTS + 1):
         try:
-            return awaited(request(work))  # Ctrl-C ends the wait, not the work: what is sent stays whole
+            return awaited(request(work))  # Ctrl-C ends the wait, not the work, so that uploads are complete
         except FileNotFoundError:
             raise MissingFileError(f"{where} is missing") from None
         except OSError as error:
@@ -349,5 +350,5 @@ def _retried(where: str, work: Callable[[], T]) -> T:
 
 
 def _reason(error: BaseException) -> str:
-    """Return the message of an error of pyarrow as one line."""
+    """Return the message of a pyarrow error as one line."""
     return " ".join(_NOISE.sub("", str(error)).split()).rstrip(".")

@@ -1,6 +1,6 @@
-"""Temporary folders: where there is room for one, and the removal of those that killed processes left.
+"""Temporary folders: the choice of a disk with enough space, and the removal of those that killed processes left.
 
-A folder is locked as long as it is used. So the next process can tell which ones are left over.
+A folder is locked while it is used. So the next process can detect the ones that are left over.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from cablestore.errors import StorageError
 from cablestore.files.local import try_lock
 
 _PREFIX: Final = "cablestore-reading-"
-"""Beginning of the names of these folders, and of no others."""
+"""Unique prefix of the names of these folders."""
 _MARGIN_SIZE_BYTES: Final = 2**20
 
 
 @dataclass(frozen=True, slots=True)
 class TemporaryFolder:
-    """A private folder that this process removes. A folder without a `lock` is removed with the one that it is in."""
+    """A private folder that this process removes. Without a `lock`, its parent removes it."""
 
     path: Path
     lock: int | None
     owner: int = field(default_factory=os.getpid)
-    """Process that made it. A forked child leaves the folder to its parent."""
+    """Process that created it. A forked child leaves the folder to its parent."""
 
     def remove(self) -> None:
-        """Remove the folder. What links in it point to stays."""
+        """Remove the folder. The targets of links in it are kept."""
         if os.getpid() != self.owner:
             return
         shutil.rmtree(self.path, ignore_errors=True)
@@ -41,9 +41,9 @@ class TemporaryFolder:
 
 
 def make_temporary(size_bytes: int, *, outside: Path) -> TemporaryFolder:
-    """Make a folder in which this many bytes can be written, and which is not in `outside`.
+    """Create a folder in which this many bytes can be written, and which is not in `outside`.
 
-    It is where TMPDIR says. If that is full or read-only, it is on another disk, or in memory. Raises StorageError.
+    It is in TMPDIR. If that is full or read-only, it is on another disk, or in memory. Raises StorageError.
     """
     for place in _places(outside):
         _remove_unused(place)
@@ -70,7 +70,7 @@ def _make_in(place: Path) -> TemporaryFolder:
         descriptor = os.open(path, os.O_RDONLY)
         if try_lock(descriptor) and path.exists():
             return TemporaryFolder(path, descriptor)
-        os.close(descriptor)  # another process took it for one that was left over
+        os.close(descriptor)  # another process removed it as left over
 
 
 def _remove_unused(place: Path) -> None:

@@ -1,6 +1,6 @@
-"""Paths and URIs as text. Parsing reads nothing: any text gives a path, a URI, or one ArgumentError.
+"""Paths and URIs as text. Parsing does no I/O: any text results in a path, a URI, or an ArgumentError.
 
-Text that is almost a URI is refused. As a path it would name a local folder such as `s3:`.
+Text that is almost a URI is rejected. As a path it would name a local folder such as `s3:`.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ _ALMOST: Final = re.compile(
     rf"[A-Za-z][A-Za-z0-9+.-]*:(/|\\|$)|\\\\|({_OBJECT_STORES}|az|adl|wasbs?|hdfs|viewfs|file|https?|s?ftp)(:|//)",
     re.IGNORECASE,
 )
-"""Beginning of a path that was meant as a URI, such as s3:/bucket, s3:bucket, s3//bucket or host:/folder, or of one on
-another system: C:\\folder or \\\\server\\folder."""
+"""Start of a path that was meant as a URI, such as s3:/bucket, s3:bucket, s3//bucket or host:/folder, or as a path of
+another system: C:\\folder or \\\\server\\folder.
+"""
 _BAD_ESCAPE: Final = re.compile(r"%(?![0-9A-Fa-f]{2})")
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 _QUOTED: Final = re.compile(r"[\x00-\x20\x7f\"%<>?#\[\\\]^`{|}]")
@@ -34,11 +35,11 @@ _VARIABLES: Final = {
     "abfs": "AZURE_TENANT_ID, AZURE_CLIENT_ID and AZURE_CLIENT_SECRET",
     "abfss": "AZURE_TENANT_ID, AZURE_CLIENT_ID and AZURE_CLIENT_SECRET",
 }
-"""Schemes of object stores, whose URIs name a bucket, and where their credentials are."""
+"""Schemes of object stores, whose URIs contain a bucket, and the location of their credentials."""
 _SAME: Final = {"s3a": "s3", "s3n": "s3", "gcs": "gs"}
-"""Other names of schemes, as Hadoop and Spark use them."""
+"""Other names of schemes in Hadoop and Spark."""
 _NO_USER: Final = frozenset({"s3"})
-"""Schemes in which what precedes an @ is a credential. Others have there a user or a container, which is no secret."""
+"""Schemes in which the part before an @ is a credential. In others it is a user or a container, which is not secret."""
 _SHOWN: Final = 100
 _MALFORMED: Final = (
     "a URI is malformed: its server or port is invalid, or it is not UTF-8. Expected SCHEME://PLACE/FOLDER"
@@ -46,21 +47,21 @@ _MALFORMED: Final = (
 
 
 def escaped(name: str) -> str:
-    """Return the name of a folder as it is written in a URI."""
+    """Return the name of a folder, escaped for a URI."""
     return _QUOTED.sub(lambda found: quote(found[0]), name)
 
 
 @dataclass(frozen=True, slots=True)
 class Uri:
-    """A URI of a folder that is not on this machine. `str` of it is its one canonical form."""
+    """A URI of a folder that is not on this machine. `str` of it is the canonical form."""
 
     scheme: str
     host: str
-    """Bucket or server, with what a URI may have beside it: a container, a port."""
+    """Bucket or server, with optional parts: a container, a port."""
     folders: tuple[str, ...]
-    """Names of the folders on the way to this one, decoded."""
+    """Decoded names of the folders on the path."""
     options: str = ""
-    """Text after the question mark."""
+    """The query string."""
 
     def __str__(self) -> str:
         path = "".join(f"/{escaped(name)}" for name in self.folders)
@@ -68,10 +69,10 @@ class Uri:
 
 
 def parse_location(text: str) -> Path | Uri:
-    """Return the path or the URI that a text names. A `file:` URI is a path.
+    """Parse a string as a path or a URI. A `file:` URI is a path.
 
-    Raises ArgumentError for a malformed URI or one with credentials, a path that looks like a URI, an empty text, and
-    characters that no name can have.
+    Raises ArgumentError for a malformed URI or one with credentials, a path that looks like a URI, an empty string, and
+    invalid characters.
     """
     if not text:
         raise ArgumentError("an empty path or URI: write . for the current folder")
@@ -114,13 +115,13 @@ def _path(text: str) -> Path:
     if not _ALMOST.match(str(path)):
         return path
     try:
-        return path.absolute()  # without the ./ it would be taken for a URI
+        return path.absolute()  # without ./ it would be parsed as a URI
     except OSError as error:
         raise ArgumentError(f"the current folder cannot be used: {error.strerror}") from None
 
 
 def _split(text: str) -> SplitResult:
-    """Return the parts of a URI without credentials, its scheme by the one name that is used here."""
+    """Return the parts of a URI without credentials, with the canonical name of its scheme."""
     try:
         text.encode()
         parts = urlsplit(text)
@@ -178,7 +179,7 @@ def _file(text: str) -> Path:
 
 
 def _refuse_credentials(parts: SplitResult) -> None:
-    """Raise ArgumentError, without the secret in it, for a URI with a user and password, or with keys."""
+    """Raise ArgumentError, without the secret, for a URI with a user and password, or with keys."""
     has_user = "@" in parts.netloc and parts.scheme in _NO_USER
     options = parse_qsl(parts.query, keep_blank_values=True)
     if parts.password is None and not has_user and not any(_SECRET.search(name) for name, _ in options):
@@ -188,7 +189,7 @@ def _refuse_credentials(parts: SplitResult) -> None:
 
 
 def shown(text: str) -> str:
-    """Return text for a message: on one line, not too long, and without what may be a password."""
+    """Return text for a message: on one line, shortened, and without possible passwords."""
     found = re.sub(r"[^/]*@", "...@", text.partition("?")[0])
     shown = found if len(found) <= _SHOWN else f"{found[:_SHOWN]}..."
     return shown if shown.isprintable() else ascii(shown)

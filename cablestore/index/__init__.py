@@ -1,1 +1,1 @@
-"""Rows of any catalog of views: planned, written, rebuilt, checked. This package knows no view by name."""
+"""Rows of any catalog of views: planning, writing, rebuilding and checking them, independently of the views."""

@@ -1,10 +1,11 @@
-"""The arrival log: the order in which this store learned of its posts. Nothing else in a store depends on arrival.
+"""The arrival log: the order in which this store received its posts. Nothing else in a store depends on arrival.
 
     !arrival!log!<number of the first entry, 16 digits> -> the entries of one batch: (kind u8 | hash u8[32]) each
     !arrival!next                                       -> the number of the next entry, in decimal digits
 
 Numbers start at 1, increase by 1 and never repeat. No view and no `dump` contains these keys. `cablestore.index.notes`
-says what the entries of local changes mean; numbers of such entries that newer ones replaced are missing.
+defines the entries of local changes. Such entries are removed when newer ones replace them, so their numbers are
+missing.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _MAX_DIGITS: Final = 16
 
 
 class EventKind(IntEnum):
-    """Kind of event: what happened to a post, or LOCAL for a change that follows from no post."""
+    """Kind of event of a post, or LOCAL for a change that does not follow from a post."""
 
     ACCEPTED = 1
     DELETED = 2
@@ -37,7 +38,7 @@ class EventKind(IntEnum):
 
 
 class Arrival(NamedTuple):
-    """Entry of the log. `hash` is that of the post, or of the key of a local row."""
+    """An entry of the log. `hash` is that of the post, or of the key of a local row."""
 
     sequence: int
     kind: EventKind
@@ -75,15 +76,15 @@ def entries(reader: Reader, after: int) -> Iterator[Arrival]:
 
 
 def post_entries(reader: Reader, after: int) -> Iterator[Arrival]:
-    """Yield the entries of posts: those of local changes are left out."""
+    """Yield the entries of posts, without those of local changes."""
     return (entry for entry in entries(reader, after) if entry.kind is not EventKind.LOCAL)
 
 
 def last_post_entry(reader: Reader, upto: int) -> Arrival | None:
-    """Return the last entry of a post with a number up to this one, None if there is none."""
+    """Return the last entry of a post with a number up to this one, None if no such entry exists."""
     for row in reader.scan(LOG_PREFIX, _key(upto + 1), reverse=True):
         first, after = span_of(row)
-        for sequence in range(min(upto, after - 1), first - 1, -1):  # most often the first one that is looked at
+        for sequence in range(min(upto, after - 1), first - 1, -1):  # usually the first one
             entry = _entry(row[1], first, sequence)
             if entry.kind is not EventKind.LOCAL:
                 return entry
@@ -91,7 +92,7 @@ def last_post_entry(reader: Reader, upto: int) -> Arrival | None:
 
 
 def end_of_batch(reader: Reader, sequence: int) -> int:
-    """Return the number of the last entry of the batch that has this entry."""
+    """Return the number of the last entry of the batch that contains this entry."""
     row = next(reader.scan(LOG_PREFIX, _key(sequence + 1), reverse=True), None)
     return sequence if row is None else max(sequence, span_of(row)[1] - 1)
 

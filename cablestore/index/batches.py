@@ -28,7 +28,7 @@ def batches(
     most: int = MAX_BATCH_POSTS,
     most_bytes: int = MAX_BATCH_SIZE_BYTES,
 ) -> Iterator[list[T]]:
-    """Yield lists of at most `most` items and about `most_bytes` bytes; a larger item comes alone."""
+    """Yield lists of at most `most` items and about `most_bytes` bytes. A larger item gets its own list."""
     batch: list[T] = []
     total = 0
     for item in items:
@@ -45,7 +45,7 @@ def batches(
 def merged(sources: Iterable[Iterable[list[S]]]) -> Iterator[S]:
     """Yield the items of several sources of sorted lists in order.
 
-    Sorting two sorted lists takes a third of the time of comparing item by item, as `heapq.merge` does.
+    To sort two sorted lists takes a third of the time of comparing items one by one, as `heapq.merge` does.
     """
     waiting = [(block, rest) for rest in map(iter, sources) for block in islice(filter(None, rest), 1)]
     while waiting:
@@ -62,7 +62,7 @@ def merged(sources: Iterable[Iterable[list[S]]]) -> Iterator[S]:
 
 
 class _Pauses:
-    """Pauses of the garbage collector in this process. Appending to a list and removing from it is atomic."""
+    """Pauses of the garbage collector in this process. Appending to a list and removing from it are atomic."""
 
     running: ClassVar[list[None]] = []
     was_enabled: ClassVar[bool] = True
@@ -72,8 +72,8 @@ class _Pauses:
 def gc_paused() -> Iterator[None]:
     """Pause the garbage collector while the body runs. It can take a third of the time if there are many objects.
 
-    The objects must form no reference cycles. Keep the body short in a process that also does other work. Several
-    threads may pause it at once: it may run again when the first of them ends, and does when the last one ends.
+    The objects must not form reference cycles. Keep the body short in a process that also does other work. Several
+    threads may pause it at once. It may run again when the first of them ends, and does when the last one ends.
     """
     _Pauses.running.append(None)
     if len(_Pauses.running) == 1:  # no other thread has paused it
@@ -83,5 +83,5 @@ def gc_paused() -> Iterator[None]:
         yield
     finally:
         if _Pauses.was_enabled:
-            gc.enable()  # before this pause is over: a pause that begins now must not take it for disabled
+            gc.enable()  # before this pause ends: a new pause must not find it disabled
         _Pauses.running.pop()

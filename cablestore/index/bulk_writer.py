@@ -1,4 +1,4 @@
-"""Writing many rows: one thread writes a batch while the caller makes the next one."""
+"""Writing many rows: one thread writes a batch while the caller creates the next one."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ B = TypeVar("B", bound=RowBatch)
 
 
 class BulkWriter(Generic[B]):
-    """Writer of many rows. A thread writes one batch while the caller makes the next. Nothing is synced.
+    """Writer of many rows. A thread writes one batch while the caller creates the next. Nothing is synced.
 
-    LevelDB writes without Python's lock, so making rows and writing them can use two cores.
+    LevelDB writes without Python's lock, so creating rows and writing them can use two cores.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class BulkWriter(Generic[B]):
                 self._wait()
 
     def put(self, rows: Iterable[Row]) -> None:
-        """Write rows soon. Raises the error if writing the batch before failed."""
+        """Write rows soon. Raises the error of the previous batch if it failed."""
         batch = self._new_batch()
         put = batch.put
         for key, value in rows:

@@ -1,4 +1,4 @@
-"""Summaries: rows made of other rows, in one pass when all of these are there. Trees and censuses. Pure."""
+"""Summaries: rows derived from other rows in one pass after all of these exist. Trees and censuses."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ BlocksOf = Callable[[bytes], Iterable[list[Row]]]
 
 @dataclass(frozen=True)
 class Summary:
-    """Rows under `prefix`, which `made_of` yields in key order. `noun` names one of them in reports.
+    """Rows under `prefix`, which `made_of` yields in key order. `noun` is the name of one of them in reports.
 
-    It can be made in parts if it has `sources`, the prefixes of the rows that it is made of. What follows such a prefix
-    in a key begins with the name of a set and `!`, and the rows of one set make rows of their own.
+    A summary can be derived in parts if it has `sources`, the prefixes of its source rows. The rest of such a key
+    starts with the name of a set and `!`, and the rows of one set have separate summary rows.
     """
 
     prefix: bytes
@@ -40,17 +40,17 @@ def summaries(catalog: Catalog) -> list[Summary]:
 
 
 def summary_rows(summary: Summary, reader: Reader) -> Iterator[Row]:
-    """Yield the rows of a summary, made of the rows that the reader has."""
+    """Yield the rows of a summary, derived from the rows of the reader."""
     return summary.made_of(lambda prefix: reader.blocks(prefix, after_prefix(prefix)))
 
 
 def census_key(fold: Fold, census: Census, key: bytes) -> bytes:
-    """Return the key of the census row in which a fold's row is counted."""
+    """Return the key of the census row that counts a fold's row."""
     return census.prefix + key[len(fold.prefix) : key.rindex(SEPARATOR)]
 
 
 def _census_rows(fold: Fold, census: Census, blocks_of: BlocksOf) -> Iterator[Row]:
-    # The rows of a group are adjacent and the groups are in order, because no part of a key has a byte up to `!`.
+    # The rows of a group are adjacent and the groups are in order, because the parts of keys contain no byte up to `!`.
     rows = chain.from_iterable(blocks_of(fold.prefix))
     for key, group in groupby(rows, lambda row: census_key(fold, census, row[0])):
         number = encode_number(sum(1 for _, value in group if census.counts(value)))

@@ -1,9 +1,9 @@
 """Checking a database against the rows that follow from its posts and tombstones.
 
 The check does not use the code that stores posts one by one. It derives all rows from scratch and compares them with
-those in the database. Rows that follow from many posts are compared one by one. Of rows that follow from one post only
-the sums of their hashes are compared, which needs no sorting. If the sums differ, all rows are derived again and
-compared one by one, to name the wrong ones. The use of memory is bounded.
+those in the database. Rows that follow from many posts are compared one by one. For rows that follow from one post,
+only the sums of their hashes are compared, which avoids sorting. If the sums differ, all rows are derived again and
+compared one by one, to find the wrong ones. Memory use is bounded.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ from cablestore.protocol.post import Post, decode_post
 from cablestore.reprs import hex_repr
 
 MAX_PROBLEMS_LISTED: Final = 100
-"""Problems that a report describes. It only counts further ones."""
+"""Number of problems that a report lists. Further ones are only counted."""
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Problem at one key of one view."""
+    """A problem at one key of one view."""
 
     what: str
     view: str
@@ -68,7 +68,7 @@ class Problem:
 
 @dataclass(slots=True)
 class ProblemReport(Generic[T]):
-    """Counts and problems that a check found. `problems` lists the first 100, `problem_count` counts all."""
+    """Counts and problems of a check. `problems` lists the first 100, `problem_count` counts all."""
 
     posts: int = 0
     tombstones: int = 0
@@ -77,7 +77,7 @@ class ProblemReport(Generic[T]):
 
     @property
     def is_clean(self) -> bool:
-        """Whether nothing is wrong."""
+        """True if no problem was found."""
         return self.problem_count == 0
 
     def tell_problem(self, problem: T) -> None:
@@ -93,7 +93,7 @@ class CheckReport(ProblemReport[Problem]):
 
     rows: int = 0
     sizes: Sizes = field(default_factory=dict)
-    """Rows and bytes of each view, as counted."""
+    """Counted rows and bytes of each view."""
     following: int = 1
     """Next number of the arrival log."""
     balance: int = 0
@@ -124,7 +124,7 @@ def check(
 ) -> CheckReport:
     """Check every row of the database. With `signatures`, verify every post too, in about 60 us each.
 
-    What does not fit in memory is sorted in the folder `scratch`. Without that folder everything must fit.
+    Rows that do not fit in memory are sorted in the folder `scratch`. Without that folder all rows must fit.
     """
     for is_exact in (False, True):
         checker = Checker(reader, catalog, signatures=signatures, is_exact=is_exact)
@@ -139,7 +139,7 @@ def check(
 
 
 def check_rest(reader: Reader, catalog: Catalog, report: CheckReport) -> None:
-    """Check what needs all ranges, after they are checked: summaries, sizes, local rows and the arrival log."""
+    """Check everything that needs all ranges, after they are checked: summaries, sizes, local rows and the arrival log."""
     for summary in summaries(catalog):
         _check_summary(reader, catalog, summary, report)
     if reader.get(meta.SIZES_KEY) != meta.encode_sizes(report.sizes):
@@ -150,7 +150,7 @@ def check_rest(reader: Reader, catalog: Catalog, report: CheckReport) -> None:
 
 
 def check_evidence(evidence: Evidence, report: CheckReport) -> None:
-    """Report writes that are known to be lost. `report` is that of the database, complete."""
+    """Report writes that are known to be lost. `report` is the complete report of the database."""
     closed = evidence.closed
     if evidence.lost:
         report.tell(f"lost writes, in {evidence.lost}", "arrival log", arrival_log.NEXT_KEY)
@@ -197,7 +197,7 @@ def _check_local(reader: Reader, report: CheckReport) -> None:
 
 
 def _check_summary(reader: Reader, catalog: Catalog, summary: Summary, report: CheckReport) -> None:
-    """Compare a summary with the rows that it is made of."""
+    """Compare a summary with its source rows."""
     for key, due, present in side_by_side(summary_rows(summary, reader), reader.prefix(summary.prefix)):
         if present is not None:
             report.rows += 1
@@ -207,19 +207,21 @@ def _check_summary(reader: Reader, catalog: Catalog, summary: Summary, report: C
 
 
 def _state(due: bytes | None, present: bytes | None) -> str:
-    """Return what is wrong with a row, given the expected value and the one that it has."""
+    """Return the kind of a row's problem, given the expected and the present value."""
     return "dangling" if due is None else "missing" if present is None else "wrong"
 
 
 _LEFT_OUT: Final = (DATA_PREFIX, PRIVATE_PREFIX, REVERSE_PREFIX, arrival_log.PREFIX, LOCAL_PREFIX)
-"""Rows not compared in the second pass: they are sources of other rows, were compared before or follow from nothing."""
+"""Rows not compared in the second pass: they are sources of other rows, were compared before or do not follow from
+posts.
+"""
 _ROWS_LEFT_OUT: Final = (meta.META_KEY, meta.SIZES_KEY)
 
 
 class Checker:
-    """Checker of ranges of hashes, then of ranges of keys. Several checkers can share one database.
+    """Checks ranges of hashes, then ranges of keys. Several checkers can share one database.
 
-    Unless `is_exact`, rows that follow from one post alone are summed in the report's balance instead of compared.
+    Unless `is_exact`, rows that follow from only one post are summed in the report's balance instead of compared.
     """
 
     def __init__(self, reader: Reader, catalog: Catalog, *, signatures: bool, is_exact: bool) -> None:
@@ -230,7 +232,7 @@ class Checker:
         self._signatures = signatures
         self._reverse_from = REVERSE_PREFIX
         self._stones: list[Tombstone] = []
-        """Tombstones of the last checked hash. They come before its post."""
+        """Tombstones of the last checked hash, which precede its post."""
         self._is_exact = is_exact
         self._of_many = {prefix: "count" if fold is None else "fold" for prefix, fold in catalog.combined}
         self._spans = sorted(
@@ -239,7 +241,8 @@ class Checker:
             + [(prefix, after_prefix(prefix), True) for prefix in self._of_many]
         )
         """(start, stop, whether rows are compared) of all keys except those of rows that follow from one post, in key
-        order."""
+        order.
+        """
 
     # --- rows that follow from posts and tombstones ---------------------------------------------
 
@@ -259,7 +262,7 @@ class Checker:
         self._check_reverse(stop)
 
     def _check_record(self, key: bytes, value: bytes) -> None:
-        """Check a post or a tombstone and collect the rows that follow from it. Report it if it cannot be read."""
+        """Check a post or a tombstone and collect the rows that follow from it. Report unreadable ones."""
         try:
             if key.startswith(TOMBSTONE_PREFIX):
                 self._check_tombstone(key, value)
@@ -321,7 +324,7 @@ class Checker:
     def check_rows(self, start: bytes, stop: bytes, expected: list[Row]) -> None:
         """Check the rows of a range of keys, except those that are checked elsewhere.
 
-        `expected` has the rows to compare.
+        `expected` contains the rows to compare.
         """
         of_one = self._compare if self._is_exact else self._sum_found
         for span_start, span_stop, is_compared in (*self._spans, (stop, stop, False)):
@@ -334,7 +337,7 @@ class Checker:
                     start = part_stop
 
     def _sum_found(self, start: bytes, stop: bytes, expected: list[Row]) -> None:
-        """Subtract found rows from the balance. `expected` has rows here only because of damage."""
+        """Subtract found rows from the balance. `expected` only has rows here after damage."""
         self.report.balance += _sum(expected)
         for rows in self._reader.blocks(start, stop):
             self.report.balance -= _sum(rows)
@@ -366,7 +369,7 @@ def _sum(rows: Iterable[Row]) -> int:
     """Return the sum of a hash of each row.
 
     Python's hash of bytes is a keyed SipHash, so only equal rows have equal sums. The hash of a tuple is not: if two
-    rows have each other's values, the sum is often the same.
+    rows have exchanged values, the sum is often the same.
     """
     return sum(map(hash, map(b"\x00".join, rows)))
 

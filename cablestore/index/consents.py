@@ -1,11 +1,11 @@
 """Statements about roles that this store keeps without their post/infos (moderation.md 4.2.4).
 
-Roles follow from what their recipients said, so a statement outlives a post/info that was rejected, dropped or
+Roles depend on the statements of their recipients, so a statement outlives a post/info that was rejected, dropped or
 discarded. It is a local row:
 
     !local!consent!<pubkey>!<mono-ts> -> hash and u8: 1 if the user accepts roles, plus 2 for a claim of another store
 
-Nobody signed a claim, which comes in an export. A row that this store made from a post/info replaces it.
+A claim is unsigned and comes from an export. A row that this store derives from a post/info replaces it.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ def all_remembered_consents(reader: Reader) -> Iterator[Consent]:
 
 
 def user_of_row(key: bytes) -> bytes | None:
-    """Return the user whose statement a local row has, given by its whole key. None for rows of other names."""
+    """Return the user of a statement in a local row, given the whole key. None for rows of other names."""
     prefix = local_key(CONSENT)
     return unhex(key[len(prefix) : len(prefix) + _HEX_KEY_SIZE]) if key.startswith(prefix) else None
 
 
 def decode_consent(row: Row) -> Consent:
-    """Return the statement in a local row, given by its whole key. Raises CorruptStoreError."""
+    """Return the statement in a local row, given the whole key. Raises CorruptStoreError."""
     key, value = row
     user, _, moment = key[len(local_key(CONSENT)) :].partition(b"!")
     if len(value) != HASH_SIZE_BYTES + 1:

@@ -1,4 +1,4 @@
-"""Number of cores among which work is shared out: those that this process may use."""
+"""Number of cores for parallel work: those that this process may use."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ import os
 
 
 def usable_cores() -> int:
-    """Return on how many cores this process may run. `taskset`, or a container with a CPU set, leaves it some of all."""
+    """Return the number of cores that this process may use, which `taskset` or a container may limit."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -16,18 +16,18 @@ class Source(Protocol):
     """A consistent state of a database: a snapshot, or a snapshot with the changes of a batch on top."""
 
     def get(self, key: bytes) -> bytes | None:
-        """Return the value at `key`, None if there is none."""
+        """Return the value at `key`, None if it does not exist."""
 
     def scan(self, start: bytes, stop: bytes, *, reverse: bool = False, at_once: int = 0) -> Iterator[Row]:
         """Yield the rows with start <= key < stop in key order, or backwards.
 
-        `at_once` is a hint: how many rows the caller will take. These are read in one go.
+        `at_once` is a hint: the number of rows that the caller needs. These are read in one operation.
         """
 
     def blocks(self, start: bytes, stop: bytes) -> Iterator[list[Row]]:
-        """Yield the same rows as `scan`, many at once and faster.
+        """Yield the same rows as `scan` in large lists, which is faster.
 
-        Damage may end them early without an error. Use this only if the caller knows which rows must come.
+        Damage may end them early without an error. Use this only if the caller knows which rows must exist.
         """
 
 
@@ -60,25 +60,25 @@ class Database(Protocol):
         """Return the current state."""
 
     def live(self) -> Source:
-        """Return the current state for the writer, which reads it until its next write. It costs no snapshot."""
+        """Return the current state for the writer, valid until its next write. It does not need a snapshot."""
 
     def write(self, rows: Mapping[bytes, bytes | None], *, sync: bool) -> None:
         """Put and delete (None) all of these rows, or none. With `sync`, return when they are on the disk."""
 
     def sync(self) -> None:
-        """Return when all that was written is on the disk."""
+        """Return when all writes are on the disk."""
 
     def bulk_writer(self) -> RowWriter:
-        """Return a writer for many rows. Nothing else may write at the same time."""
+        """Return a writer for many rows. No other writer may be active at the same time."""
 
     def flush(self) -> None:
-        """Keep the rows written so far apart from those that follow: see `LevelDB.flush`."""
+        """Separate the rows written so far from later ones: see `LevelDB.flush`."""
 
     def compact(self) -> None:
-        """Rewrite the database so that it takes the least space."""
+        """Rewrite the database to use the least space."""
 
     def approximate_size_bytes(self, start: bytes, stop: bytes) -> int:
-        """Return about how many bytes a range takes on disk. The latest writes may not be counted."""
+        """Return the approximate size of a range on disk. The latest writes may not be counted."""
 
     def close(self) -> None:
         """Wait for running calls, then close."""

@@ -1,4 +1,4 @@
-"""Databases of a locked folder: opened, made, and built again beside the live one."""
+"""Databases of a locked folder: opening, creating, and rebuilding them beside the live one."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from cablestore.index.view import Catalog
 
 
 def open_live(folder: Folder, tuning: Tuning | None = None) -> LevelDB:
-    """Open the live database of a locked folder, for reading only if the folder is."""
+    """Open the live database of a locked folder. If the folder is read-only, the database is too."""
     return open_generation(folder, folder.header.generation, tuning)
 
 
 def open_generation(folder: Folder, generation: str, tuning: Tuning | None = None) -> LevelDB:
-    """Open a database of a locked folder, for reading only if the folder is. Lost writes of the live one are noted."""
+    """Open a database of a locked folder, read-only like the folder. Lost writes of the live one are recorded."""
     path = folder.path / generation
     if folder.is_read_only:
         return open_read_only(path, tuning)
@@ -40,7 +40,7 @@ def open_generation(folder: Folder, generation: str, tuning: Tuning | None = Non
 
 
 def make_database(folder: Folder, catalog: Catalog, tuning: Tuning) -> None:
-    """Make the first database of a new store. The header is written when the database is on the disk."""
+    """Create the first database of a new store. The header is written after the database is on the disk."""
     name = folder.begin()
     database = LevelDB(folder.path / name, tuning, create=True)
     try:
@@ -51,7 +51,7 @@ def make_database(folder: Folder, catalog: Catalog, tuning: Tuning) -> None:
 
 
 def read_meta(database: Database, folder: Folder) -> bytes:
-    """Return the meta row of a database. Raises CorruptStoreError if there is none."""
+    """Return the meta row of a database. Raises CorruptStoreError if it is missing."""
     with database.snapshot() as state:
         value = state.get(meta.META_KEY)
     if value is None:
@@ -62,11 +62,11 @@ def read_meta(database: Database, folder: Folder) -> bytes:
 
 
 Build = Callable[[Path, Path], RebuildReport]
-"""Function that builds a database, complete and closed. It gets its path and a folder for temporary files."""
+"""A function that builds a complete, closed database. It gets its path and a folder for temporary files."""
 
 
 def prepare_generation(folder: Folder, build: Build, name: str | None = None) -> tuple[str, RebuildReport]:
-    """Build the next generation, which does not become the live one. Returns its name, by default the next one."""
+    """Build the next generation without activating it. Return its name, by default the next one."""
     name = folder.begin(name)
     try:
         with folder.scratch() as scratch:
@@ -77,19 +77,19 @@ def prepare_generation(folder: Folder, build: Build, name: str | None = None) ->
 
 
 def build_generation(folder: Folder, build: Build, name: str | None = None) -> RebuildReport:
-    """Build the next generation, and make it the live one. `name` is its name, by default the next one."""
+    """Build the next generation, and activate it. `name` is its name, by default the next one."""
     name, report = prepare_generation(folder, build, name)
     folder.activate(name, keep=bool(report.damaged))
     return report
 
 
 def rebuild_generation(folder: Folder, build: Build) -> RebuildReport:
-    """Build the next generation from the live one, as `build_generation` does."""
+    """Build the next generation from the live one, like `build_generation`."""
     return build_generation(folder, without_old_cursors(folder, build))
 
 
 def weighed(evidence: Evidence, build: Build, *, is_complete: bool = True) -> Build:
-    """Return a function that builds a database, and compares its report with what is known besides the rows."""
+    """Return a function that builds a database, and compares its report with the evidence besides the rows."""
 
     def build_weighed(path: Path, scratch: Path) -> RebuildReport:
         report = build(path, scratch)
@@ -100,11 +100,11 @@ def weighed(evidence: Evidence, build: Build, *, is_complete: bool = True) -> Bu
 
 
 def without_old_cursors(folder: Folder, build: Build) -> Build:
-    """Return a function that builds the next generation from the live one, without what only old cursors need."""
+    """Return a function that builds the next generation from the live one, without rows that only old cursors need."""
 
     def build_without(path: Path, scratch: Path) -> RebuildReport:
         report = build(path, scratch)
-        if not (folder.header.kept or report.damaged):  # otherwise cursors of an earlier generation may fit again
+        if not (folder.header.kept or report.damaged):  # else old cursors may become valid again
             with closing(LevelDB(path)) as database:
                 notes.forget_touched(database)
         return report
@@ -113,7 +113,7 @@ def without_old_cursors(folder: Folder, build: Build) -> Build:
 
 
 def remove_replaced(folder: Folder, old: str, report: RebuildReport) -> None:
-    """Remove the generation that was rebuilt, or set it aside if something was lost."""
+    """Remove the generation that was rebuilt, or set it aside if data was lost."""
     if report.damaged:
         report.kept_aside = folder.set_aside(old)
     else:

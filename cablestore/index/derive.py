@@ -7,18 +7,17 @@
                                        !count!x         ->  1
              1. settle, derive         !count!x         ->  1          2. combine
 
-1. All that is known of one hash is brought together: copies of the post and tombstones of it. This settles whether the
-   post is live or dead (`settle`). A live post gives rows, parts of folds and counts of tallies; they are called
-   pieces (`Derivation`). This step needs all of one hash together, and the hashes of a share in order.
-2. All pieces of one key are brought together: parts are merged, counts are added (`combine`). This step needs the
-   pieces of a key together, sorted by key.
+1. All data of one hash is collected: copies of the post and its tombstones. This decides whether the post is live or
+   dead (`settle`). A live post has rows, parts of folds and counts of tallies, called pieces (`Derivation`). This step
+   needs all data of one hash together, and the hashes of a share in order.
+2. All pieces of one key are collected: parts are merged, counts are added (`combine`). This step needs the pieces of a
+   key together, sorted by key.
 
-Between the steps, pieces may be cut anywhere and may come in any order: merging and adding do not depend on it. So step
-1 can be shared out by hash and step 2 by key, among processes (`parallel`) or the workers of Spark
-(`cablestore.reindex`).
+Between the steps, pieces may be split anywhere and be in any order: merging and adding do not depend on it. So step 1
+can be distributed by hash and step 2 by key, among processes (`parallel`) or Spark workers (`cablestore.reindex`).
 
-The rows are, byte for byte, the same as after storing the posts one by one (`cablestore.index.plan`). Summaries are
-not derived here: they follow from rows (`cablestore.index.census`).
+The rows are, byte for byte, the same as after storing the posts one by one (`cablestore.index.plan`). Summaries are not
+derived here, because they follow from rows (`cablestore.index.census`).
 """
 
 from __future__ import annotations
@@ -48,14 +47,13 @@ key_of: Final = itemgetter(0)
 
 
 Settled = tuple[Post | None, list[Tombstone], Post | None]
-"""All that is known of one hash: the post if it is live, its tombstones, and the post if it is dead."""
+"""The data of one hash: the post if it is live, its tombstones, and the post if it is dead."""
 
 
 def settle(post: Post | None, stones: Iterable[Tombstone]) -> Settled:
     """Settle one hash: return the post if it is live, a tombstone for each author in order, and the post if it is dead.
 
-    `stones` may have several tombstones of one author, from any source. Their skeletons are ignored if the post is
-    here.
+    `stones` may have several tombstones of one author, from any source. Their skeletons are ignored if the post exists.
     """
     merged: dict[bytes, Tombstone] = {}
     for stone in stones:
@@ -70,12 +68,12 @@ def settle(post: Post | None, stones: Iterable[Tombstone]) -> Settled:
 
 
 class Derivation:
-    """Collector of the pieces of posts and tombstones. Posts must come in order of their hashes, each once."""
+    """Collects the pieces of posts and tombstones. Posts must be added in order of their hashes, each once."""
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
         self.rows: list[Row] = []
-        """Rows that follow from one post or tombstone alone. The caller may take them out, as those below."""
+        """Rows that follow from only one post or tombstone. The caller may remove them, like those below."""
         self.reverse: list[Row] = []
         """The rows of the reverse hash map, in order."""
         self._parts: dict[bytes, dict[bytes, bytes]] = {prefix: {} for prefix, fold in catalog.combined if fold}
@@ -87,7 +85,7 @@ class Derivation:
         """Approximate size of the collected keys and values."""
 
     def post(self, post: Post) -> Row:
-        """Add the pieces of a live post. Return the row that holds the post itself, which is not a piece."""
+        """Add the pieces of a live post. Return the row of the post itself, which is not a piece."""
         post_type = post.type
         rows: list[Row] = []
         for rows_of in self._rows_of[post_type]:
@@ -113,7 +111,7 @@ class Derivation:
         return own
 
     def tombstone(self, stone: Tombstone) -> None:
-        """Add the pieces of a tombstone, with the row that holds it."""
+        """Add the pieces of a tombstone, including its own row."""
         rows = [(tombstone_key(stone.target_hex, stone.author.hex().encode()), stone.encode())]
         rows += self._catalog.dead_rows(stone)
         self.rows += rows
@@ -125,7 +123,7 @@ class Derivation:
             self.size_bytes += _PIECE_SIZE_BYTES
 
     def dead(self, post: Post) -> None:
-        """Record that a post was seen together with its author's deletion."""
+        """Record that a post was found together with its author's deletion."""
         self.rows.append((local_key(WITNESSED, post.hash_hex), post.author))
 
     def take(self) -> list[Row]:
@@ -145,7 +143,7 @@ class Derivation:
 def combine(pieces: list[Row], catalog: Catalog) -> list[Row]:
     """Merge the parts and add the counts of equal keys, and return the rows of the database.
 
-    `pieces` is sorted by key and has all pieces of each of its keys.
+    `pieces` is sorted by key and contains all pieces of each of its keys.
     """
     found: list[Row] = []
     at = 0
@@ -161,7 +159,7 @@ def combine(pieces: list[Row], catalog: Catalog) -> list[Row]:
 
 
 def _merged(parts: list[Row], fold: Fold) -> list[Row]:
-    """Return the rows of sorted parts. Equal keys are next to each other, so no key is hashed."""
+    """Return the rows of sorted parts. Equal keys are adjacent, so keys need no hashing."""
     merge, stored_value = fold.merge, fold.stored_value
     found: list[Row] = []
     last, merged = b"", b""
@@ -191,7 +189,7 @@ def measure(rows: Sequence[Row], catalog: Catalog) -> Sizes:
     found: dict[str, tuple[int, int]] = {}
     start = 0
     while start < len(rows):
-        # Skip from range to range: most adjacent rows are of one view.
+        # Skip from range to range: most adjacent rows belong to one view.
         prefix, name = catalog.range_of(rows[start][0])
         stop = bisect_left(rows, after_prefix(prefix), lo=start + 1, key=key_of) if prefix else start + 1
         if name:

@@ -1,25 +1,25 @@
-"""Drops: which posts moderation removes from this store, and what the store remembers of them (moderation.md 4.4.6).
+"""Drops: which posts moderation removes from this store, and what the store remembers about them (moderation.md 4.4.6).
 
-All of it is local rows, so a drop leaves no tombstone, and no peer is told of one:
+All of this is in local rows, so a drop leaves no tombstone, and is not sent to peers:
 
     !local!drop!user!<pubkey>     -> msgpack [act, spared or nil, until_ms or nil, place or nil]
     !local!drop!channel!<channel> -> the same
     !local!drop!post!<hash>       -> the same
-    !local!swept!                 -> empty; there if the posts of all drops are removed, or nothing is dropped
-    !local!undrop!                -> place up to which the remembered posts were compared with the drops
+    !local!swept!                 -> empty; exists if the posts of all drops are removed, or nothing is dropped
+    !local!undrop!                -> position up to which the remembered posts were compared with the drops
     !local!dropped!<hash>         -> msgpack [author, act, type, timestamp_ms, channel or nil, links, whether it was held]
     !local!dropped-link!<channel>!<linked hash>!<hash> -> empty, for the links of remembered posts
     !local!dropped-head!<channel>!<hash>               -> empty, for posts that were heads when they were removed
-    !local!refused!               -> how many remembered posts were never held
+    !local!refused!               -> number of remembered posts that were never stored
     !local!act!<pubkey>!<mono-ts> -> record of an action or role of a dropped user, without its reason
 
-`act` is the hash of the act that drops. Posts by `spared`, the local user, are hidden and not removed if the act is
-another user's. A drop with `until_ms` is for posts dated up to it: `post/unblock` with `undrop=0` leaves one. `place`
-is where the removal continues; it is nil after the last post was removed.
+`act` is the hash of the action that drops. Posts by `spared`, the local user, are hidden and not removed if the action
+is another user's. A drop with `until_ms` applies to posts dated up to it: `post/unblock` with `undrop=0` leaves one.
+`place` is the position at which the removal continues, nil after the last post was removed.
 
-Deletions depend on post/delete, so it is never dropped. Decisions depend on moderation posts: those with a reason, which
-is free text, are dropped with their author, and the rest of what they say is kept. So is what a dropped post/info says
-of roles (`cablestore.index.consents`).
+Deletions depend on post/delete, so it is never dropped. Decisions depend on moderation posts: those with a reason,
+which is free text, are dropped with their author, but the rest of their content is kept. So is the statement of a
+dropped post/info about roles (`cablestore.index.consents`).
 """
 
 from __future__ import annotations
@@ -48,16 +48,16 @@ from cablestore.protocol.keys import escape, unescape, unhex
 from cablestore.protocol.post import Post
 
 KEPT_TYPES: Final = MODERATION_TYPES | {DELETE}
-"""Types of posts that decisions and deletions need: they are not refused for a block if they are dated before it."""
+"""Types of posts that decisions and deletions need: a block does not reject them if they are dated before it."""
 _POST_TYPES: Final = frozenset({TEXT, TOPIC})
-"""Types of posts that can be dropped one by one (moderation.md 5.1.3.6)."""
+"""Types of posts that can be dropped individually (moderation.md 5.1.3.6)."""
 USER, CHANNEL, POST = b"user!", b"channel!", b"post!"
-"""Beginnings of the keys of drops."""
+"""Prefixes of the keys of drops."""
 
 
 @dataclass(frozen=True, slots=True)
 class Drop:
-    """Drop of a user, a channel or a post. See the top of the module."""
+    """A drop of a user, a channel or a post. See the module's docstring."""
 
     act: bytes
     spared: bytes | None
@@ -65,11 +65,11 @@ class Drop:
     place: bytes | None = b""
 
     def takes(self, author: bytes, timestamp_ms: int) -> bool:
-        """Tell whether the drop removes a post of this author and time."""
+        """Return True if the drop removes a post of this author and time."""
         return author != self.spared and (self.until_ms is None or timestamp_ms <= self.until_ms)
 
     def is_same(self, other: Drop | None) -> bool:
-        """Tell whether another drop removes the same posts of its target."""
+        """Return True if another drop removes the same posts of its target."""
         return other is not None and (self.spared, self.until_ms) == (other.spared, other.until_ms)
 
 
@@ -84,9 +84,9 @@ class PostFields(NamedTuple):
 
 
 def is_kept(post: Post | PostFields) -> bool:
-    """Tell whether a post is never dropped: a post/delete, or a moderation post without a reason.
+    """Return True if a post is never dropped: a post/delete, or a moderation post without a reason.
 
-    Of the moderation posts whose fields are remembered, all had a reason.
+    All moderation posts whose fields are remembered had a reason.
     """
     if isinstance(post, Post) and isinstance(post.body, (Role, Moderation, Block, Unblock)):
         return not post.body.reason
@@ -102,11 +102,11 @@ class AppliedDrops:
     posts: Mapping[bytes, Drop] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
-        """Tell whether anything is dropped."""
+        """Return True if anything is dropped."""
         return bool(self.users or self.channels or self.posts)
 
     def of(self, post: Post | PostFields) -> Drop | None:
-        """Return the drop that removes a post, None if it stays."""
+        """Return the drop that removes a post, None if it is kept."""
         if is_kept(post):
             return None
         found = [self.users.get(post.author)]
@@ -131,7 +131,7 @@ class AppliedDrops:
 
     @classmethod
     def under_way(cls, reader: Reader) -> Self:
-        """Return the drops whose posts are not all removed yet: what reads and answers must leave out themselves."""
+        """Return the drops whose posts are not all removed yet. Reads and answers must filter these posts."""
         return cls.of_rows({key: drop for key, drop in stored_drops(reader) if drop.place is not None})
 
 
@@ -165,9 +165,9 @@ def decode_drop(key: bytes, value: bytes) -> Drop:
 
 
 def is_dropped_in_order(reader: Reader) -> Callable[[str], bool]:
-    """Return a function that tells whether a channel is dropped, whether its posts are removed yet or not.
+    """Return a function that returns True for a dropped channel, even if its posts are not removed yet.
 
-    The channels must be given in the order of their names' bytes.
+    The channels must be passed in the order of their names' bytes.
     """
     value = reader.in_order(local_key(DROP, CHANNEL))
     return lambda channel: value(escape(channel)) is not None
@@ -180,7 +180,7 @@ def encode_drop(drop: Drop) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class DroppedPost:
-    """Remains of a post that was dropped, or refused because of a drop: what others' histories need of it."""
+    """Remembered part of a post that was dropped, or rejected because of a drop, as needed for others' histories."""
 
     hash: bytes
     author: bytes
@@ -190,12 +190,12 @@ class DroppedPost:
 
     @classmethod
     def of(cls, post: Post, act: bytes, *, was_held: bool) -> Self:
-        """Return the remains of a post."""
+        """Return the remembered part of a post."""
         return cls(post.hash, post.author, act, Skeleton.of(post), was_held)
 
     @property
     def fields(self) -> PostFields:
-        """What decides whether the post is still dropped."""
+        """The fields that decide whether the post is still dropped."""
         bones = self.skeleton
         return PostFields(self.hash, self.author, bones.type, bones.channel, bones.timestamp_ms)
 
@@ -223,7 +223,7 @@ class DroppedPost:
 
 
 def dropped_post(reader: Reader, digest: bytes) -> DroppedPost | None:
-    """Return what is remembered of a dropped post, None if nothing is."""
+    """Return the remembered part of a dropped post, None if it is not remembered."""
     key = digest.hex().encode()
     value = reader.local(DROPPED, key)
     return None if value is None else decode_dropped(key, value)
@@ -254,7 +254,7 @@ def decode_dropped(key: bytes, value: bytes) -> DroppedPost:
 
 
 def refused_count(reader: Reader) -> int:
-    """Return how many remembered posts were refused and never held."""
+    """Return the number of remembered posts that were rejected and never stored."""
     return number_in(reader.local(REFUSED, b""))
 
 

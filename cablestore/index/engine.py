@@ -1,4 +1,4 @@
-"""Engine of a store: its folder and database, the one write of a store, and what follows it."""
+"""Engine of a store: its folder and database, the one write of a store, and the steps that follow it."""
 
 from __future__ import annotations
 
@@ -49,11 +49,11 @@ _OUTDATED_ADVICE: Final = (
 )
 
 Unseal = Callable[[bytes], bytes]
-"""Function that decrypts a local-only post. It raises IdentityError if the key is missing."""
+"""A function that decrypts a local-only post. It raises IdentityError if the key is missing."""
 
 
 class Transaction:
-    """Plans over one state and the write of one of them, in a `with`. No other thread writes meanwhile."""
+    """Plans over one state and the write of one of them, in a `with`. Other threads cannot write meanwhile."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -79,9 +79,9 @@ class Transaction:
             self._writing.release()
 
     def holding(self, group: bytes) -> Reader:
-        """Return a reader of the state that has a group of a fold's rows in memory, unless the group is large.
+        """Return a reader of the state that caches a group of a fold's rows, unless the group is large.
 
-        `group` is the beginning of their keys, up to the last `!`.
+        `group` is the prefix of their keys, up to the last `!`.
         """
         self._engine.recent.hold(group, self.reader)
         return self._known
@@ -92,7 +92,7 @@ class Transaction:
         return Plan(self._known, engine.catalog, engine.sizes, engine.next_sequence)
 
     def commit(self, changes: PlannedWrite, *, sync: bool) -> None:
-        """Write all changes of a plan, or nothing."""
+        """Write all changes of a plan, or none."""
         self._engine.write(changes, sync=sync)
 
 
@@ -115,9 +115,9 @@ class Engine(ProcessBound):
         self._unseal = unseal
         self._tuning = tuning
         self._missing_views = missing_views or {}
-        """Views that the database has and the catalog lacks. Their rows cannot be kept up to date."""
+        """Views in the database that the catalog lacks. Their rows cannot be kept up to date."""
         self.is_read_only: Final = folder is not None and folder.is_read_only
-        """True if the store was opened for reading only."""
+        """True if the store was opened read-only."""
         self.is_writable: Final = not (self.is_read_only or missing_views)
         """True if a transaction can begin."""
         self._database = database
@@ -128,27 +128,27 @@ class Engine(ProcessBound):
         self._arrived = threading.Condition()
         self._is_open = True
         self._watchers: tuple[tuple[Callable[[], None], bool], ...] = ()
-        """Functions that are called after writes, and whether also after those of the user's own values alone."""
+        """Functions that are called after writes, and whether also after writes of only the user's own values."""
         self._reloads: tuple[Callable[[], None], ...] = ()
         self._is_stale = False
-        """Whether the database may have changed without what is kept of it in memory."""
+        """True if the database may have changed without its cached data."""
         self._is_swapping = False
-        """Whether the header may name another database than the one that is open. The next open removes this one."""
+        """True if the header may name another database than the open one. The next open removes this one."""
         self.write_failure = ""
-        """Why the store accepts no writes: the last one failed. "" if all is well."""
+        """Why the store accepts no writes after a failed one, or ""."""
         self.failed_writes = 0
-        """Times that the disk refused a write."""
+        """Number of writes that the disk refused."""
         self.recent = RecentRows()
         self._live: Source | None = None
         """The state that the writer reads."""
         self._readers: tuple[Reader, Reader]
-        """Two readers of `_live`, without and with the recent rows from memory."""
+        """Two readers of `_live`, without and with the cached recent rows."""
         self._load()
         bind(self)
 
     @classmethod
     def in_memory(cls, dialect: Dialect, catalog: Catalog, unseal: Unseal) -> Self:
-        """Make an engine in memory, which keeps nothing after it is closed."""
+        """Create an engine in memory, whose data is lost when it is closed."""
         database = MemoryDB()
         database.write(dict([meta.meta_row(catalog, dialect, FORMAT)]), sync=False)
         return cls(database, None, dialect, catalog, Tuning(), unseal)
@@ -167,10 +167,10 @@ class Engine(ProcessBound):
         allow_missing_views: bool = False,
         read_only: bool = False,
     ) -> Self:
-        """Open the store's live database. `create` makes it if it is missing.
+        """Open the store's live database. `create` creates a missing one.
 
-        `unseal` decrypts local-only posts. With `any_views` a database is opened whatever its views are, to read posts
-        alone. With `allow_missing_views` one with views that the catalog lacks is opened to be read: a transaction
+        `unseal` decrypts local-only posts. With `any_views` a database is opened with any views, to read only posts.
+        With `allow_missing_views` a database with views that the catalog lacks is opened for reading: a transaction
         raises MissingViewError. With `read_only` nothing is written into the folder, and a transaction raises
         StorageError.
         """
@@ -214,21 +214,21 @@ class Engine(ProcessBound):
             self.next_sequence = arrival_log.next_sequence(reader)
             last = arrival_log.last_post_entry(reader, self.next_sequence - 1)
         self._last_entry = self._generation, last
-        """The database and its last entry of a post, replaced as one for readers in other threads."""
+        """The database and its last entry of a post, replaced together for readers in other threads."""
 
     @property
     def place(self) -> LogPlace:
-        """The place of the present state: another one after each change of the posts."""
+        """The log position of the present state. It changes with each change of the posts."""
         return LogPlace.after(*self._last_entry)
 
     def when_reloaded(self, read_again: Callable[[], None]) -> None:
-        """Call a function, in the writer's thread, when what is kept in memory of the database must be read again."""
+        """Call a function, in the writer's thread, when cached data of the database must be read again."""
         self._reloads += (read_again,)
 
     def settle(self) -> None:
-        """Read again what is kept in memory, if an earlier transaction did not end well and left that to this one.
+        """Reload cached data, if an earlier transaction failed to.
 
-        After a failed write the database is opened again. Raises StorageError if nothing may be written.
+        After a failed write the database is opened again. Raises StorageError if writes are not possible.
         """
         if self._is_swapping:
             raise StorageError(
@@ -255,7 +255,7 @@ class Engine(ProcessBound):
         self._tell_waiting()
 
     def retry_writes(self) -> None:
-        """Accept writes again after a failed one, if the disk does. The next transaction would do it too."""
+        """Accept writes again after a failed one, if the disk does. The next transaction would do that too."""
         with self.writing:
             if self.write_failure and self._is_open:
                 with suppress(CableStoreError):
@@ -264,13 +264,13 @@ class Engine(ProcessBound):
                         self._reload()
 
     def end_transaction(self, *, is_whole: bool) -> None:
-        """Trust what is kept in memory after a transaction that ended well. After another one read it again.
+        """Keep cached data after a successful transaction. After another one, reload it.
 
-        Ctrl-C may come when the rows are already on the disk, or before they are.
+        Ctrl-C may arrive before or after the rows are on the disk.
         """
         self._is_stale = not is_whole
         if self._is_stale:
-            with suppress(CableStoreError):  # then the next transaction does it, or raises the same
+            with suppress(CableStoreError):  # otherwise the next transaction does it, or raises the same error
                 self._reload()
 
     def _reload(self) -> None:
@@ -281,13 +281,13 @@ class Engine(ProcessBound):
         self._tell_waiting()
 
     def require_writable(self) -> None:
-        """Raise StorageError if the store was opened for reading only, MissingViewError as `require_views`."""
+        """Raise StorageError if the store was opened read-only, and MissingViewError like `require_views`."""
         if self.is_read_only:
             refuse_to_write()
         self.require_views()
 
     def require_views(self) -> None:
-        """Raise MissingViewError if the database has views that the catalog lacks: it can be read only."""
+        """Raise MissingViewError if the database has views that the catalog lacks, so that it is read-only."""
         if self._missing_views:
             where = str(self.folder.path) if self.folder is not None else "the store"
             raise meta.missing_error(self._missing_views, where)
@@ -300,13 +300,13 @@ class Engine(ProcessBound):
 
     @contextmanager
     def reading(self) -> Iterator[Reader]:
-        """Return a reader of the present state, open within the context."""
+        """Yield a reader of the present state, valid within the context."""
         state, reader = self.snapshot()
         with state:
             yield reader
 
     def live_readers(self) -> tuple[Reader, Reader]:
-        """Return two readers of the present state for the writer, the second with the recent rows from memory."""
+        """Return two readers of the present state for the writer, the second one with the cached recent rows."""
         live = self._database.live()
         if live is not self._live:
             reader = Reader(live, self.dialect, self._unseal)
@@ -318,7 +318,7 @@ class Engine(ProcessBound):
         return Transaction(self)
 
     def write(self, changes: PlannedWrite, *, sync: bool) -> None:
-        """Write the changes of a plan: the one write of the store."""
+        """Write the changes of a plan. All writes of the store use this method."""
         self._is_stale = True  # until the transaction ends
         try:
             self._database.write(changes.rows, sync=sync)
@@ -341,17 +341,17 @@ class Engine(ProcessBound):
                 call()
 
     def wait(self, after: int, timeout_s: float | None) -> bool:
-        """Wait until the arrival log is longer than `after`. Returns False when time is up or the store is closed."""
+        """Wait until the arrival log is longer than `after`. Return False after the timeout or if the store is closed."""
         with self._arrived:
-            if timeout_s != 0:  # even a wait of 0 s releases the lock for a moment, and Ctrl-C may come just then
+            if timeout_s != 0:  # even a wait of 0 s releases the lock for a moment, in which Ctrl-C may arrive
                 self._arrived.wait_for(lambda: self.next_sequence > after + 1 or not self._is_open, timeout_s)
             return self.next_sequence > after + 1 and self._is_open
 
     def watch(self, call: Callable[[], None], *, local: bool = True) -> Callable[[], None]:
-        """Call a function after each write, also a failed one, in the thread that wrote, and at the end.
+        """Call a function after each write, including failed ones, in the writer's thread, and at the end.
 
-        Without `local` it is not called after writes of the user's own values alone. Returns the function that ends
-        this.
+        Without `local` it is not called after writes of only the user's own values. Returns a function that removes the
+        watcher.
         """
 
         def unwatch() -> None:
@@ -364,15 +364,15 @@ class Engine(ProcessBound):
 
     @property
     def is_closed(self) -> bool:
-        """Whether the engine is closed, or waits for the writer to close."""
+        """True if the engine is closed, or waits for the writer to close."""
         return not self._is_open
 
     def sync(self) -> None:
-        """Return when all that was written is on the disk. Raises StorageError."""
+        """Return when all writes are on the disk. Raises StorageError."""
         self._database.sync()
 
     def compact(self) -> None:
-        """Rewrite the database in the least space."""
+        """Rewrite the database to use the least space."""
         self._database.compact()
 
     def approximate_size_bytes(self, start: bytes, stop: bytes) -> int:
@@ -398,8 +398,8 @@ class Engine(ProcessBound):
         return report
 
     def _rebuild_in(self, folder: Folder, reader: Reader, row: Row, progress: Progress) -> RebuildReport:
-        """Build the next generation of a folder, open it, and put it in the place of the open one."""
-        from cablestore.index.parallel import rebuild_into  # noqa: PLC0415 - opening a store does without it
+        """Build the next generation of a folder, open it, and replace the open one with it."""
+        from cablestore.index.parallel import rebuild_into  # noqa: PLC0415 - not needed to open a store
 
         old = folder.header.generation
         build = partial(rebuild_into, reader, self.catalog, row, progress)
@@ -424,7 +424,7 @@ class Engine(ProcessBound):
         return report
 
     def _replace(self, new: Database) -> Database:
-        """Make another database the present one. Returns the one before."""
+        """Make another database the present one. Return the previous one."""
         self._is_stale = True  # until `_reload`
         with self._present:
             self._database, replaced = new, self._database
@@ -445,7 +445,7 @@ class Engine(ProcessBound):
 
 
 def _generation_of(folder: Folder | None) -> str:
-    """Return the name of a database that no other has: the generation's and the store's, or random digits in memory."""
+    """Return a unique name of a database: the generation's and the store's, or random digits in memory."""
     if folder is None:
         return f"memory-{secrets.token_hex(16)}"
     return f"{folder.header.generation}-{folder.header.store_id}"

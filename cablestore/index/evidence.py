@@ -1,10 +1,10 @@
-"""What is known of a database besides its own rows: its counts at the last clean close, and writes that its log lost.
+"""Evidence about a database besides its own rows: its counts at the last clean close, and writes that its log lost.
 
     counts   JSON: {"generation": "generation-000002", "next": 5, "posts": 4, "deletion_rows": 2, "lost": ""}
 
-The rows that count posts are lost with the posts if the end of a log or a table is lost. So a second copy of the counts
-is beside the database. `lost` says which part of a log LevelDB dropped without an error, or which entries the arrival
-log lacks; it stays until the database is rebuilt.
+If the end of a log or a table is lost, the rows that count posts are lost with the posts. So a second copy of the
+counts is beside the database. `lost` is the part of a log that LevelDB dropped without an error, or the missing entries
+of the arrival log. It remains until the database is rebuilt.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """Knowledge of a database besides its rows."""
+    """Evidence about a database besides its rows."""
 
     closed: Counts | None = None
-    """Its counts at the last clean close, None if they were not noted."""
+    """Its counts at the last clean close, None if they were not recorded."""
     lost: str = ""
-    """The part of a log whose writes are lost, LevelDB's or the arrival log, "" if all is well."""
+    """The part of a log whose writes are lost, LevelDB's or the arrival log, or ""."""
     lost_earlier: bool = False
     """True if an earlier opening found this. Then LevelDB has removed the log."""
 
@@ -58,7 +58,7 @@ class _Note:
 
 
 def find_evidence(database: Path, *, is_open: bool = False) -> Evidence:
-    """Return what is known of a database in the folder of a store, before LevelDB opens it. Writes nothing.
+    """Return the evidence about a database in the folder of a store, before LevelDB opens it. Writes nothing.
 
     If the database `is_open`, its log is in use and is not searched.
     """
@@ -70,14 +70,15 @@ def find_evidence(database: Path, *, is_open: bool = False) -> Evidence:
 
 
 def note_lost_writes(database: Path) -> None:
-    """Note lost writes of a live database. LevelDB removes the log that shows them when it opens the database."""
+    """Record lost writes of a live database. LevelDB removes the log that shows them when it opens the database."""
     _note_loss(database, find_evidence(database).lost)
 
 
 def note_lost_entries(database: Path, following: int) -> None:
-    """Note lost entries if the arrival log is shorter than at the last close. `following` is its next number.
+    """Record lost entries if the arrival log is shorter than at the last close. `following` is its next number.
 
-    An older copy of the database was put back, or a disk lost what it had confirmed. Later entries take the numbers.
+    Causes are a restored older copy of the database, or a disk that lost confirmed writes. Later entries reuse the
+    numbers.
     """
     note = _read(database)
     if note.next > following:
@@ -87,12 +88,12 @@ def note_lost_entries(database: Path, following: int) -> None:
 def _note_loss(database: Path, lost: str) -> None:
     note = _read(database)
     if lost and not note.lost:
-        with suppress(StorageError):  # a full disk: the next opening finds it again, or does not open
+        with suppress(StorageError):  # a full disk: the next opening finds the loss again, or fails
             write_whole(_file(database), _encode(replace(note, lost=lost)), COUNTS_DRAFT)
 
 
 def note_counts(database: Path, counts: Counts) -> None:
-    """Note the counts of a database that was just closed, unless that is done. Those from before a loss stay."""
+    """Record the counts of a database that was just closed, unless that is done. Counts from before a loss are kept."""
     before = _read(database)
     note = _Note(database.name, **asdict(counts), lost=before.lost)
     if note == before or before.next > counts.next:
@@ -102,11 +103,11 @@ def note_counts(database: Path, counts: Counts) -> None:
 
 
 def lost_writes(database: Path) -> str:
-    """Return which part of its logs LevelDB drops without an error when it opens a database, "" if none.
+    """Return which part of its logs LevelDB drops without an error when it opens a database, or "".
 
-    It skips a block with zeros, ignores a record that is longer than the file, and does not miss a log. Zeros are what a
-    power failure leaves of writes that were not synced. The last log may end within a record: a killed process leaves
-    that, and acknowledged nothing of it.
+    LevelDB skips a block with zeros, ignores a record that is longer than the file, and does not detect a missing log.
+    Zeros remain after a power failure of writes that were not synced. The last log may end within a record: that
+    remains of a killed process, which had not acknowledged it.
     """
     listed = read_readable(database)
     if is_log_missing(database, listed):
@@ -126,7 +127,7 @@ def _file(database: Path) -> Path:
 
 
 def _read(database: Path) -> _Note:
-    """Return the note about a database, an empty one if there is none or it is unreadable."""
+    """Return the note about a database, an empty one if it is missing or unreadable."""
     try:
         fields = json.loads(_file(database).read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):

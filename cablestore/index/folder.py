@@ -1,25 +1,25 @@
-"""The folder of a store: its header, its lock, its databases, and how they are swapped.
+"""The folder of a store: its header, its lock, its databases, and their replacement.
 
     STORE               JSON: {"format": 1, "dialect": "legacy", "generation": "generation-000002", "store": 32 hex
                         digits that no other store has, "kept": ["generation-000001"]}
     lock                locked with flock while the store is open; has the owner's process id
-    control.sock        there while the owner serves other processes: `cablestore.remote.unix_socket`
-    peers.json          what a node remembers of its peers: `cablestore.peers.sync_state`
+    control.sock        exists while the owner serves other processes: `cablestore.remote.unix_socket`
+    peers.json          a node's marks of its peers: `cablestore.peers.sync_state`
     counts              second copy of the live database's counts: `cablestore.index.evidence`
-    identity            the key file of the store's own user, made when it is first needed
-    generation-000002/  a LevelDB with everything else
-    generation-000001/  an earlier LevelDB, kept to go back to; or one that STORE does not name. That one is not
-                        touched, unless its file UNNAMED says that a rebuild or a reindexing left it
+    identity            the key file of the store's own user, created on first use
+    generation-000002/  a LevelDB with all other data
+    generation-000001/  an earlier LevelDB, kept to go back to; or one that STORE does not name. The latter is kept,
+    unless its file UNNAMED shows that a rebuild or a reindexing left it
     sds/                causal logs and their lock: `cablestore.sds.log`
     search.sqlite       full-text index, search.sqlite-sums with checksums of its pages, and search.sqlite-wal while it
-                        is open; all can be removed: `cablestore.search`
+                        is open; all of them can be removed: `cablestore.search`
     scratch-*/          temporary files of a rebuild or a check
     RESTORING/          a store that is restored from a backup; without STORE beside it, nothing here is opened
     damaged-000001/     a LevelDB that could not be read completely, kept when it was rebuilt
 
-STORE is replaced by rename, so at any time the store has one complete database, the old or the new. A new store gets
-its database before its STORE, so the database that STORE names must exist. If one of the two is missing, the store is
-not opened.
+STORE is replaced by rename, so the store always has one complete database, the old or the new one. A new store gets its
+database before its STORE, so the database that STORE names must exist. If either is missing, the store cannot be
+opened.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ CAUSAL_LOGS: Final = "sds"
 SEARCH_INDEX: Final = "search.sqlite"
 SEARCH_SUMS: Final = f"{SEARCH_INDEX}-sums"
 SEARCH_FILES: Final = (SEARCH_INDEX, SEARCH_SUMS, *(f"{SEARCH_INDEX}-{kind}" for kind in ("wal", "shm", "journal")))
-"""Files of the full-text index: SQLite's, and the checksums of the first."""
+"""Files of the full-text index: SQLite's, and the checksums of the first one."""
 _OWN_NAMES: Final = frozenset(
     {
         HEADER_FILE,
@@ -102,24 +102,24 @@ class Folder(ProcessBound):
     ) -> None:
         self.path: Final = path
         self.is_read_only: Final = is_read_only
-        """True if nothing may be written into the folder."""
+        """True if the folder must not be written to."""
         self._lock: int | None = lock
         self.header = header
         self.is_new = is_new
-        """Whether the store has no header yet. The first `activate` writes it."""
+        """True if the store has no header yet. The first `activate` writes it."""
         bind(self)
 
     @classmethod
     def open(cls, path: Path, *, create: bool, dialect: Dialect | None) -> Self:
-        """Lock the folder and read its header. With `create`, start a new store if there is none.
+        """Lock the folder and read its header. With `create`, create a store if none exists.
 
         Raises NotAStoreError, StoreLockedError, FormatError, MissingDatabaseError if the header or the database that it
-        names is missing, and StorageError for I/O errors. When it raises, it has written nothing.
+        names is missing, and StorageError for I/O errors. After an error, nothing was written.
         """
         path = store_path(path).absolute()
         with opening(path, path / HEADER_FILE):
             if not (path / LOCK_FILE).exists():
-                _find(path, dialect, create=create)  # so that no lock is made if this raises
+                _find(path, dialect, create=create)  # so that a lock file is not created if this raises
                 files.make_folder(path)
             lock = _acquire(path)
             try:
@@ -135,9 +135,9 @@ class Folder(ProcessBound):
 
     @classmethod
     def open_to_read(cls, path: Path, *, dialect: Dialect | None) -> Self:
-        """Read the header, and share the lock of the folder with others that only read. Writes nothing.
+        """Read the header, and share the lock of the folder with other readers. Writes nothing.
 
-        Raises the errors of `open`. StoreLockedError means that a process may write to the store.
+        Raises the same errors as `open`. StoreLockedError means that a process may write to the store.
         """
         path = path.absolute()
         with storage_errors(f"the store at {path} cannot be read"):
@@ -153,7 +153,7 @@ class Folder(ProcessBound):
 
     @classmethod
     def open_without_header(cls, path: Path, generation: str) -> Self:
-        """Lock the folder without reading its header, to make `generation` the live one by `restore`.
+        """Lock the folder without reading its header, to activate `generation` with `restore`.
 
         Raises NotAStoreError if that generation is missing, holds no database or is unfinished.
         """
@@ -172,10 +172,10 @@ class Folder(ProcessBound):
         return cls(path, lock, Header(LEGACY, generation, secrets.token_hex(16)), is_new=False)
 
     def restore(self, dialect: Dialect) -> None:
-        """Write a new header that names the generation for which the folder was opened.
+        """Write a new header with the generation for which the folder was opened.
 
         The store gets a new id, because its arrival log may differ from that of the lost database. Other generations in
-        the folder stay, but the header does not name them.
+        the folder are kept, but are not in the header.
         """
         with storage_errors(f"the header of {self.path} cannot be written"):
             for name in names_of(self.path):
@@ -184,7 +184,7 @@ class Folder(ProcessBound):
             self._put_header(replace(self.header, dialect=dialect))
 
     def _settle(self) -> None:
-        """Write the process id into the lock, and remove what interrupted work left and marked."""
+        """Write the process id into the lock, and remove marked remains of interrupted work."""
         assert self._lock is not None  # noqa: S101 - it is open
         files.sign_lock(self._lock)
         for scratch in (*self.path.glob(f"{_SCRATCH}*"), self.path / RESTORING):
@@ -211,7 +211,7 @@ class Folder(ProcessBound):
         return list(in_order({*names_of(self.path), *named}))
 
     def begin(self, name: str | None = None) -> str:
-        """Make an empty folder for a new generation, marked as unfinished, and return its name.
+        """Create an empty folder for a new generation, marked as unfinished, and return its name.
 
         Opening the store removes it, unless `activate` was called before. The name is the next one, or the given one.
         """
@@ -226,7 +226,7 @@ class Folder(ProcessBound):
 
     @contextmanager
     def scratch(self) -> Iterator[Path]:
-        """Yield an empty folder for temporary files. For a read-only store it is elsewhere.
+        """Yield an empty folder for temporary files, for a read-only store outside of its folder.
 
         It is removed afterwards, at the latest when the store is next opened.
         """
@@ -246,11 +246,11 @@ class Folder(ProcessBound):
                 shutil.rmtree(path, ignore_errors=True)
 
     def activate(self, generation: str, *, keep: bool = False) -> None:
-        """Make another generation, complete and not written to since, the live one.
+        """Make another generation the live one. It must be complete and closed.
 
-        Power loss after the return does not undo it. After an error the header may name either generation.
+        After the return, a power failure does not undo this. After an error the header may name either generation.
 
-        With `keep` the previous generation joins those that are kept. Without it the caller removes that generation.
+        With `keep` the previous generation is kept. Otherwise the caller removes it.
         """
         self._require_writable()
         known = self.header
@@ -264,7 +264,7 @@ class Folder(ProcessBound):
             unmark(self.path / generation)
 
     def adopt(self, database: Path) -> str:
-        """Move a complete, closed database on the same disk into the folder as a new generation. Returns its name.
+        """Move a complete, closed database on the same disk into the folder as a new generation. Return its name.
 
         It is not live or kept before `activate`.
         """
@@ -288,7 +288,7 @@ class Folder(ProcessBound):
     def _discard(self, generation: str) -> None:
         """Rename a generation, then remove it.
 
-        If the process is killed in between, its remains are not taken for a database.
+        If the process is killed in between, the remains are not mistaken for a database.
         """
         scrap = self.path / f"{_SCRATCH}{generation}"
         shutil.rmtree(scrap, ignore_errors=True)
@@ -305,7 +305,7 @@ class Folder(ProcessBound):
         self.header = header
 
     def set_aside(self, generation: str) -> Path:
-        """Rename a damaged generation that is no longer the live one, so that nothing removes it."""
+        """Rename a damaged generation that is no longer live, so that it is never removed automatically."""
         aside = self.path / damaged_name(generation)
         with storage_errors(f"{generation} of {self.path} cannot be renamed"):
             self._forget(generation)
@@ -324,9 +324,9 @@ class Folder(ProcessBound):
 
 
 def store_path(location: str | os.PathLike[str]) -> Path:
-    """Return the path of the folder of a store, which need not exist. Raises ArgumentError.
+    """Return the path of the folder of a store, which may not exist yet. Raises ArgumentError.
 
-    It must be UTF-8, also where it is relative: LevelDB accepts no other.
+    It must be UTF-8, even if it is relative, because LevelDB rejects other paths.
     """
     path = files.usable_path(location)
     absolute = path.absolute()
@@ -340,7 +340,7 @@ def store_path(location: str | os.PathLike[str]) -> Path:
 
 
 def _find(path: Path, dialect: Dialect | None, *, create: bool) -> Header | None:
-    """Return the header of the store in a folder, None if a new store can be made. Raises as `Folder.open`."""
+    """Return the header of the store in a folder, None if a store can be created. Raises like `Folder.open`."""
     if path.exists():
         if not path.is_dir():
             raise NotAStoreError(f"{path} is a file, but a store is a folder")
@@ -354,7 +354,7 @@ def _find(path: Path, dialect: Dialect | None, *, create: bool) -> Header | None
             return header
         refuse_half_restored(path)
         refuse_lost_header(path)
-        # A folder without a header may be a store whose creation was interrupted. Any other file in it is not ours.
+        # A folder without a header may be a store whose creation was interrupted. Any other file is not a store's.
         foreign = sorted(
             entry.name for entry in path.iterdir() if not (is_own(entry.name) or files.is_foreign(entry.name))
         )
@@ -368,10 +368,10 @@ def _find(path: Path, dialect: Dialect | None, *, create: bool) -> Header | None
 
 
 def is_own(name: str) -> bool:
-    """Return True if a store gives this name to an entry of its folder."""
+    """Return True if this is the name of a store's file or folder."""
     return name in _OWN_NAMES or name.startswith(_SCRATCH) or NUMBERED.fullmatch(name) is not None
 
 
 def _acquire(path: Path) -> int:
-    """Take the lock before LevelDB takes its own. If LevelDB refuses a second open, it drops the lock of the first."""
+    """Take the lock before LevelDB takes its own, because LevelDB drops its lock when a second open fails."""
     return files.lock(path / LOCK_FILE, partial(locked_by, path))

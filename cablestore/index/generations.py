@@ -1,4 +1,4 @@
-"""Databases in the folder of a store: their names, and the mark of one that the header does not name."""
+"""Databases in the folder of a store: their names, and the mark of generations outside of the header."""
 
 from __future__ import annotations
 
@@ -15,33 +15,33 @@ _GENERATION: Final = "generation-"
 _DAMAGED: Final = "damaged-"
 NUMBERED: Final = re.compile(f"({_GENERATION}|{_DAMAGED})([0-9]{{6,18}})")
 DRAFT: Final = ".new"
-"""Ending of a file before it is renamed."""
+"""Suffix of a file before it is renamed."""
 
 _MARK: Final = "UNNAMED"
-"""File in a generation that STORE does not name, or not yet. Its only line is one of the following."""
+"""File in a generation that STORE does not name, or not yet. It contains one line, one of the following."""
 UNFINISHED: Final = "unfinished"
 FINISHED: Final = "finished"
 REPLACED_BY: Final = "replaced by "
 
 
 def names_of(path: Path) -> tuple[str, ...]:
-    """Return all names in the folder that are names of generations, oldest first."""
+    """Return the names of all generations in the folder, oldest first."""
     return in_order({entry.name for entry in path.iterdir() if is_generation(entry.name)})
 
 
 def databases_of(path: Path) -> list[str]:
-    """Return the names of the generations that hold a database, oldest first."""
+    """Return the names of the generations that contain a database, oldest first."""
     return [name for name in names_of(path) if holds_database(path / name)]
 
 
 def is_generation(name: str) -> bool:
-    """Return True if a generation may have this name."""
+    """Return True if this is a valid name of a generation."""
     match = NUMBERED.fullmatch(name)
     return match is not None and match[1] == _GENERATION
 
 
 def next_name(path: Path, named: Iterable[str]) -> str:
-    """Return the name of a new generation. Its number is not used by any other entry or name."""
+    """Return the name of a new generation, with a number that is not used by any other entry or name."""
     entries = path.iterdir() if path.is_dir() else ()
     taken = [NUMBERED.fullmatch(name) for name in (*named, *(entry.name for entry in entries))]
     return f"{_GENERATION}{max((int(match[2]) for match in taken if match), default=0) + 1:06d}"
@@ -61,7 +61,7 @@ def mark_of(database: Path) -> str:
 
 
 def put_mark(database: Path, text: str) -> None:
-    """Mark a generation. A power failure after the return does not undo it."""
+    """Mark a generation. After the return, a power failure does not undo this."""
     write_whole(database / _MARK, f"{text}\n".encode(), DRAFT)
 
 
@@ -73,5 +73,5 @@ def unmark(database: Path) -> None:
 
 
 def damaged_name(generation: str) -> str:
-    """Return the name under which a damaged generation is set aside."""
+    """Return the name of a damaged generation after it is set aside."""
     return generation.replace(_GENERATION, _DAMAGED)

@@ -1,7 +1,7 @@
-"""Guards of views of one's own: what their functions return is checked, and their errors name the view.
+"""Guards of custom views: the results of their functions are checked, and their errors contain the view's name.
 
-Cablestore's own views are not guarded: tests hold them to the same rules. A guard raises before anything is written, so
-the transaction is dropped as a whole.
+Cablestore's own views are not guarded, because tests check the same rules. A guard raises before anything is written,
+so the whole transaction is dropped.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from cablestore.index.tombstone import Tombstone
 from cablestore.protocol.post import Post
 
 _OF_THE_STORE: Final = (StorageError, StoreClosedError, ForkedError)
-"""Errors of a reader that a function of a view is given. They are not the view's."""
+"""Errors of the reader that a view's function gets. They are not errors of the view."""
 _SHORTENING_BYTES: Final = bytes(range(4))
 _SHOWN_BYTES: Final = 80
 
 
 @dataclass(frozen=True)
 class _Guard:
-    """Function of a view. It is sent to other processes as the function is: by name."""
+    """A function of a view. Like the function, it is pickled by name."""
 
     view: str
     what: str
@@ -44,18 +44,18 @@ class _Guard:
 
 @dataclass(frozen=True)
 class GuardedRows(_Guard):
-    """Function that returns rows or parts under some prefixes."""
+    """A function that returns rows or parts under some prefixes."""
 
     prefixes: tuple[bytes, ...]
 
     def __call__(self, argument: Any) -> list[Row]:
-        """Call the function and check what it returns."""
+        """Call the function and check its result."""
         found = self._called(argument)
         if not isinstance(found, Iterable):
             raise self._error((argument,), f"returned {type(found).__name__}, not a list of (key, value)")
         try:
             rows = list(found)
-        except Exception as error:  # what yields rows raises here
+        except Exception as error:  # generators raise here
             raise self._error((argument,), f"raised {type(error).__name__}: {error}") from error
         for row in rows:
             self._check(argument, row)
@@ -76,12 +76,12 @@ class GuardedRows(_Guard):
 
 @dataclass(frozen=True)
 class GuardedKey(_Guard):
-    """Function that returns the key of a row."""
+    """A function that returns the key of a row."""
 
     prefix: bytes
 
     def __call__(self, post: Post) -> bytes:
-        """Call the function and check what it returns."""
+        """Call the function and check its result."""
         key = self._called(post)
         if not isinstance(key, bytes) or not key.startswith(self.prefix):
             raise self._error((post,), f"returned {_shown(key)}, which must begin with {_shown(self.prefix)}")
@@ -90,12 +90,12 @@ class GuardedKey(_Guard):
 
 @dataclass(frozen=True)
 class GuardedValue(_Guard):
-    """Function that returns a value of a type."""
+    """A function that returns a value of a type."""
 
     kind: type | tuple[type, ...]
 
     def __call__(self, *arguments: Any) -> Any:
-        """Call the function and check what it returns."""
+        """Call the function and check its result."""
         found = self._called(*arguments)
         if not isinstance(found, self.kind):
             raise self._error(arguments, f"returned {type(found).__name__}")
@@ -104,10 +104,10 @@ class GuardedValue(_Guard):
 
 @dataclass(frozen=True)
 class GuardedItems(_Guard):
-    """Function that yields rows as they are read."""
+    """A function that yields rows as they are read."""
 
     def __call__(self, *arguments: Any) -> Iterator[Row]:
-        """Call the function and check what it returns."""
+        """Call the function and check its errors."""
         try:
             yield from self._called(*arguments)
         except (ViewError, *_OF_THE_STORE):

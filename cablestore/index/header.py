@@ -1,4 +1,4 @@
-"""Header of a store: the STORE file, which names the live database, and what to do when one of the two is missing."""
+"""Header of a store: the STORE file, which names the live database, and errors if either is missing."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from cablestore.index.leveldb_files import holds_database
 from cablestore.protocol.dialect import Dialect, dialect_named
 
 FORMAT: Final = 1
-"""Version of the format of the folder and everything in it: docs/reference/FORMAT.md."""
+"""Version of the format of the folder and its content: docs/reference/FORMAT.md."""
 
 HEADER_FILE: Final = "STORE"
 RESTORING: Final = "RESTORING"
-"""Folder in which a restore makes a store, before it moves the store out of it, STORE last."""
+"""Folder in which a restore creates a store. Then the store is moved out of it, STORE last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,15 +28,15 @@ class Header:
     dialect: Dialect
     generation: str
     store_id: str
-    """Random id of this store. Exports name it, so that a reindexing recognises the exports of its own store."""
+    """Random id of this store. Exports contain it, so that a reindexing recognizes the exports of its own store."""
     kept: tuple[str, ...] = ()
-    """Generations besides the live one that stay until they are removed by name, oldest first."""
+    """Generations besides the live one that are kept until they are removed by name, oldest first."""
 
 
 def peek(path: Path) -> Header | None:
     """Return the header of the store in a folder without opening it, None if the folder has no store.
 
-    Raises MissingDatabaseError if the header or the database that it names is missing, and otherwise as `Folder.open`.
+    Raises MissingDatabaseError if the header or its database is missing, and otherwise like `Folder.open`.
     """
     with storage_errors(f"the store at {path} cannot be read"):
         if not path.is_dir():
@@ -61,11 +61,11 @@ def put_header(path: Path, header: Header) -> None:
 
 
 def whole_header(path: Path) -> Header:
-    """Return the header of a store. Raises MissingDatabaseError if the database that it names is missing."""
+    """Return the header of a store. Raises MissingDatabaseError if its database is missing."""
     header = _read(path)
     while problem := _problem_of(path / header.generation):
         before, header = header, _read(path)
-        if header == before:  # otherwise another process has just swapped databases
+        if header == before:  # otherwise another process has just replaced the database
             raise MissingDatabaseError(
                 f"{path / HEADER_FILE} names {header.generation}, which {problem}. {what_is_there(path)}"
             )
@@ -81,7 +81,7 @@ def _problem_of(database: Path) -> str:
 
 
 def refuse_half_restored(path: Path) -> None:
-    """Raise NotAStoreError if a restore into a folder has not ended."""
+    """Raise NotAStoreError if a restore into a folder is unfinished."""
     if (path / RESTORING).exists():
         raise NotAStoreError(
             f"{path} is not a store yet: a restore into it is under way, or was interrupted. Run `cablestore restore` "
@@ -96,7 +96,7 @@ def refuse_lost_header(path: Path) -> None:
 
 
 def what_is_there(path: Path) -> str:
-    """Return a sentence that names the generations in a folder and what to do."""
+    """Return a sentence with the generations in a folder and the possible actions."""
     found = [name for name in databases_of(path) if mark_of(path / name) != UNFINISHED]
     if not found:
         return (

@@ -1,6 +1,6 @@
-"""Order keys: the time that a post claims and its hash, as bytes that sort: timestamp u64 big-endian, hash u8[32].
+"""Order keys: a post's claimed time and its hash, as sortable bytes: timestamp u64 big-endian, hash u8[32].
 
-"Latest" means the greatest order key, everywhere.
+"Latest" always means the greatest order key.
 """
 
 from __future__ import annotations

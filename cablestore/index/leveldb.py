@@ -1,8 +1,8 @@
-"""The database under a store: LevelDB through plyvel. This module alone imports it.
+"""The database of a store: LevelDB through plyvel.
 
-It adds three things to plyvel: errors of this package; scans that report a damaged block instead of ending early
-(plyvel's own iterators stop without an error when the last block is unreadable, and backwards they skip a row at the
-start of a range); and a `close` that is safe while other threads read.
+It adds to plyvel the errors of this package, scans that report damaged blocks, and a `close` that is safe while other
+threads read. plyvel's own iterators stop without an error when the last block is unreadable, and backwards they skip a
+row at the start of a range.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ from cablestore.interruptible import in_thread
 _FIRST_CHUNK_ROWS: Final = 1
 _LARGEST_CHUNK_ROWS: Final = 256
 _BLOCK_ROWS: Final = 4096
-"""Rows that `blocks` has in memory: about 600 kB."""
+"""Number of rows that `blocks` has in memory, about 600 kB."""
 
 _MENDING_SIZE_BYTES: Final = 2**18
-"""Free space that opening the database again takes besides that of its logs: a new list of tables and a new log."""
+"""Free space that is needed to open the database again besides that of its logs: a new list of tables and a new log."""
 
 _NO_DAMAGE: Final = (errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 """Reasons why an undamaged file cannot be read."""
@@ -49,7 +49,7 @@ _NO_DAMAGE: Final = (errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENFILE, errn
 class Tuning:
     """Memory and file sizes of LevelDB.
 
-    After a crash, opening the store reads up to `write_buffer_size_bytes` of log again, about 40 MB a second.
+    After a crash, opening the store reads up to `write_buffer_size_bytes` of log again, at about 40 MB a second.
     """
 
     write_buffer_size_bytes: int = 16 * 2**20
@@ -57,11 +57,11 @@ class Tuning:
     block_size_bytes: int = 3 * 2**10
     """A random read of a post reads its whole block: 8 us with this size, 18 us with 8 KB, which saves 8% of disk."""
     table_size_bytes: int = 2 * 2**20
-    """A table whose end is cut off is lost completely, because its index is at the end."""
+    """A truncated table is lost completely, because its index is at the end."""
     bloom_filter_bits: int = 10
     """A look-up of a missing key costs 3 us with a filter, 10 to 20 us without. Most look-ups are of missing keys."""
     max_open_files: int = 1000
-    """Enough for all tables of a million posts. Opening a table again costs 100 us."""
+    """Enough for all tables of a million posts. To open a table again costs 100 us."""
 
 
 @contextlib.contextmanager
@@ -113,30 +113,31 @@ class LevelDB(forks.ProcessBound):
     def __init__(
         self, path: Path, tuning: Tuning | None = None, *, create: bool = False, paranoid: bool = True
     ) -> None:
-        """Open the folder. With `create`, make a database if there is none.
+        """Open the folder. With `create`, create a database if none exists.
 
         With `paranoid` a damaged log is an error; otherwise everything after the damage is dropped. Raises
-        MissingDatabaseError if there is no database and `create` is false, CorruptStoreError for damage, and
+        MissingDatabaseError if the database is missing and `create` is false, CorruptStoreError for damage, and
         StorageError for I/O errors.
         """
         self._path = path
         self._tuning = tuning or Tuning()
         self._paranoid = paranoid
         self._rest_size_bytes = self._tuning.write_buffer_size_bytes // 2 if THREAD.is_missing() else None
-        """How much LevelDB can store without its thread, None if it has the thread."""
+        """Number of bytes that LevelDB can store without its thread, None if the thread exists."""
         self._db = self._connect(create=create)
         self._lock = threading.Lock()
         self._compacting = threading.Lock()
-        """Lock of a compaction, which may take minutes: only `close` and `mend` wait for it. It is taken before the
-        other."""
+        """Lock of a compaction, which may take minutes: only `close` and `mend` wait for it. It is acquired before the
+        other.
+        """
         self._is_open = True
         self._live = LevelSnapshot(self._db)
         self._snapshots: weakref.WeakSet[LevelSnapshot] = weakref.WeakSet()
         self._failure: StorageError | None = None
         self._acknowledged: Mapping[bytes, bytes | None] = {}
-        """Rows of the last write that succeeded."""
+        """Rows of the last successful write."""
         self._failed: Mapping[bytes, bytes | None] = {}
-        """Rows of the write that failed. They may be in the log all the same."""
+        """Rows of the failed write. They may still be in the log."""
         forks.bind(self)
 
     def _connect(self, *, create: bool = False) -> plyvel.DB:
@@ -151,9 +152,8 @@ class LevelDB(forks.ProcessBound):
             if create:
                 make_folder(path)
             database = plyvel.DB(
-                str(path) + "/." * forks.ancestors,  # a child inherits LevelDB's list of the paths that are open
-                # If the CURRENT file is lost, LevelDB would make a new database in place of the old one and remove its
-                # files.
+                str(path) + "/." * forks.ancestors,  # a forked child inherits LevelDB's list of open paths
+                # If the CURRENT file is lost, LevelDB would create a new database instead and remove the old files.
                 create_if_missing=create and not holds_data(path),
                 paranoid_checks=self._paranoid,
                 write_buffer_size=tuning.write_buffer_size_bytes,
@@ -179,7 +179,7 @@ class LevelDB(forks.ProcessBound):
 
     def _native_parts(self) -> Iterable[object]:
         """Return the database and its open cursors. Their destructors write files and wait for LevelDB's locks."""
-        # plyvel lists the cursors in a dict of weak references, which has no public name.
+        # plyvel keeps the cursors in a dict of weak references, which has no public name.
         listed = (each for each in gc.get_referents(self._db) if isinstance(each, dict))
         return self._db, *(cursor() for cursors in listed for cursor in list(cursors.values()))
 
@@ -192,7 +192,7 @@ class LevelDB(forks.ProcessBound):
         return snapshot
 
     def live(self) -> LevelSnapshot:
-        """Return the current state until the next write, for the writer alone: `close` does not wait for its reads."""
+        """Return the current state until the next write, only for the writer: `close` does not wait for its reads."""
         with self._lock:
             self._require_open()
         return self._live
@@ -200,14 +200,14 @@ class LevelDB(forks.ProcessBound):
     def _require_open(self) -> None:
         if not self._is_open:
             raise StoreClosedError("the store is closed")
-        if self._db.closed:  # a failure ended `mend`
+        if self._db.closed:  # `mend` failed
             self._reopen()
 
     def write(self, rows: Mapping[bytes, bytes | None], *, sync: bool) -> None:
         """Put and delete (None) all of these rows, or none. With `sync`, return when they are on the disk.
 
-        After a failed write all later writes raise StorageError until `mend` succeeds: LevelDB may have left half a
-        record at the end of its log, and the next open would lose everything after it.
+        After a failed write all later writes raise StorageError until `mend` succeeds: LevelDB may have left an
+        incomplete record at the end of its log, and the next open would lose everything after it.
         """
         with self._lock:
             self._require_open()
@@ -232,10 +232,11 @@ class LevelDB(forks.ProcessBound):
             self._acknowledged = rows
 
     def mend(self) -> bool:
-        """Open the database again after a failed write, so that it has a new log. Return False after no failure.
+        """Open the database again after a failed write, so that it has a new log. Return False if no write failed.
 
-        Open snapshots end with StoreClosedError. Rows of the failed write are there completely, or not at all. Raises
-        StorageError if there is no room for it, or if the last acknowledged write is not there; then reads continue.
+        Open snapshots raise StoreClosedError. The rows of the failed write are either all present or all missing.
+        Raises StorageError without enough free space, or if the last acknowledged write is missing. Then reads
+        continue.
         """
         if self._failure is None:
             return False
@@ -282,7 +283,7 @@ class LevelDB(forks.ProcessBound):
         return all(self._live.get(key) == value for key, value in rows.items())
 
     def bulk_writer(self) -> BulkWriter[plyvel._plyvel.WriteBatch]:
-        """Return a writer for many rows, for use in a `with`. Nothing else may write at the same time."""
+        """Return a writer for many rows, for use in a `with`. No other writer may be active at the same time."""
         self._require_thread()
         return BulkWriter(self._db.write_batch, self._write)
 
@@ -294,10 +295,10 @@ class LevelDB(forks.ProcessBound):
             raise self._failure from None
 
     def sync(self) -> None:
-        """Return when all that was written is on the disk. Raises StorageError.
+        """Return when all writes are on the disk. Raises StorageError.
 
-        LevelDB syncs its tables itself. It leaves the log before the present one unsynced until its rows are in a
-        table, also if a later write is synced. So all logs are synced here.
+        LevelDB syncs its tables itself. It does not sync the previous log until its rows are in a table, even if a
+        later write is synced. So all logs are synced here.
         """
         with self._lock:
             self._require_open()
@@ -312,8 +313,8 @@ class LevelDB(forks.ProcessBound):
     def flush(self) -> None:
         """Write the rows in the log to a separate table.
 
-        LevelDB later rewrites all tables between the first and the last key of a table. So call this before and after
-        adding a few rows with distant keys to a large database.
+        LevelDB later rewrites all tables between the first and the last key of a table. So call this before and after a
+        write of a few rows with distant keys in a large database.
         """
         self._require_thread()
         with self._lock:
@@ -329,7 +330,7 @@ class LevelDB(forks.ProcessBound):
         THREAD.ran()
 
     def compact(self) -> None:
-        """Rewrite the database so that it takes the least space. Other threads read and write meanwhile."""
+        """Rewrite the database to use the least space. Other threads can read and write meanwhile."""
         self._require_thread()
         with self._compacting, _reading():
             with self._lock:
@@ -338,14 +339,14 @@ class LevelDB(forks.ProcessBound):
             self._db.compact_range(start=b"\x00", stop=b"\xff")
 
     def approximate_size_bytes(self, start: bytes, stop: bytes) -> int:
-        """Return about how many bytes a range takes on disk. The latest writes may not be counted."""
+        """Return the approximate size of a range on disk. The latest writes may not be counted."""
         with self._lock, _reading():
             self._require_open()
             size_bytes: int = self._db.approximate_size(start, stop)
         return size_bytes
 
     def close(self) -> None:
-        """Wait for running calls, then close. Snapshots and scans that are still open end with StoreClosedError."""
+        """Wait for running calls, then close. Open snapshots and scans raise StoreClosedError afterwards."""
         with self._compacting, self._lock:
             if not self._is_open:
                 return
@@ -356,7 +357,7 @@ class LevelDB(forks.ProcessBound):
                 wait([in_thread(self._db.close)], TRIAL_TIMEOUT_S)  # it may wait for the thread
                 return
             if self._failure is None:
-                self._flush()  # so that the next open has no log to read again
+                self._flush()  # so that the next open does not need to read a log
             self._db.close()
             set_files(self._path)
 
@@ -388,7 +389,7 @@ class LevelSnapshot(Closable, forks.ProcessBound):
             self._snapshot.close()
 
     def get(self, key: bytes) -> bytes | None:
-        """Return the value at `key`, None if there is none."""
+        """Return the value at `key`, None if it does not exist."""
         with self._lock:
             if not self._is_open:
                 raise StoreClosedError("the store, or this snapshot of it, is closed")
@@ -401,7 +402,7 @@ class LevelSnapshot(Closable, forks.ProcessBound):
     def scan(self, start: bytes, stop: bytes, *, reverse: bool = False, at_once: int = 0) -> Iterator[Row]:
         """Yield the rows with start <= key < stop in key order, or backwards.
 
-        The first `at_once` are read in one go.
+        The first `at_once` rows are read in one operation.
         """
         if at_once > 0:
             return self._scan_at_once(start, stop, min(at_once, _BLOCK_ROWS), reverse=reverse)
@@ -410,7 +411,7 @@ class LevelSnapshot(Closable, forks.ProcessBound):
     def _scan_at_once(self, start: bytes, stop: bytes, count: int, *, reverse: bool) -> Iterator[Row]:
         """Read the first rows with plyvel's own iterator, in half the time.
 
-        That iterator may end early, so the cursor continues after its last row.
+        That iterator may end early, so a cursor continues after its last row.
         """
         with self._lock, _reading():
             if not self._is_open:
@@ -447,9 +448,10 @@ class LevelSnapshot(Closable, forks.ProcessBound):
             chunk_rows = min(chunk_rows * 4, _LARGEST_CHUNK_ROWS)
 
     def blocks(self, start: bytes, stop: bytes) -> Iterator[list[Row]]:
-        """Yield the rows with start <= key < stop, thousands at once, in half the time of `scan`.
+        """Yield the rows with start <= key < stop in lists of thousands, in half the time of `scan`.
 
-        An unreadable block may end them early without an error. Use this only if the caller knows which rows must come.
+        An unreadable block may end them early without an error. Use this only if the caller knows which rows must
+        exist.
         """
         rows = None
         while True:
@@ -472,7 +474,7 @@ class LevelSnapshot(Closable, forks.ProcessBound):
 def _next_rows(
     cursor: plyvel._plyvel.RawIterator, start: bytes, stop: bytes, count: int, *, reverse: bool
 ) -> list[Row]:
-    """Return the rows from the place of a cursor on, and move the cursor after them."""
+    """Return the rows from the position of a cursor on, and move the cursor after them."""
     rows: list[Row] = []
     valid, key_of, value_of = cursor.valid, cursor.key, cursor.value
     step = cursor.prev if reverse else cursor.next

@@ -1,4 +1,4 @@
-"""Files of a LevelDB: whether a folder has them, room for more, and copies by links while it is not open."""
+"""Files of a LevelDB: checks for their existence and for free space, and copies by links while it is closed."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ _NO_LINKS: Final = frozenset({errno.EPERM, errno.ENOTSUP, errno.EMLINK})
 
 
 def holds_database(path: Path) -> bool:
-    """Tell whether a folder has a LevelDB, or the remains of a damaged one. Raises OSError if it cannot be read."""
+    """Return True if a folder has a LevelDB, or the remains of a damaged one. Raises OSError if it cannot be read."""
     return path.is_dir() and ((path / _CURRENT).exists() or holds_data(path))
 
 
 def holds_data(path: Path) -> bool:
-    """Tell whether a folder has rows of a LevelDB, in tables or a log."""
+    """Return True if a folder has rows of a LevelDB, in tables or a log."""
     return any(path.glob("[0-9]*.ldb")) or any(log.stat().st_size for log in path.glob("[0-9]*.log"))
 
 
 def require_room(path: Path, size_bytes: int) -> None:
-    """Raise OSError unless a file of this size can be written to a folder. Quotas and limits of a process count too."""
+    """Raise OSError unless a file of this size can be written to a folder. This includes quotas and process limits."""
     free = os.statvfs(path)
     if free.f_bavail * free.f_frsize < size_bytes:
         raise _no_space()
@@ -44,7 +44,7 @@ def _no_space() -> OSError:
 
 
 def link_table(table: Path, link: Path) -> None:
-    """Link a table, or copy it if the file system has no links."""
+    """Link a table, or copy it if the file system does not support links."""
     try:
         link.hardlink_to(table)
     except OSError as error:
@@ -54,7 +54,7 @@ def link_table(table: Path, link: Path) -> None:
 
 
 def link_database(path: Path, copy: Path) -> None:
-    """Copy a closed LevelDB. Its tables are linked, because a table never changes."""
+    """Copy a closed LevelDB. Its tables are linked, because tables are immutable."""
     try:
         make_folder(copy)
         for file in path.iterdir():

@@ -1,6 +1,7 @@
-"""Log files of LevelDB, which hold its latest writes, and the format of their records. Manifests have it too.
+"""Log files of LevelDB, which contain its latest writes, and the format of their records, which manifests use too.
 
-A record is cut into chunks, none of which crosses a block of 32 KiB. Less than 7 bytes at the end of a block are zeros.
+A record is split into chunks that do not cross the boundaries of 32 KiB blocks. Less than 7 bytes at the end of a block
+are zeros.
 
     checksum u32 | size u16 | whole 1, first 2, middle 3 or last 4: u8 | bytes          (all little-endian)
 
@@ -47,7 +48,7 @@ def read_records(data: bytes, *, verify: bool = True) -> Iterator[bytes]:
 
 
 def recorded(record: bytes) -> bytes:
-    """Return the log file that has this one record."""
+    """Return a log file with this one record."""
     file = bytearray()
     at = 0
     while at < len(record) or not file:
@@ -64,11 +65,11 @@ def recorded(record: bytes) -> bytes:
 
 
 def find_silent_end(data: bytes) -> tuple[int, bool]:
-    """Return where LevelDB stops to read a log without an error, and True if records after that place are lost.
+    """Return where LevelDB stops reading a log without an error, and True if later records are lost.
 
-    An incomplete record at the end is normal: the process was killed while it wrote, and acknowledged nothing. Records
-    are lost if LevelDB skips a block because of zeros, or if a record is said to be longer than the file and complete
-    ones follow it. Damage that LevelDB reports is not looked for.
+    An incomplete record at the end is normal: the process was killed while it wrote, and had not acknowledged it.
+    Records are lost if LevelDB skips a block because of zeros, or if a record claims to be longer than the file and
+    complete ones follow it. Damage that LevelDB reports is ignored.
     """
     at = 0
     while at + _CHUNK.size <= len(data):
@@ -87,7 +88,7 @@ def find_silent_end(data: bytes) -> tuple[int, bool]:
 
 
 def _has_whole_chunk(data: bytes, start: int) -> bool:
-    """Return True if a chunk with the right checksum begins anywhere in the last block after `start`."""
+    """Return True if a chunk with the right checksum begins anywhere after `start`."""
     for at in range(start, len(data) - _CHUNK.size):
         checksum, size, kind = _CHUNK.unpack_from(data, at)
         content = data[at + _CHUNK.size : at + _CHUNK.size + size]

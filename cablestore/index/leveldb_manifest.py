@@ -1,14 +1,14 @@
-"""Manifests of LevelDB: the lists of tables of closed databases, which are joined to one without reading a row.
+"""Manifests of LevelDB: the lists of tables of closed databases, which can be joined without reading rows.
 
     CURRENT            the name of the manifest, and a newline
-    MANIFEST-<number>  records, each an edit of the list: tables that came or went, the last number of a write
+    MANIFEST-<number>  records, each an edit of the list: added or removed tables, the last number of a write
 
 Records are those of `cablestore.index.leveldb_log`.
 
-An edit is a sequence of fields, each with a number before it; numbers are varints, and text has its length before it:
+An edit is a sequence of fields, each after its number. Numbers are varints, and text follows its length:
 
     1 comparator text | 2 log number | 3 next number of a file | 4 last number of a write | 5 level, key text |
-    6 level, number of a table that went | 7 level, number, size, first key text, last key text | 9 earlier log number
+    6 level, number of a removed table | 7 level, number, size, first key text, last key text | 9 earlier log number
 
 Keys of tables end with eight bytes that number the write. Source: doc/log_format.md and doc/impl.md of LevelDB.
 """
@@ -35,11 +35,11 @@ _MANIFEST: Final = "MANIFEST-000001"
 
 _FIRST_LIMIT_SIZE_BYTES: Final = 10 * 2**20
 _LAST_LEVEL: Final = 6
-"""Level 1 may have 10 MiB, each further one ten times as much; the last one has no limit."""
+"""Level 1 may have 10 MiB, each further one ten times as much. The last one has no limit."""
 
 
 class LevelTable(NamedTuple):
-    """A table: its file, and its first and last key as a manifest has them."""
+    """A table: its file, and its first and last key in a manifest."""
 
     file: Path
     size_bytes: int
@@ -55,12 +55,13 @@ class TableList(NamedTuple):
 
 
 def join_tables(parts: Sequence[Path], path: Path) -> None:
-    """Make one LevelDB in the folder `path`, which must hold none, from closed ones with disjoint ranges of keys.
+    """Create one LevelDB in the folder `path`, which must not have one, from closed ones with disjoint ranges of keys.
 
     Their tables are linked, not copied. The parts do not change.
 
-    Raises StorageError if a part has rows outside of its tables: then writing failed when it was closed, which LevelDB
-    does not report. Also if ranges overlap or a table is cut off or gone, and CorruptStoreError for a damaged list.
+    Raises StorageError if a part has rows outside of its tables: then a write failed when it was closed, which LevelDB
+    does not report. Raises it also if ranges overlap or a table is truncated or missing, and CorruptStoreError for a
+    damaged list.
     """
     for part in parts:
         if any(log.stat().st_size for log in part.glob("[0-9]*.log")):
@@ -97,13 +98,13 @@ class ReadableList(NamedTuple):
     """Content of a manifest up to its first damage."""
 
     live_log: int
-    """Number of the oldest log whose writes are not in tables. 0 if a join of databases was not opened since."""
+    """Number of the oldest log whose writes are not in tables, 0 for joined databases that were not opened since."""
     tables: set[int]
     """Numbers of the listed tables."""
 
 
 def read_readable(path: Path) -> ReadableList:
-    """Return what LevelDB reads of the list of tables when it opens the database at `path`."""
+    """Return the part of the list of tables that LevelDB reads when it opens the database at `path`."""
     oldest, tables = 0, set[int]()
     try:
         manifest = path / (path / "CURRENT").read_text(encoding="utf-8").strip()
@@ -120,7 +121,7 @@ def read_readable(path: Path) -> ReadableList:
 
 
 def is_misnamed(path: Path) -> bool:
-    """Return True if CURRENT is there but names no manifest. LevelDB opens any file or folder that it names."""
+    """Return True if CURRENT exists but does not name a manifest. LevelDB opens any file or folder that it names."""
     try:
         return _CURRENT_TEXT.fullmatch((path / "CURRENT").read_bytes()) is None
     except FileNotFoundError:
@@ -128,14 +129,14 @@ def is_misnamed(path: Path) -> bool:
 
 
 def is_log_missing(path: Path, listed: ReadableList) -> bool:
-    """Return True if the log with the latest writes is not there. LevelDB opens the database without it."""
+    """Return True if the log with the latest writes is missing. LevelDB opens the database without it."""
     return bool(listed.live_log) and not (path / f"{listed.live_log:06d}.log").exists()
 
 
 def is_outdated(path: Path) -> bool:
     """Return True if the end of the list of tables is lost. LevelDB would remove the tables that it does not list.
 
-    A killed process can leave such tables too, but not without the log with their rows.
+    A killed process can leave such tables too, but then the log with their rows exists.
     """
     listed = read_readable(path)
     return is_log_missing(path, listed) and any(
@@ -144,10 +145,10 @@ def is_outdated(path: Path) -> bool:
 
 
 def write_database(parts: Sequence[TableList], path: Path) -> None:
-    """Make one database in the folder `path`, which must hold none, of tables with disjoint ranges of keys.
+    """Create one database in the folder `path`, which must not have one, from tables with disjoint ranges of keys.
 
-    The tables are linked under new numbers. All of them are on one level, the first one whose limit they keep.
-    Raises StorageError if two ranges overlap or a table is cut off, and OSError if writing fails.
+    The tables are linked with new numbers. All of them are on one level, the first one whose limit they do not exceed.
+    Raises StorageError if two ranges overlap or a table is truncated, and OSError if writing fails.
     """
     tables = sorted((table for part in parts for table in part.tables), key=lambda table: _row_key(table.first))
     for one, following in pairwise(tables):

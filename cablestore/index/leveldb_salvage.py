@@ -1,4 +1,4 @@
-"""Reading what can be read of a damaged LevelDB, from a copy."""
+"""Reading the readable parts of a damaged LevelDB, from a copy."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from cablestore.index.leveldb import LevelDB, LevelSnapshot, damaged
 
 @contextlib.contextmanager
 def salvaged(path: Path, scratch: Path) -> Iterator[ReadableSource]:
-    """Copy a damaged database to `scratch`, open the copy, and yield a source of what can be read.
+    """Copy a damaged database to `scratch`, open the copy, and yield a source of its readable rows.
 
     The damaged database does not change.
     """
@@ -54,20 +54,20 @@ def _first_of(error: OSError) -> str:
 
 
 class ReadableSource:
-    """Source that reads what can be read and skips the rest."""
+    """A source that skips unreadable rows."""
 
     def __init__(self, snapshot: LevelSnapshot) -> None:
         self._snapshot = snapshot
 
     def get(self, key: bytes) -> bytes | None:
-        """Return the value at `key`, None if there is none or it is unreadable."""
+        """Return the value at `key`, None if it does not exist or is unreadable."""
         try:
             return self._snapshot.get(key)
         except CorruptStoreError:
             return None
 
-    def scan(self, start: bytes, stop: bytes, *, reverse: bool = False, at_once: int = 0) -> Iterator[Row]:  # noqa: ARG002 - of all sources
-        """Yield the readable rows of a range. LevelDB's cursor skips an unreadable block by itself."""
+    def scan(self, start: bytes, stop: bytes, *, reverse: bool = False, at_once: int = 0) -> Iterator[Row]:  # noqa: ARG002 - interface of all sources
+        """Yield the readable rows of a range. LevelDB's cursor skips unreadable blocks itself."""
         cursor = self._snapshot.raw_cursor()
         _ignoring_damage(lambda: cursor.seek(stop if reverse else start))
         if reverse:

@@ -1,4 +1,4 @@
-"""The thread in which LevelDB writes tables: a child that was forked after it started lacks it."""
+"""The thread in which LevelDB writes tables. A child that was forked after it started lacks it."""
 
 from __future__ import annotations
 
@@ -13,19 +13,20 @@ from cablestore.errors import ForkedError
 from cablestore.interruptible import in_thread
 
 TRIAL_TIMEOUT_S: Final = 2.0
-"""How long a forked child waits for LevelDB's thread to write an empty table, which takes milliseconds."""
+"""Timeout of a forked child process for LevelDB's thread to write an empty table, which takes milliseconds."""
 
 
 class _BackgroundThread:
-    """Knowledge of LevelDB's thread, which all databases of a process share.
+    """State of LevelDB's thread, which all databases of a process share.
 
-    If it was started before a fork, the child lacks it and cannot start it. LevelDB does not say if it was started.
+    If it was started before a fork, the child lacks it and cannot start it. LevelDB does not report whether it was
+    started.
     """
 
     used_at: int | None = None
     """The number of forks before this process when a database was first opened."""
     runs_at: int | None = None
-    """The same when the thread first ran."""
+    """The number of forks when the thread first ran."""
 
     def ran(self) -> None:
         """Note that the thread runs in this process."""
@@ -33,7 +34,7 @@ class _BackgroundThread:
             self.runs_at = forks.ancestors
 
     def is_missing(self) -> bool:
-        """Return True in a child in which nothing is written in the background."""
+        """Return True in a forked child without the thread."""
         if self.used_at is None:
             self.used_at = forks.ancestors
         if self.runs_at is None and self.used_at != forks.ancestors:
@@ -53,7 +54,7 @@ def _write_trial() -> None:
 
 
 def no_thread() -> ForkedError:
-    """Return the error for what needs the thread in a process that lacks it."""
+    """Return the error for operations that need the thread in a process that lacks it."""
     return ForkedError(
         "LevelDB lacks its thread in this process, because it was used before the process was forked: large writes are "
         "not possible. Start processes with `spawn` or `forkserver`, or fork before the first store is opened"

@@ -1,11 +1,10 @@
-"""Local rows: rows that follow from no post and concern this store alone.
+"""Local rows: rows that do not follow from posts and only concern this store.
 
     !local!<name>!<key> -> value
 
-Each use has a name, defined below with the meaning of its keys and values. A row is written in the same write as what
-it belongs to (`Plan.set_local`). A rebuild, a reindexing, `generations --back-to` and backups carry it over. It is not
-in any view, in a dump by which stores are compared, in an export, in an answer to a peer or in a set that is
-reconciled.
+Each use has a name, defined below with the meaning of its keys and values. A row is written together with the change
+that it belongs to (`Plan.set_local`). A rebuild, a reindexing, `generations --back-to` and backups preserve it. It is
+not part of views, of dumps that compare stores, of exports, of answers to peers or of reconciled sets.
 """
 
 from __future__ import annotations
@@ -16,55 +15,59 @@ PREFIX: Final = b"!local!"
 _MAX_DIGITS: Final = 16
 
 WITNESSED: Final = b"witnessed"
-"""Posts that this store itself held together with their author's deletion: hash in hex digits -> author, 32 bytes.
+"""Posts that this store itself had together with their author's deletion: hash in hex digits -> author, 32 bytes.
 
-What other stores say about such a post no longer counts, and the post is not requested again.
+Statements of other stores about such a post no longer count, and the post is not requested again.
 """
 
 DROP: Final = b"drop"
-"""Drops that apply: what is dropped -> by which act, and how far its posts are removed (`cablestore.index.drops`)."""
+"""Drops that apply: target -> its action, and the progress of the removal (`cablestore.index.drops`)."""
 
 SWEPT: Final = b"swept"
-"""Present if the posts of all drops are removed, or nothing is dropped. Absent: the drops must be read."""
+"""Exists if the posts of all drops are removed, or nothing is dropped. Otherwise the drops must be read."""
 
 UNDROP: Final = b"undrop"
-"""Where the comparison of the remembered posts with the drops continues, if one is under way."""
+"""Where the comparison of the remembered posts with the drops continues, if one is in progress."""
 
 DROPPED: Final = b"dropped"
-"""Posts that were dropped, or refused because of a drop: hash in hex digits -> what is remembered of the post."""
+"""Posts that were dropped, or rejected because of a drop: hash in hex digits -> the remembered part of the post."""
 
 DROPPED_LINK: Final = b"dropped-link"
-"""Links of these posts: channel, linked hash and hash -> empty."""
+"""Links of the remembered posts: channel, linked hash and hash -> empty."""
 
 DROPPED_HEAD: Final = b"dropped-head"
-"""Those of these posts that were heads when they were removed: channel and hash -> empty."""
+"""The remembered posts that were heads when they were removed: channel and hash -> empty."""
 
 REFUSED: Final = b"refused"
-"""The number of these posts that were never held; at most `limits.MAX_REFUSED_REMEMBERED`."""
+"""The number of remembered posts that were never stored; at most `limits.MAX_REFUSED_REMEMBERED`."""
 
 CONSENT: Final = b"consent"
-"""What post/infos say of roles that were rejected, dropped or discarded: public key and <mono-ts> -> hash, whether the
-user accepts roles, whether another store claims it."""
+"""Statements about roles in post/infos that were rejected, dropped or discarded: public key and <mono-ts> -> hash,
+whether the user accepts roles, whether another store claims it.
+"""
 
 ACT: Final = b"act"
 """Actions and roles of dropped users without their reasons: public key and <mono-ts> -> record, as in the view acts."""
 
 SEED: Final = b"seed"
-"""The moderation seed with which the store joined its cabal: its bytes, when it was given, when it was revoked
-(moderation.md 4.7)."""
+"""The moderation seed with which the store joined its cabal: its bytes, when it was set, when it was revoked
+(moderation.md 4.7).
+"""
 
 JUDGED: Final = b"judged"
-"""The own public key for which the drops in local rows follow from the posts. Without this row they are found again
-when the store is opened."""
+"""The own public key for which the drops in local rows are derived. Without this row, they are derived again when the
+store is opened.
+"""
 
 RULES: Final = b"rules"
-"""The version of the rules by which these drops were found. With another one they are found again, too."""
+"""The version of the rules by which these drops were derived. With another version, they are derived again, too."""
 
 READ: Final = b"read"
-"""Read marks: channel -> up to where the user has read it (`cablestore.store.read_marks`)."""
+"""Read marks: channel -> how far the user has read it (`cablestore.store.read_marks`)."""
 
 LATE: Final = b"late"
-"""Texts that came after their channel was marked and are dated before the mark: channel and <mono-ts> -> the text."""
+"""Texts that arrived after their channel was marked and are dated before the mark: channel and <mono-ts> -> the text.
+"""
 
 MENTION: Final = b"mention"
 """Texts that name the user: <mono-ts> -> the text (`cablestore.store.mentions`)."""
@@ -73,7 +76,7 @@ MENTION_IN: Final = b"mention-in"
 """The same texts by channel: channel and <mono-ts> -> the text."""
 
 MENTIONING: Final = b"mentioning"
-"""The key and the names of the user by which mentions were found. Without this row they are not looked for."""
+"""The key and the names of the user for the search for mentions. Without this row, mentions are not searched."""
 
 MENTION_SEARCH: Final = b"mention-search"
 """Which stored texts must still be searched for mentions, if any, and where that continues."""
@@ -82,7 +85,7 @@ MENTION_RULES: Final = b"mention-rules"
 """Version of the rules by which mentions were found. Without this row, all texts are searched again."""
 
 UNSEEN: Final = b"unseen"
-"""Number of the arrival log after which texts came by a reindexing: they are looked at when the store is opened."""
+"""Number of the arrival log after which a reindexing added texts. They are checked when the store is opened."""
 
 VALUE: Final = b"value"
 """Values of the store's user, under names that its clients choose: name and key, both escaped -> bytes."""
@@ -94,7 +97,7 @@ MUTED: Final = b"muted"
 """Channels that the store's user muted: channel -> empty."""
 
 NOTED: Final = b"noted"
-"""Keys of local rows that changed, by what the arrival log has of them (`cablestore.index.notes`)."""
+"""Keys of changed local rows, by their hashes in the arrival log (`cablestore.index.notes`)."""
 
 TOUCHED: Final = b"touched"
 """Keys of rows that discarded posts changed, by numbers of the arrival log (`cablestore.index.notes`)."""

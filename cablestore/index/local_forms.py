@@ -1,7 +1,7 @@
-"""Forms of local rows. Nothing else says what a local row held: a check reports damage, a rebuild leaves the row out.
+"""Forms of local rows. They cannot be derived from other data: a check reports damage, and a rebuild omits the row.
 
-Rows that the store makes again by itself (marks of rules and searches) and rows of free content (drafts, values) have
-no form here.
+Rows that the store recreates itself (marks of rules and searches) and rows of free content (drafts, values) have no
+form here.
 """
 
 from __future__ import annotations
@@ -94,4 +94,4 @@ _FORMS: Final[dict[bytes, tuple[bytes, Callable[[bytes, bytes], bool]]]] = {
     local.MENTION_IN: (rb"%b!%b" % (_PART, _SORT_TIME), _has_size(_NAMED_SIZE_BYTES)),
     local.TOUCHED: (rb"[0-9]{16}", _is_list_of_keys),
 }
-"""The form of the key after the name, and whether a value may be one."""
+"""The form of the key after the name, and a function that checks a value."""

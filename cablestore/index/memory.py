@@ -1,4 +1,4 @@
-"""A database in memory that behaves like `leveldb.LevelDB`: for tests and throwaway stores."""
+"""A database in memory that behaves like `leveldb.LevelDB`, for tests and temporary stores."""
 
 from __future__ import annotations
 
@@ -71,10 +71,10 @@ class MemoryDB:
         return MemoryWriter(self)
 
     def flush(self) -> None:
-        """Do nothing: there are no tables."""
+        """Do nothing: a database in memory has no tables."""
 
     def sync(self) -> None:
-        """Do nothing: there is no disk."""
+        """Do nothing: a database in memory is not synced."""
         with self._lock:
             self._require_open()
 
@@ -124,14 +124,14 @@ class MemoryDBSnapshot(Closable):
         self._state = None
 
     def reads(self, rows: dict[bytes, bytes]) -> bool:
-        """Tell whether this snapshot is open and reads this very dict."""
+        """Return True if this snapshot is open and reads this very dict."""
         return self._state is not None and self._state[0] is rows
 
     def get(self, key: bytes) -> bytes | None:
-        """Return the value at `key`, None if there is none."""
+        """Return the value at `key`, None if it does not exist."""
         return self._open_state()[0].get(key)
 
-    def scan(self, start: bytes, stop: bytes, *, reverse: bool = False, at_once: int = 0) -> Iterator[Row]:  # noqa: ARG002 - of all sources
+    def scan(self, start: bytes, stop: bytes, *, reverse: bool = False, at_once: int = 0) -> Iterator[Row]:  # noqa: ARG002 - interface of all sources
         """Yield the rows with start <= key < stop in key order, or backwards."""
         rows, keys = self._open_state()
         keys = keys[bisect_left(keys, start) : bisect_left(keys, stop)]
@@ -140,7 +140,7 @@ class MemoryDBSnapshot(Closable):
             yield key, rows[key]
 
     def blocks(self, start: bytes, stop: bytes) -> Iterator[list[Row]]:
-        """Yield the rows with start <= key < stop, all at once."""
+        """Yield the rows with start <= key < stop in one list."""
         yield list(self.scan(start, stop))
 
     def _open_state(self) -> tuple[dict[bytes, bytes], list[bytes]]:

@@ -3,7 +3,7 @@
     !meta  -> msgpack {"format": 1, "dialect": "legacy", "views": {name: version}}
     !sizes -> msgpack map of view name to [rows, bytes of keys and values]
 
-Every batch updates the sizes. They follow from the rows alone, so a rebuild arrives at the same numbers.
+Every batch updates the sizes. They only depend on the rows, so a rebuild computes the same numbers.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ NO_SIZE: Final = (0, 0)
 
 
 def meta_row(catalog: Catalog, dialect: Dialect, format_version: int) -> Row:
-    """Return the meta row of a database that this catalog makes."""
+    """Return the meta row of a database with this catalog."""
     return META_KEY, pack({"format": format_version, "dialect": dialect.name, "views": catalog.versions})
 
 
 def dialect_of(value: bytes | None, format_version: int, where: str) -> Dialect | None:
-    """Return the dialect that the meta row names, None if the row is missing or unreadable.
+    """Return the dialect in the meta row, None if the row is missing or unreadable.
 
     Raises FormatError if the database has another format.
     """
@@ -57,7 +57,7 @@ def dialect_of(value: bytes | None, format_version: int, where: str) -> Dialect 
 
 
 def check_meta(value: bytes, catalog: Catalog, dialect: Dialect, where: str) -> None:
-    """Raise FormatError for another dialect, OutdatedViewError for a view that is missing or built by other code.
+    """Raise FormatError for another dialect, OutdatedViewError for a missing or outdated view.
 
     Raises CorruptStoreError for a damaged row. Views that the catalog lacks are left to `require_views`.
     """
@@ -88,7 +88,7 @@ def outdated_views(value: bytes, catalog: Catalog) -> dict[str, int | None]:
 
 
 def missing_views(value: bytes | None, catalog: Catalog) -> dict[str, int]:
-    """Return names and versions of views that a database has and the catalog lacks; none if the row is unreadable."""
+    """Return names and versions of views in a database that the catalog lacks, {} if the row is unreadable."""
     try:
         meta = None if value is None else unpack(value)
     except CorruptStoreError:
@@ -100,7 +100,7 @@ def missing_views(value: bytes | None, catalog: Catalog) -> dict[str, int]:
 
 
 def require_views(value: bytes | None, catalog: Catalog, where: str, drop: frozenset[str] = frozenset()) -> None:
-    """Raise MissingViewError if a database has views that the catalog lacks, but for those that may be dropped.
+    """Raise MissingViewError if a database has views that the catalog lacks, except for those to drop.
 
     Raises ViewError for a name to drop that is not among them.
     """
@@ -115,7 +115,7 @@ def require_views(value: bytes | None, catalog: Catalog, where: str, drop: froze
 
 
 def missing_error(views: dict[str, int], where: str) -> MissingViewError:
-    """Return the error for a store that has views whose code is not installed."""
+    """Return the error for a store with views whose code is not installed."""
     names = ", ".join(f"{name} {version}" for name, version in sorted(views.items()))
     drop = " ".join(f"--drop-view {name}" for name in sorted(views))
     return MissingViewError(
@@ -133,7 +133,7 @@ def encode_sizes(sizes: Sizes) -> bytes | None:
 
 
 def decode_sizes(value: bytes | None) -> dict[str, Size]:
-    """Read what `encode_sizes` wrote. An empty database has no such row. Raises CorruptStoreError."""
+    """Decode the result of `encode_sizes`. An empty database has no such row. Raises CorruptStoreError."""
     match None if value is None else unpack(value):
         case None:
             return {}
@@ -150,7 +150,7 @@ def _is_size(fields: object) -> bool:
 
 
 def add_sizes(sizes: Sizes, change: Sizes) -> Sizes:
-    """Return the sizes after a change. The numbers of a change may be negative."""
+    """Return the sizes after a change, whose numbers may be negative."""
     summed = dict(sizes)
     for name, (rows, size_bytes) in change.items():
         before = summed.get(name, NO_SIZE)

@@ -1,15 +1,15 @@
-"""Notes: what changes besides posts, found by the numbers of the arrival log.
+"""Notes: changes besides those of posts, by the numbers of the arrival log.
 
     !local!noted!<hash of a key>   -> number of the entry u64 | the key
     !local!touched!<number>        -> msgpack list of keys
 
-A change of a local row has an entry of the kind LOCAL. Its 32 bytes are the BLAKE3 of the row's key, and the first row
-says the key. Of two entries for one key only the later one is kept if the earlier one was alone in its batch. So the
-log does not grow when one value changes often.
+A change of a local row has an entry of the kind LOCAL. Its 32 bytes are the BLAKE3 hash of the row's key, and the first
+row contains the key. If the earlier one of two entries for one key was alone in its batch, it is removed. So the log
+does not grow when one value changes often.
 
-A discarded post leaves nothing that says what it was. The second row says which rows of views it changed: there is one
-for each batch that discards posts, with the number of the batch's last entry in 16 digits. Clients with an older cursor
-read it, however old the cursor is. A rebuild ends all cursors, so the rebuilt database begins without these rows.
+A discarded post leaves no data. The second row contains the rows of views that it changed: each batch that discards
+posts has one, with the number of the batch's last entry in 16 digits. Clients with an older cursor of any age read it.
+A rebuild ends all cursors, so the rebuilt database starts without these rows.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ _NUMBER_SIZE_BYTES: Final = 8
 
 
 def note_hash(key: bytes) -> bytes:
-    """Return what the entry of a key has in place of a post's hash."""
+    """Return the hash of a key that replaces a post's hash in its entry."""
     return blake3.blake3(key).digest()
 
 
 def note_rows(
     get: Callable[[bytes], bytes | None], sequence: int, keys: Iterable[bytes]
 ) -> Iterator[tuple[bytes, bytes | None]]:
-    """Yield the rows of notes whose entries have numbers from `sequence` on, and None for what they replace.
+    """Yield the rows of notes whose entries have numbers from `sequence` on, and None for the rows that they replace.
 
     `get` reads the state before the write.
     """
@@ -56,18 +56,18 @@ def note_rows(
 
 
 def noted_key(reader: Reader, digest: bytes) -> bytes | None:
-    """Return the key that a LOCAL entry is about, None if its row was lost."""
+    """Return the key of a LOCAL entry, None if its row was lost."""
     value = reader.local(NOTED, digest.hex().encode())
     return None if value is None else value[_NUMBER_SIZE_BYTES:]
 
 
 def touched_row(last_sequence: int, keys: Iterable[bytes]) -> Row:
-    """Return the row of what the discarded posts of a batch changed, given the number of the batch's last entry."""
+    """Return the row with the keys that a batch's discarded posts changed, given the number of its last entry."""
     return local_key(TOUCHED, b"%016d" % last_sequence), pack(list(keys))
 
 
 def forget_touched(database: Database) -> None:
-    """Remove the rows of what discarded posts changed from a database of which nobody has a cursor."""
+    """Remove the rows of changes by discarded posts from a database without valid cursors."""
     prefix = local_key(TOUCHED)
     with database.snapshot() as state:
         for rows in batches(state.scan(prefix, after_prefix(prefix)), lambda row: len(row[1])):
@@ -75,15 +75,15 @@ def forget_touched(database: Database) -> None:
 
 
 def has_discarded(reader: Reader, after: int) -> bool:
-    """Tell whether posts were discarded after entry `after`, as far as the database was not rebuilt since."""
+    """Return True if posts were discarded after entry `after`, unless the database was rebuilt since."""
     prefix = local_key(TOUCHED)
     return next(reader.scan(prefix + b"%016d" % (after + 1), after_prefix(prefix)), None) is not None
 
 
 def touched_keys(reader: Reader, after: int, last: int) -> Iterator[bytes]:
-    """Yield the keys of what posts changed that were discarded with numbers after `after` and up to `last`.
+    """Yield the keys changed by posts that were discarded with numbers after `after` and up to `last`.
 
-    A batch is told as a whole. Raises CorruptStoreError.
+    Batches are never split. Raises CorruptStoreError.
     """
     prefix = local_key(TOUCHED)
     for key, value in reader.scan(prefix + b"%016d" % (after + 1), after_prefix(prefix)):

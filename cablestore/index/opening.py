@@ -1,4 +1,4 @@
-"""Errors of opening a store: it is locked, or its disk cannot be written; and of writing to a read-only store."""
+"""Errors for a store that is locked, or whose disk cannot be written, and for writes to a read-only store."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ READ_ONLY_ADVICE: Final = "To read, export or back it up as it is, use --read-on
 
 @contextmanager
 def opening(path: Path, header: Path) -> Iterator[None]:
-    """Turn an OSError into a StorageError. If there is a header, tell how to read the store without writing to it."""
+    """Turn an OSError into a StorageError. If a header exists, the error describes how to read without writing."""
     with storage_errors(f"the store at {path} cannot be opened"):
         try:
             yield
@@ -31,7 +31,7 @@ def opening(path: Path, header: Path) -> Iterator[None]:
 
 
 def locked_by(path: Path, owner: str) -> StoreLockedError:
-    """Return the error for a store that a process has open, or several for reading only: then `owner` is ""."""
+    """Return the error for an open store. `owner` is the process, "" for several read-only processes."""
     if not owner:
         return StoreLockedError(
             f"the store at {path} is open for reading only, in this process or another: close it there first"
@@ -43,7 +43,7 @@ def locked_by(path: Path, owner: str) -> StoreLockedError:
 
 
 def refuse_to_write() -> NoReturn:
-    """Raise the error of all writes to what is open for reading only."""
+    """Raise the error for writes to a read-only store."""
     raise StorageError(
         "this store is open for reading only: nothing can be written to it. Open it without read_only (--read-only)"
     )

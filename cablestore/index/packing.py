@@ -8,7 +8,7 @@ import msgpack
 
 from cablestore.errors import CorruptStoreError
 
-_PACK: Final = msgpack.Packer().pack  # a new packer for each call takes twice the time
+_PACK: Final = msgpack.Packer().pack  # a new packer per call takes twice the time
 
 
 def pack(value: Any) -> bytes:
@@ -18,7 +18,7 @@ def pack(value: Any) -> bytes:
 
 
 def unpack(data: bytes) -> Any:
-    """Return the value that `pack` wrote, or raise CorruptStoreError."""
+    """Return the value that `pack` encoded, or raise CorruptStoreError."""
     try:
         return msgpack.unpackb(data)
     except (ValueError, TypeError) as error:

@@ -1,13 +1,13 @@
-"""A check or a rebuild of a large closed database, shared out among several processes.
+"""A check or a rebuild of a large closed database, distributed among several processes.
 
-Each process has the database open over links of its tables. There are two steps, by the functions of
+Each process opens the database through links to its tables. The work has two steps, with the functions of
 `cablestore.index.check` and `cablestore.index.rebuild`:
 
     ranges of hashes -> pieces, sorted into runs on the disk -> ranges of keys
     (derive posts)                                              (compare or write rows)
 
-A check compares the rows of every range of keys with those in the database. A rebuild writes every range into a LevelDB
-of its own; the tables of all of these together are the new database.
+A check compares the rows of every range of keys with those in the database. A rebuild writes every range into a
+separate LevelDB; all their tables together are the new database.
 """
 
 from __future__ import annotations
@@ -42,14 +42,15 @@ from cablestore.protocol.dialect import Dialect
 from cablestore.protocol.keys import after_prefix
 
 _HEX_DIGITS: Final = 4
-"""Digits of a hash that tell its range."""
+"""Number of digits of a hash that determine its range."""
 
 _ROWS_SIZE_BYTES: Final = 1_200
-"""About the size of all rows of a post."""
+"""Approximate size of all rows of a post."""
 
 _EDGES: Final = [edge for prefix in (DATA_PREFIX, REVERSE_PREFIX) for edge in (prefix, after_prefix(prefix))]
-"""Boundaries of what the first step writes. No bucket contains one, or its table would overlap the tables of that
-step."""
+"""Boundaries of the rows that the first step writes. Buckets do not contain them, or their tables would overlap the
+tables of that step.
+"""
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,7 @@ class Origin:
     dialect: Dialect
     unseal: Callable[[bytes], bytes]
     is_read_only: bool = False
-    """True if nothing may be written beside the database."""
+    """True if the folder of the database must not be written to."""
 
     @contextmanager
     def opened(self) -> Iterator[tuple[Reader, int]]:
@@ -90,7 +91,7 @@ class ProcessCopy:
 
 @dataclass(frozen=True)
 class SharedWork:
-    """Arguments that all processes get. `boundaries` are keys that cut the rows into buckets that fit in memory."""
+    """Arguments for all processes. `boundaries` are keys that split the rows into buckets that fit in memory."""
 
     origin: Origin
     catalog: Catalog
@@ -99,7 +100,7 @@ class SharedWork:
 
     def reader(self) -> Reader:
         """Return a reader of this process's copy."""
-        assert ProcessCopy.opened is not None  # noqa: S101 - the pool's initializer opened it
+        assert ProcessCopy.opened is not None  # noqa: S101 - opened by the pool's initializer
         return Reader(ProcessCopy.opened.snapshot(), self.origin.dialect, self.origin.unseal)
 
     def sorter(self, derivation: Derivation, hashes: tuple[bytes, bytes]) -> Sorter:
@@ -113,9 +114,9 @@ class SharedWork:
 
 
 def is_shared_out(size_bytes: int, processes: int | None) -> bool:
-    """Tell whether several processes share the work on a database of this size.
+    """Return True if several processes share the work on a database of this size.
 
-    `processes` is how many were requested.
+    `processes` is the requested number.
     """
     return processes != 1 if processes is not None else size_bytes >= SHARED_OUT_FROM_SIZE_BYTES
 
@@ -126,7 +127,7 @@ def posts_in(size_bytes: int) -> int:
 
 
 def partitions_for(posts: int) -> int:
-    """Return the number of hash ranges into which this many posts are cut."""
+    """Return the number of hash ranges for this many posts."""
     return 1 + posts // PARTITION_POSTS
 
 
@@ -161,10 +162,7 @@ def check_database(
     processes: int | None = None,
     progress: Progress = no_progress,
 ) -> CheckReport:
-    """Check a database, with temporary files in the folder `scratch`.
-
-    By default a large database is shared out among one process for each core.
-    """
+    """By default a large database is distributed among one process per core."""
     with origin.opened() as (reader, size_bytes):
         if not is_shared_out(size_bytes, processes):
             return check(reader, catalog, scratch, signatures=signatures, progress=progress)
@@ -192,9 +190,9 @@ def check_in_parts(
     processes: int | None = None,
     progress: Progress = no_progress,
 ) -> CheckReport:
-    """Check a database that has about `posts` posts in several processes.
+    """Check a database with about `posts` posts in several processes.
 
-    `boundaries` are keys that cut its rows into buckets that fit in memory. The folder `scratch` is emptied first and
+    `boundaries` are keys that split its rows into buckets that fit in memory. The folder `scratch` is emptied first and
     removed at the end. `progress` is called with the number of posts checked.
     """
     shutil.rmtree(scratch, ignore_errors=True)
@@ -220,7 +218,7 @@ def check_in_parts(
 
 
 def _check_hashes(work: _CheckWork, hashes: tuple[bytes, bytes]) -> tuple[CheckReport, list[str]]:
-    """Check a range of hashes. Return a report and the runs that have the pieces of its posts."""
+    """Check a range of hashes. Return a report and the runs with the pieces of its posts."""
     checker = work.checker()
     sorter = work.sorter(checker.derivation, hashes)
     checker.check_records(sorter, *hashes, lambda _: None)
@@ -241,7 +239,7 @@ def _check_keys(work: _CheckWork, runs: tuple[str, ...], numbered: tuple[int, tu
 
 @dataclass(frozen=True)
 class _RebuiltRange:
-    """Result of one range: the databases that have its rows, the sizes of their views, the runs with its other rows."""
+    """Result of one range: the databases with its rows, the sizes of their views, and the runs with its other rows."""
 
     databases: list[Path]
     sizes: Sizes
@@ -252,7 +250,7 @@ class _RebuiltRange:
 def rebuild_into(
     source: Reader, catalog: Catalog, meta: Row, progress: Progress, path: Path, scratch: Path
 ) -> RebuildReport:
-    """Build a new database in the folder `path`, which must hold none, in this process alone."""
+    """Build a new database in the folder `path`, which must not have one, in this process."""
     with closing(LevelDB(path, create=True)) as target:
         return rebuild(source, target, catalog, meta, scratch, progress)
 
@@ -266,10 +264,10 @@ def rebuild_database(
     path: Path,
     scratch: Path,
 ) -> RebuildReport:
-    """Build a new database in the folder `path`, which must hold none, with temporary files in `scratch`.
+    """Build a new database in the folder `path`, which must not have one, with temporary files in `scratch`.
 
-    By default a large database is shared out among one process for each core. Raises CorruptStoreError if the origin
-    cannot be read completely.
+    By default a large database is distributed among one process per core. Raises CorruptStoreError if the origin cannot
+    be read completely.
     """
     with origin.opened() as (source, size_bytes):
         if not is_shared_out(size_bytes, processes):
@@ -326,6 +324,6 @@ def _build(work: SharedWork, runs: tuple[str, ...], index: int) -> _RebuiltRange
 
 @contextmanager
 def _written(path: Path, catalog: Catalog) -> Iterator[Loader]:
-    """Make a database, yield a loader of rows into it, and close it at the end."""
+    """Create a database, yield a loader of rows into it, and close it at the end."""
     with closing(LevelDB(path, create=True)) as database, database.bulk_writer() as writer:
         yield Loader(writer, catalog)

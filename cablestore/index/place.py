@@ -1,9 +1,9 @@
-"""Place in the history of a database: what a file beside the database was made from.
+"""Position in the history of a database, for files beside the database that depend on it.
 
-A file that says "all posts up to here are read" is true of one database, and only as long as the posts stay there. It
-stores a place besides. If the place does not hold when the file is read, the file is void. Posts are lost by a power
-failure, by damage and a rebuild, with `--recover`, `--back-to`, a restored backup, or an older copy of the folder. Then
-the database is another one, or the arrival log has another entry at this number.
+A statement such as "all posts up to here are read" is only valid for one database, and as long as its posts exist. So
+the file also stores a position. If the position is not valid when the file is read, the file is void. Posts are lost by
+a power failure, by damage and a rebuild, with `--recover`, `--back-to`, a restored backup, or an older copy of the
+folder. Then the database is another one, or the arrival log has another entry at this number.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _NUMBER_SIZE_BYTES: Final = 8
 
 
 class LogPlace(NamedTuple):
-    """Database, and the last entry of a post in its arrival log: number, 0 without an entry, and content.
+    """A database, and the last entry of a post in its arrival log: its number (0 without an entry) and content.
 
     Entries of local changes do not count: a later change of the same row replaces them.
     """
@@ -30,32 +30,32 @@ class LogPlace(NamedTuple):
 
     @classmethod
     def after(cls, database: str, last: Arrival | None) -> Self:
-        """Return the place after an entry of a post, None for an empty database."""
+        """Return the position after an entry of a post, None for an empty database."""
         return cls(database, 0, b"") if last is None else cls(database, last.sequence, _content(last))
 
     @classmethod
     def of(cls, reader: Reader) -> Self:
-        """Return the place of a state of a database."""
+        """Return the position of a state of a database."""
         last = arrival_log.last_post_entry(reader, arrival_log.next_sequence(reader) - 1)
         return cls.after(reader.generation, last)
 
     def holds_in(self, reader: Reader) -> bool:
-        """Tell whether a state of a database continues the history of this place."""
+        """Return True if a state of a database continues the history of this position."""
         return self.database == reader.generation and self == LogPlace.after(
             self.database, arrival_log.last_post_entry(reader, self.sequence)
         )
 
     def keeps_posts_in(self, reader: Reader) -> bool:
-        """Tell whether it holds, and the posts of then were not discarded since: dropped or pruned."""
+        """Return True if the position is valid, and no posts from before it were discarded (dropped or pruned) since."""
         return self.holds_in(reader) and not has_discarded(reader, arrival_log.end_of_batch(reader, self.sequence))
 
     def fields(self) -> dict[str, Any]:
-        """Return the place for JSON."""
+        """Return the position for JSON."""
         return {"database": self.database, "sequence": self.sequence, "entry": self.entry.hex()}
 
     @classmethod
     def read(cls, fields: Any) -> Self:
-        """Return the place of JSON. Raises ValueError, TypeError or KeyError if it is malformed."""
+        """Return the position from JSON. Raises ValueError, TypeError or KeyError if it is malformed."""
         match fields:
             case {"database": str(database), "sequence": int(sequence), "entry": str(entry)}:
                 return cls(database, sequence, bytes.fromhex(entry))
@@ -63,9 +63,9 @@ class LogPlace(NamedTuple):
 
 
 def mark_at(reader: Reader, position: int) -> bytes:
-    """Return what identifies the log up to the entry `position`: the last entry of a post up to there.
+    """Return bytes that identify the log up to the entry `position`: the last entry of a post up to there.
 
-    kind u8 | hash u8[32] | its number u64, if that is not `position`. Empty if there is no such entry.
+    kind u8 | hash u8[32] | its number u64, if that is not `position`. Empty without such an entry.
     """
     last = arrival_log.last_post_entry(reader, position)
     if last is None:
@@ -74,7 +74,7 @@ def mark_at(reader: Reader, position: int) -> bytes:
 
 
 def is_shared(reader: Reader, position: int, mark: bytes) -> bool:
-    """Tell whether the log continues the one that had this mark at `position`, in whichever database."""
+    """Return True if the log, of any database, continues the one that had this mark at `position`."""
     return position < arrival_log.next_sequence(reader) and mark_at(reader, position) == mark
 
 

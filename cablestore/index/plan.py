@@ -1,7 +1,7 @@
-"""The plan of a batch: every row that adding and removing some posts changes, computed before anything is written.
+"""The plan of a batch: all rows that change when posts are added and removed, computed before anything is written.
 
-A plan reads one state of the database, collects changes in memory and returns them as one atomic write. It writes
-nothing itself, so a plan that is dropped has no effect.
+A plan reads one state of the database, collects changes in memory and returns them as one atomic write. It does not
+write anything itself, so an unused plan has no effect.
 
     add, lay, discard    read the overlay: the base with the changes so far, so that a post sees those before it
       |         |
@@ -12,16 +12,15 @@ nothing itself, so a plan that is dropped has no effect.
       |
       +-- PlannedWrite: one atomic write, with the sizes of the views and the entries of the arrival log
 
-A row that follows from one post is put or deleted at once. The changes of a row that many posts share (a membership,
-the number of posts of a channel, the sums of a tree) are collected, and `finish` reads and writes the row once for the
-batch.
+A row that follows from one post is put or deleted immediately. The changes of a row that many posts share (a membership,
+the number of posts of a channel, the sums of a tree) are collected. `finish` reads and writes that row once per batch.
 
-Adding to a fold is a merge with the stored part. Removing is not: a maximum cannot be undone. A fold that loses a part
-is found again from the rows that are left (`Fold.refold`), which is why `finish` does this while the overlay has only
-rows.
+A part is added to a fold by a merge with the stored part. It cannot be removed that way: a maximum cannot be undone. A
+fold that loses a part is computed again from the remaining rows (`Fold.refold`). So `finish` does this while the
+overlay only has rows.
 
-The rows of views do not depend on the order of the posts or on how they are cut into batches: `derive` makes the same
-rows of all posts at once, and `check` compares the two.
+The rows of views do not depend on the order of the posts or on the batches: `derive` computes the same rows from all
+posts at once, and `check` compares the two.
 """
 
 from __future__ import annotations
@@ -63,7 +62,7 @@ _OWN_VALUES: Final = local_key(VALUE)
 
 
 class Position(NamedTuple):
-    """Numbers of posts in the lists of a plan at some time. The lists only grow."""
+    """Lengths of the lists of posts in a plan at some time. The lists only grow."""
 
     added: int = 0
     removed: int = 0
@@ -72,7 +71,7 @@ class Position(NamedTuple):
 
 
 BEGINNING: Final = Position()
-"""Position before the first change."""
+"""The position before the first change."""
 
 
 class PlannedWrite(NamedTuple):
@@ -86,13 +85,13 @@ class PlannedWrite(NamedTuple):
     last_entry: Arrival | None
     """The last entry of a post that it adds to the arrival log."""
     is_local: bool = False
-    """True if it changes values of the user's own and nothing else."""
+    """True if it only changes the user's own values."""
 
 
 class Plan:
-    """Collector of the changes of a batch to the state that `base` reads. Drop the plan if a post is not verified.
+    """Collects the changes of a batch to the state of `base`. Discard the plan if a post is not verified.
 
-    The arrival log continues at `next_sequence`. With None nothing is logged.
+    The arrival log continues at `next_sequence`. If it is None, nothing is logged.
     """
 
     def __init__(self, base: Reader, catalog: Catalog, sizes: Sizes, next_sequence: int | None) -> None:
@@ -100,7 +99,7 @@ class Plan:
         self._base = base
         self._catalog = catalog
         self._sizes = dict(sizes)
-        """Rows and bytes of each view, with the changes."""
+        """Rows and bytes of each view, including the changes."""
         self._next_sequence = next_sequence
         self._changes: Final = overlay.changes
         self._reader: Final = base.over(overlay)
@@ -112,14 +111,15 @@ class Plan:
         """Each tree with the posts added to its sets and removed."""
         self._targets: set[bytes] = set()
         """Targets of the tombstones that this plan puts. Their rows are folds, which are put last, so `get` does not
-        see them."""
+        see them.
+        """
         self._log: list[tuple[EventKind, bytes]] = []
         self.added: Final[list[Post]] = []
         """Posts that this plan stores, in order. A later deletion in the same plan may remove them."""
         self.removed: Final[list[Post]] = []
-        """Posts that this plan removes, for whatever reason."""
+        """Posts that this plan removes for any reason."""
         self.discarded: Final[list[Post]] = []
-        """Those of them that leave no tombstone."""
+        """Removed posts that leave no tombstone."""
         self._notes: dict[bytes, None] = {}
         self._touched: dict[bytes, None] = {}
         self.remembered: Final[list[Post]] = []
@@ -129,12 +129,12 @@ class Plan:
 
     @property
     def reader(self) -> Reader:
-        """A reader of rows, posts and tombstones after the changes so far. Folds, tallies and trees do not change yet."""
+        """A reader of rows, posts and tombstones after the changes so far. Folds, tallies and trees are unchanged."""
         return self._reader
 
     @property
     def position(self) -> Position:
-        """Position after all changes so far."""
+        """The position after all changes so far."""
         return Position(len(self.added), len(self.removed), len(self.discarded), len(self.remembered))
 
     def add(self, post: Post) -> Verdict:
@@ -161,10 +161,10 @@ class Plan:
         return Verdict.ACCEPTED
 
     def lay(self, stone: Tombstone) -> bool:
-        """Lay a tombstone, and remove its target if that is a live post of its author. Tell whether anything was new.
+        """Lay a tombstone, and remove its target if that is a live post of its author. Return True if it changed.
 
-        The skeleton of the tombstone is a claim of another store. It is ignored if this store has the target or saw it
-        dead.
+        The skeleton of the tombstone is a claim of another store. It is ignored if this store has the target or found
+        it dead.
         """
         known = self._reader.tombstone(stone.target, stone.author)
         target = self._reader.post(stone.target) if known is None or not known.is_effective else None
@@ -178,14 +178,14 @@ class Plan:
         return merged != known
 
     def witness(self, stone: Tombstone) -> None:
-        """Record that this store itself saw the target and its deletion. `stone` is effective and was laid before."""
+        """Record that this store itself had the target and its deletion. `stone` is effective and was laid before."""
         self._overrule(stone, stone.skeleton)
         self.set_local(WITNESSED, stone.target_hex, stone.author)
 
     def set_local(self, name: bytes, key: bytes, value: bytes | None, *, noted: bool = False) -> None:
         """Put a local row (`cablestore.index.local`), or delete it with None.
 
-        With `noted`, a change of it has an entry in the arrival log.
+        With `noted`, a change is logged in the arrival log.
         """
         full_key = local_key(name, key)
         if self._reader.get(full_key) != value:
@@ -194,7 +194,7 @@ class Plan:
                 self._notes[full_key] = None
 
     def touch(self, key: bytes) -> None:
-        """Remember that a discarded post changed the row with this key: the post can no longer say it."""
+        """Remember that a discarded post changed the row with this key, because the post is lost."""
         self._touched[key] = None
 
     def discard(self, digest: bytes) -> Verdict:
@@ -239,7 +239,7 @@ class Plan:
         return PlannedWrite(self._changes, values, self._sizes, self._append_log(), last, is_local)
 
     def _add_rows(self, post: Post) -> None:
-        """Put the rows of a new post. None of them exists yet."""
+        """Put the rows of a new post, which do not exist yet."""
         own = record_key(post)
         keys: list[bytes] = []
         for view in self._catalog.by_type[post.type]:
@@ -274,9 +274,9 @@ class Plan:
                 self._sizes[view] = (rows, size_bytes)
 
     def _folded(self) -> list[tuple[Fold, bytes, bytes | None, bytes | None]]:
-        """Return (fold, key, value before, value after) of every fold that changes.
+        """Return (fold, key, value before, value after) of every changed fold.
 
-        Folds that lost a part are found again from rows. The overlay has only rows at this time.
+        Folds that lost a part are computed again from rows. The overlay only has rows at this time.
         """
         found = []
         for key, fold in self._refolds.items():
@@ -298,13 +298,13 @@ class Plan:
                 moves.append((name + b"!" + post.sort_time, post.hash, change))
 
     def _counted(self) -> Iterator[Change]:
-        """Yield the changed rows of tallies: the counts before plus the changes."""
+        """Yield the changed rows of tallies: the previous counts plus the changes."""
         for key, changes in self._counts.items():
             before = self._base.get(key)
             yield key, before, encode_counts(list(map(add, decode_counts(before), changes)))
 
     def _counted_groups(self, folded: list[tuple[Fold, bytes, bytes | None, bytes | None]]) -> Iterator[Change]:
-        """Yield the changed rows of censuses: how many rows of folds count in each group."""
+        """Yield the changed rows of censuses: the numbers of rows of folds that count in each group."""
         more: defaultdict[bytes, int] = defaultdict(int)
         for fold, key, before, value in folded:
             census = fold.census
@@ -317,14 +317,14 @@ class Plan:
             yield key, counted, encode_number(decode_number(counted) + change)
 
     def _bury(self, post: Post) -> None:
-        """Record that this store saw the target of its author's tombstone. Do nothing if it is recorded already."""
+        """Record once that this store had the target of its author's tombstone."""
         known = self._reader.tombstone(post.hash, post.author)
         if known is not None and not self._reader.is_witnessed(post.hash):
             self.witness(replace(known, skeleton=Skeleton.of(post)))
             self._log.append((EventKind.DELETED, post.hash))
 
     def _overrule(self, target: Post | Tombstone, skeleton: Skeleton | None) -> None:
-        """Replace all claims about a target by what is certain: its skeleton, or None for a live post."""
+        """Replace all claims about a target with its known skeleton, or None for a live post."""
         digest = target.hash if isinstance(target, Post) else target.target
         for stone in list(self._reader.tombstones(digest)):
             self._put_tombstone(stone, replace(stone, skeleton=skeleton if stone.author == target.author else None))
@@ -346,7 +346,7 @@ class Plan:
                 self._refolds[key] = fold
 
     def _remove(self, post: Post) -> None:
-        """Delete the rows of a live post that the reverse hash map lists, and mark its folds to be found again."""
+        """Delete the rows of a live post that the reverse hash map lists, and mark its folds for `refold`."""
         self.removed.append(post)
         self.types.add(post.type)
         keys = reverse_keys(self._reader, post)
@@ -359,7 +359,7 @@ class Plan:
         self._count(post, -1)
 
     def _is_local(self) -> bool:
-        """Return True if all that is logged are changes of the user's own values."""
+        """Return True if all logged changes are those of the user's own values."""
         return bool(self._notes) and not self._log and all(key.startswith(_OWN_VALUES) for key in self._notes)
 
     def _last_entry(self) -> Arrival | None:

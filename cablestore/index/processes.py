@@ -1,8 +1,8 @@
 """Pools of processes on this machine.
 
-The processes end when their parent ends. If one of them is killed, the parent gets a StorageError. They come from loky:
-unlike those of the standard library, they need no guard in the caller's main module, and the pool notices at any time
-that one of them was killed.
+The processes end when their parent ends. If one of them is killed, the parent gets a StorageError. They are loky
+processes: unlike those of the standard library, they do not need a guard in the caller's main module. The pool always
+detects that one of them was killed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from cablestore.index.cores import usable_cores
 _PARENT_POLL_S: Final = 0.5
 
 _NO_TRACKER_WARNINGS: Final = "ignore:resource_tracker"
-"""Warning filter of the resource trackers. After Ctrl-C they would warn about files that are already removed."""
+"""Warning filter of the resource trackers. After Ctrl-C they would warn about removed files."""
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -39,17 +39,17 @@ def _nothing() -> None:
 def process_pool(
     number: int | None, begin: Callable[..., None] = _nothing, arguments: tuple[Any, ...] = ()
 ) -> Iterator[Executor]:
-    """Yield a pool of `number` processes, by default one for each core that it may use. Each process calls `begin` first.
+    """Yield a pool of `number` processes, by default one per usable core. Each process calls `begin` first.
 
     Python's `hash` of the same bytes is the same in all of them. If the body raises, the processes are killed. Raises
     StorageError if a process is killed from outside.
     """
-    from loky.process_executor import ProcessPoolExecutor  # noqa: PLC0415 - a fifth of the time to import a store
+    from loky.process_executor import ProcessPoolExecutor  # noqa: PLC0415 - a fifth of the import time of a store
 
     environment = {"PYTHONHASHSEED": str(secrets.randbelow(2**32))}
     pool: ProcessPoolExecutor | None = None
     try:
-        # Ctrl-C in the constructor would leave a semaphore over, and loky's tracker warns of it.
+        # Ctrl-C in the constructor would leak a semaphore, and loky's tracker would warn about it.
         with _interrupts_blocked():
             pool = ProcessPoolExecutor(
                 number or usable_cores(), initializer=_begin, initargs=(os.getpid(), begin, arguments), env=environment
@@ -71,7 +71,7 @@ def process_pool(
 def in_order(pool: Executor, work: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
     """Yield the result of `work` for each item, in the order of the items.
 
-    Unlike `pool.map` it cancels nothing when the caller stops early: loky breaks if work is cancelled.
+    Unlike `pool.map`, it does not cancel work when the caller stops early, because that breaks loky.
     """
     for future in [pool.submit(work, item) for item in items]:
         yield future.result()
@@ -81,7 +81,7 @@ def in_order(pool: Executor, work: Callable[[Item], Result], items: Iterable[Ite
 def _interrupts_blocked() -> Iterator[None]:
     """Block Ctrl-C in the processes that the body starts. A terminal sends it to all of them; their parent ends them.
 
-    The parent handles Ctrl-C after the body. Its other threads could still take the signal, and loky breaks if the
+    The parent handles Ctrl-C after the body. Its other threads could still receive the signal, and loky breaks if the
     exception is raised while it starts a process.
     """
     from multiprocessing import resource_tracker  # noqa: PLC0415 - as above
@@ -92,7 +92,7 @@ def _interrupts_blocked() -> Iterator[None]:
     sys.warnoptions.append(_NO_TRACKER_WARNINGS)
     try:
         for tracker in (resource_tracker, loky_tracker):
-            tracker.ensure_running()  # once they run, they do not change the signal mask
+            tracker.ensure_running()  # running trackers do not change the signal mask
     finally:
         sys.warnoptions[:] = before_options
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
@@ -105,7 +105,7 @@ def _interrupts_blocked() -> Iterator[None]:
 
 @contextmanager
 def _interrupt_delayed() -> Iterator[None]:
-    """Delay Ctrl-C until the body ends. Only the main thread ever gets it, and no thread if the signal is ignored."""
+    """Delay Ctrl-C until the body ends. Only the main thread receives it, and no thread does if the signal is ignored."""
     handler = signal.getsignal(signal.SIGINT)
     if current_thread() is not main_thread() or not callable(handler):
         yield
@@ -121,13 +121,13 @@ def _interrupt_delayed() -> Iterator[None]:
 
 
 def _begin(parent: int, begin: Callable[..., None], arguments: tuple[Any, ...]) -> None:
-    gc.disable()  # the process is short-lived, and its hundreds of thousands of rows form no reference cycles
+    gc.disable()  # the process is short-lived, and its hundreds of thousands of rows do not form reference cycles
     Thread(target=_end_with, args=(parent,), name="cablestore-parent", daemon=True).start()
     begin(*arguments)
 
 
 def _end_with(parent: int) -> None:
-    """End this process soon after its parent has ended: a later run works in the same folders."""
+    """End this process soon after its parent has ended, because a later run uses the same folders."""
     while os.getppid() == parent:
         time.sleep(_PARENT_POLL_S)
     os._exit(1)

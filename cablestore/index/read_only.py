@@ -1,11 +1,11 @@
-"""A LevelDB that is opened for reading only: nothing is written into its folder.
+"""A LevelDB that is opened read-only: nothing is written into its folder.
 
-LevelDB has no such mode. To open a database it takes a lock, writes a new manifest, and moves the rows of the log to a
-table. So it opens an overlay: a temporary folder with links to the tables, which never change, and with copies of the
-manifest and the log. LevelDB removes an obsolete table by removing its link.
+LevelDB does not have such a mode. To open a database it takes a lock, writes a new manifest, and moves the rows of the
+log to a table. So it opens an overlay: a temporary folder with links to the tables, which are immutable, and with
+copies of the manifest and the log. When LevelDB removes an obsolete table, it removes its link.
 
-LevelDB also merges tables while it is only read. Into an overlay that would write up to the size of the database. So
-folders take the names of the next tables: the first merge fails, and LevelDB begins no other.
+LevelDB also merges tables during reads. In an overlay, that would write up to the size of the database. So folders with
+the names of the next tables are created: the first merge fails, and LevelDB does not start another.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from cablestore.index.opening import refuse_to_write
 
 _TABLES: Final = frozenset({".ldb", ".sst"})
 _NAMES_TAKEN: Final = 64
-"""More than LevelDB can use while they are taken."""
+"""Number of reserved names of tables, more than LevelDB uses."""
 
 
 class ReadOnlyLevelDB(LevelDB):
@@ -35,7 +35,7 @@ class ReadOnlyLevelDB(LevelDB):
         super().__init__(overlay.path, tuning)
         self._overlay = overlay
 
-    def write(self, rows: Mapping[bytes, bytes | None], *, sync: bool) -> None:  # noqa: ARG002 - of all databases
+    def write(self, rows: Mapping[bytes, bytes | None], *, sync: bool) -> None:  # noqa: ARG002 - interface of all databases
         """Raise StorageError."""
         refuse_to_write()
 
@@ -54,10 +54,10 @@ class ReadOnlyLevelDB(LevelDB):
 
 
 def open_read_only(path: Path, tuning: Tuning | None = None, *, scratch: Path | None = None) -> ReadOnlyLevelDB:
-    """Open the database in a folder for reading only. The overlay is made in `scratch`, by default a temporary folder.
+    """Open the database in a folder read-only. The overlay is created in `scratch`, by default a temporary folder.
 
-    Raises MissingDatabaseError if there is no database, CorruptStoreError for damage, and StorageError if it cannot be
-    read or if there is no room for temporary files.
+    Raises MissingDatabaseError if the database is missing, CorruptStoreError for damage, and StorageError if it cannot
+    be read or without space for temporary files.
     """
     try:
         if not holds_database(path):
@@ -66,7 +66,7 @@ def open_read_only(path: Path, tuning: Tuning | None = None, *, scratch: Path | 
         copied = [file for file in files if file.suffix not in _TABLES and file.name not in {"LOCK", "LOG", "LOG.old"}]
         if scratch is None:
             size_bytes = sum(file.stat().st_size for file in copied)
-            overlay = make_temporary(2 * size_bytes, outside=path.parent)  # of the log LevelDB makes a table
+            overlay = make_temporary(2 * size_bytes, outside=path.parent)  # LevelDB writes the log to a table
         else:
             overlay = TemporaryFolder(scratch, None)
             scratch.mkdir()
@@ -93,7 +93,7 @@ def open_read_only(path: Path, tuning: Tuning | None = None, *, scratch: Path | 
 
 
 def _take_names(overlay: Path) -> None:
-    """Make folders with the names of the next tables. Numbers of all files come from one sequence."""
+    """Create folders with the names of the next tables. Numbers of all files come from one sequence."""
     numbers = (file.stem.removeprefix("MANIFEST-") for file in overlay.iterdir())
     last = max(int(number) for number in numbers if number.isdecimal())
     for number in range(last + 1, last + 1 + _NAMES_TAKEN):

@@ -1,4 +1,4 @@
-"""Reads of one consistent state of the database: rows, and the posts and tombstones in them."""
+"""Reads of one consistent state of the database: rows, and their posts and tombstones."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ _DATA_PREFIX_SIZE: Final = len(DATA_PREFIX)
 
 @lru_cache(maxsize=limits.MAX_POSTS_REMEMBERED)
 def _decoded(raw: bytes, dialect: Dialect) -> Post:
-    """Decode a post that is read by its hash. A new one is read several times: for peers, for clients and for its page."""
+    """Decode a post that is read by its hash. It is cached, because peers, clients and pages read new posts."""
     return decode_post(raw, dialect)
 
 
 def refuse_newer(error: DecodeError, raw: bytes, hash_hex: bytes) -> None:
-    """Raise FormatError if a stored post is whole, but of an unknown type: a newer version stored it. It is not lost."""
+    """Raise FormatError if a stored post is intact, but of an unknown type, stored by a newer version."""
     if isinstance(error, UnknownPostTypeError) and post_hash(raw).hex().encode() == hash_hex:
         raise FormatError(
             f"the store has posts that this version of cablestore cannot read: {error.reason}. Install a newer version"
@@ -52,9 +52,9 @@ def hash_part(row: Row) -> bytes:
 
 
 def fraction_before(hash_hex: bytes) -> float:
-    """Return the fraction of all hashes that is less than this one, because they are spread evenly.
+    """Return the fraction of all hashes that is less than this one, because hashes are evenly distributed.
 
-    The hash is that of a key, in hex digits. It is 1 for a damaged key.
+    The hash is that of a key, in hex digits. The result is 1 for a damaged key.
     """
     try:
         return int(hash_hex[:8].ljust(8, b"0"), 16) / 2**32
@@ -68,7 +68,7 @@ def data_key(hash_hex: bytes) -> bytes:
 
 
 def record_key(post: Post) -> bytes:
-    """Return the key of the row that holds the post itself."""
+    """Return the key of the row of the post itself."""
     return (DATA_PREFIX if post.sealed is None else PRIVATE_PREFIX) + post.hash_hex
 
 
@@ -78,7 +78,7 @@ def tombstone_key(target_hex: bytes, author_hex: bytes) -> bytes:
 
 
 def target_key(target_hex: bytes) -> bytes:
-    """Return the key of the row that tells that a target has tombstones."""
+    """Return the key of the row that marks a target of tombstones."""
     return TARGET_PREFIX + target_hex
 
 
@@ -98,8 +98,8 @@ def decode_tombstone(row: Row) -> Tombstone:
 class Reader:
     """Reader of rows, posts and tombstones in one state of the database.
 
-    `unseal` decrypts local-only posts. Without it `post` does not find them. `generation` is the name of the database,
-    which no other database has, "" if nothing needs it.
+    `unseal` decrypts local-only posts. Without it `post` does not return them. `generation` is the unique name of the
+    database, "" if it is not needed.
     """
 
     __slots__ = ("_unseal", "blocks", "dialect", "generation", "get", "scan")
@@ -127,9 +127,9 @@ class Reader:
         return self.scan(prefix, after_prefix(prefix), reverse=reverse)
 
     def in_order(self, prefix: bytes) -> Callable[[bytes], bytes | None]:
-        """Return a function that looks up keys under `prefix`, given without it and in ascending order.
+        """Return a function that looks up keys under `prefix`, passed without it and in ascending order.
 
-        It reads all rows there by one scan. That takes a third of the time of a `get` for each, if most are asked for.
+        It scans all rows there once. If most are looked up, that takes a third of the time of separate calls of `get`.
         """
         rows = self.prefix(prefix)
         row = next(rows, None)
@@ -148,11 +148,11 @@ class Reader:
         return next(self.prefix(prefix, reverse=True), None)
 
     def has(self, hash_hex: bytes) -> bool:
-        """Tell whether the store has this post and may give it to others."""
+        """Return True if the store has this post and may send it to others."""
         return self.get(DATA_PREFIX + hash_hex) is not None
 
     def post(self, digest: bytes) -> Post | None:
-        """Return the post with this 32-byte hash, local-only ones included, or None."""
+        """Return the post with this 32-byte hash, including local-only ones, or None."""
         hash_hex = digest.hex().encode()
         raw = self.get(DATA_PREFIX + hash_hex)
         if raw is not None:
@@ -186,7 +186,7 @@ class Reader:
             yield self.unseal(sealed)
 
     def records(self, start: bytes = b"", stop: bytes = AFTER_HEX) -> Iterator[Row]:
-        """Yield the rows from which all others follow: posts, sealed posts and tombstones, in order of hashes.
+        """Yield the rows from which all others are derived: posts, sealed posts and tombstones, in order of hashes.
 
         A tombstone is ordered by its target, before the post with that hash. `start` and `stop` are hex digits: start
         <= hash < stop.
@@ -203,7 +203,7 @@ class Reader:
         yield from few
 
     def tombstone(self, target: bytes, author: bytes) -> Tombstone | None:
-        """Return the tombstone of (target, author), waiting or effective, None if there is none."""
+        """Return the tombstone of (target, author), waiting or effective, None if it does not exist."""
         value = self.get(tombstone_key(target.hex().encode(), author.hex().encode()))
         return None if value is None else Tombstone.decode(target, author, value)
 
@@ -216,15 +216,15 @@ class Reader:
     def burial(self, target: bytes) -> Tombstone | None:
         """Return the effective tombstone of `target`, None if the target is not known to be dead.
 
-        It may be only a claim of another store (`is_witnessed` tells). If several authors are claimed, the first in key
+        It may be only a claim of another store (see `is_witnessed`). If several authors are claimed, the first in key
         order is returned.
         """
         return next((stone for stone in self.tombstones(target) if stone.is_effective), None)
 
     def is_buried(self, hash_hex: bytes, author: bytes) -> bool:
-        """Tell whether there is an effective tombstone of (target, author).
+        """Return True if (target, author) has an effective tombstone.
 
-        Every post that the store saw dead has one.
+        Every post that the store found dead has one.
         """
         key = tombstone_key(hash_hex, author.hex().encode())
         value = self.get(key)
@@ -234,7 +234,7 @@ class Reader:
             return False
 
     def confirms(self, stone: Tombstone) -> bool:
-        """Tell whether the post/deletes that a tombstone names confirm it.
+        """Return True if the post/deletes in a tombstone confirm it.
 
         A missing or damaged one counts as confirming.
         """
@@ -251,7 +251,7 @@ class Reader:
         return claims and (deletion.author, deletion.timestamp_ms) == (stone.author, at_ms)
 
     def local(self, name: bytes, key: bytes) -> bytes | None:
-        """Return the value of a local row (`cablestore.index.local`), None if there is none."""
+        """Return the value of a local row (`cablestore.index.local`), None if it does not exist."""
         return self.get(local_key(name, key))
 
     def local_rows(self, name: bytes, after: bytes = b"") -> Iterator[Row]:
@@ -262,9 +262,9 @@ class Reader:
             yield key[len(prefix) :], value
 
     def witnessed_author(self, digest: bytes) -> bytes | None:
-        """Return the author of a deleted post if this store held the post and the deletion; None for all others."""
+        """Return the author of a deleted post if this store had the post and the deletion, else None."""
         return self.local(WITNESSED, digest.hex().encode())
 
     def is_witnessed(self, digest: bytes) -> bool:
-        """Tell whether this store held a post and its author's deletion, so that it need not request the post again."""
+        """Return True if this store had a post and its author's deletion, so that it must not request the post again."""
         return self.witnessed_author(digest) is not None

@@ -1,7 +1,7 @@
 """Building a new database from the rows that cannot be derived: posts, tombstones, local rows and the arrival log.
 
-The result is, byte for byte, the same as after storing the posts one by one. All rows are derived at once and written
-in key order, next to the old database. The caller swaps the two when the new one is complete.
+The result has the same bytes as after storing the posts one by one. All rows are derived at once and written in key
+order, beside the old database. The caller swaps the two when the new one is complete.
 """
 
 from __future__ import annotations
@@ -44,52 +44,52 @@ from cablestore.protocol.post import Post, decode_post
 
 _POSTS_TOLD: Final = 1_000
 _LOST_POSTS: Final = ("post ", "local-only post ")
-"""Beginnings of the reasons in `RebuildReport.damaged` that mean a lost post."""
+"""Prefixes of the reasons in `RebuildReport.damaged` that stand for a lost post."""
 UNOPENED: Final = "local-only post that does not decrypt"
 _MISSING_POST: Final = "post that is missing"
 _UNKNOWN_NEXT: Final = 10**16
 """Greater than every number of the arrival log."""
 _ROWS_WRITTEN: Final = 1_000
-"""Rows in one write: about 200 kB."""
+"""Number of rows in one write, about 200 kB."""
 
 
 @dataclass(slots=True)
 class RebuildReport:
-    """Result of a rebuild: what it carried over. `damaged` counts what it could not carry over, by reason."""
+    """Result of a rebuild: what was preserved. `damaged` counts what could not be preserved, by reason."""
 
     posts: int = 0
     lost_posts: int | None = 0
-    """Number of posts that could not be carried over, None if it is unknown."""
+    """Number of posts that could not be preserved, None if it is unknown."""
     lost_posts_at_least: int = 0
-    """Smallest possible number of them."""
+    """Lower bound of that number."""
     posts_before: int | None = None
     """Number of posts in the source, None if it is unknown."""
     tombstones: int = 0
     may_lack_deletions: bool = False
-    """True if deletions may be lost, so that deleted posts may be back. A sync with a peer brings the deletions."""
+    """True if deletions may be lost, so that deleted posts may be back. A sync with a peer restores the deletions."""
     arrivals: int = 0
     damaged: Counter[str] = field(default_factory=Counter)
     has_late_tombstones: bool = False
-    """Whether the tombstones of some deletions had to be laid again."""
+    """True if the tombstones of some deletions had to be laid again."""
     kept_aside: Path | None = None
-    """Path of the old database, if something in it was lost."""
+    """Path of the old database, if data in it was lost."""
     _before: Counts | None = None
-    """Counts according to the rows of the source, None if they are unreadable."""
+    """Counts in the rows of the source, None if they are unreadable."""
     _following: int = 1
     _deletion_rows: int = 0
     """Rows of deletions in the new database."""
 
     @property
     def has_all_posts(self) -> bool:
-        """True if all posts and deletions of the source are known to be carried over."""
+        """True if all posts and deletions of the source are known to be preserved."""
         return self.lost_posts == 0 and not self.may_lack_deletions
 
     def lose(self, what: str) -> None:
-        """Count something that could not be carried over."""
+        """Count something that could not be preserved."""
         self.damaged[what] += 1
 
     def compare(self, before: Counts | None, following: int, deletion_rows: int) -> None:
-        """Compare what was read with the counts in the source, None if they are unreadable.
+        """Compare the data read with the counts in the source, None if they are unreadable.
 
         `following` is the next number of its arrival log; `deletion_rows` are those in the new database.
         """
@@ -98,10 +98,10 @@ class RebuildReport:
         self._settle(before, is_exact=before is not None or is_empty)
 
     def weigh(self, evidence: Evidence, *, is_complete: bool) -> None:
-        """Compare what was read with evidence besides the source's rows.
+        """Compare the data read with evidence besides the source's rows.
 
-        `is_complete` is false if LevelDB could not read its list of tables or its log: then the rows that count posts
-        may be as old as the posts that are left.
+        `is_complete` is False if LevelDB could not read its list of tables or its log: then the rows that count posts
+        may be as old as the remaining posts.
         """
         before, closed = self._before, evidence.closed
         if evidence.lost:
@@ -113,12 +113,12 @@ class RebuildReport:
         elif is_complete and closed is not None and closed.next == self._following:
             self._settle(closed, is_exact=True)
             return
-        known = [counts for counts in (closed, before) if counts is not None]  # `before` may lack what a lost table had
+        known = [counts for counts in (closed, before) if counts is not None]  # `before` may lack posts of a lost table
         is_empty = not known and not self.posts and not self.damaged
         self._settle(max(known, key=lambda counts: counts.next, default=None), is_exact=is_empty)
 
     def _settle(self, before: Counts | None, *, is_exact: bool) -> None:
-        """Set the number of lost posts by the counts of the source. They are a bound, unless they are exact.
+        """Set the number of lost posts from the counts of the source. They are a bound, unless they are exact.
 
         If deletions are lost, deleted posts are back and are counted in place of lost ones.
         """
@@ -126,8 +126,8 @@ class RebuildReport:
         damaged = sum(count for what, count in self.damaged.items() if what.startswith(_LOST_POSTS))
         missing = 0 if before is None else before.posts - self.posts
         known_rows = 0 if before is None else before.deletion_rows
-        is_exact &= missing >= 0  # discarded posts that are back hide lost ones
-        if not is_exact:  # the counts may be older than deletions, each of which has a row at least
+        is_exact &= missing >= 0  # restored discarded posts hide lost ones
+        if not is_exact:  # the counts may be older than deletions, each of which has at least one row
             missing -= max(0, self._deletion_rows - known_rows)
         self.may_lack_deletions = not is_exact or self._deletion_rows < known_rows
         self.posts_before = before.posts if before is not None and is_exact else None
@@ -149,9 +149,9 @@ class RebuildReport:
 def rebuild(
     source: Reader, target: Database, catalog: Catalog, meta: Row, scratch: Path | None, progress: Progress
 ) -> RebuildReport:
-    """Fill the empty `target` from `source`. The target is complete after this returned and the target was closed.
+    """Fill the empty `target` from `source`. The target is complete after this returns and the target is closed.
 
-    What does not fit in memory is sorted in the folder `scratch`. Without that folder everything must fit.
+    Rows that do not fit in memory are sorted in the folder `scratch`. Without that folder all rows must fit.
     """
     report = RebuildReport()
     sorter = Sorter(Derivation(catalog), catalog, scratch, sample=partial(sampled, source, catalog))
@@ -187,7 +187,7 @@ def add_rest(
         _lay_late_tombstones(source, target, catalog)
     with target.snapshot() as state:
         made = counts_of(decode_sizes(state.get(SIZES_KEY)), catalog, 1)
-    report.posts = made.posts  # not those that were read, but are deleted
+    report.posts = made.posts  # excludes posts that were read and are deleted
     report.compare(*counts_in(source, catalog), made.deletion_rows)
     _copy_local(source, target, report)
     target.flush()
@@ -201,10 +201,10 @@ def counts_of(sizes: Sizes, catalog: Catalog, following: int) -> Counts:
 
 
 def counts_in(source: Reader, catalog: Catalog) -> tuple[Counts | None, int]:
-    """Return the counts that a source has of itself, None if unreadable, and the next number of its arrival log."""
+    """Return a source's counts of itself, None if unreadable, and the next number of its arrival log."""
     try:
         following = arrival_log.next_sequence(source)
-    except CorruptStoreError:  # the row is damaged, but nothing shows that it is old
+    except CorruptStoreError:  # the row is damaged, but not known to be old
         following = _UNKNOWN_NEXT
     with suppress(CorruptStoreError):
         value = source.get(SIZES_KEY)
@@ -244,7 +244,7 @@ def load_posts(
             if post.sealed is None:
                 loader.put(record)
             else:
-                derivation.rows.append(record)  # its key is not in order with those of other posts
+                derivation.rows.append(record)  # its key is out of order with those of other posts
             done += 1
             report.posts += 1
         if derivation.size_bytes >= sorter.run_size_bytes:
@@ -257,12 +257,12 @@ def load_posts(
 
 
 def _fraction(digest: bytes) -> float:
-    """Return the fraction of all hashes that is less than this one. Hashes are spread evenly."""
+    """Return the fraction of all hashes that is less than this one. Hashes are evenly distributed."""
     return int.from_bytes(digest[:4], "big") / 2**32
 
 
 def _settled(source: Reader, report: RebuildReport, start: bytes, stop: bytes) -> Iterator[Settled]:
-    """Yield what the source has of each hash, settled, in order of hashes."""
+    """Yield the settled data of each hash in the source, in order of hashes."""
     stones: list[Tombstone] = []
     for row in source.records(start, stop):
         if row[0].startswith(TOMBSTONE_PREFIX):
@@ -289,7 +289,7 @@ def _settled(source: Reader, report: RebuildReport, start: bytes, stop: bytes) -
 
 
 class Loader:
-    """Loader of rows into an empty database. It sums their sizes."""
+    """Loads rows into an empty database, and sums their sizes."""
 
     def __init__(self, writer: RowWriter, catalog: Catalog) -> None:
         self._writer = writer
@@ -304,7 +304,7 @@ class Loader:
             self.flush()
 
     def flush(self) -> None:
-        """Write the rows that were put."""
+        """Write the pending rows."""
         rows, self._rows = sorted(self._rows), []
         self.put_all(rows)
 
@@ -329,7 +329,7 @@ def _readable_tombstone(source: Reader, row: Row, report: RebuildReport) -> Tomb
 
 
 def _readable_post(source: Reader, row: Row, report: RebuildReport) -> Post | None:
-    """Return the post in a row, None if it is lost. Note in the report if a deletion lacks its tombstones."""
+    """Return the post in a row, None if it is lost. Record in the report if a deletion lacks its tombstones."""
     key, value = row
     if key.startswith(PRIVATE_PREFIX):
         try:
@@ -374,7 +374,7 @@ def lay(stones: Iterable[Tombstone], plan: Plan) -> None:
 
 
 def write_planned(target: Database, reader: Reader, catalog: Catalog, fill: Callable[[Plan], object]) -> None:
-    """Make a plan over the target's current state, let `fill` fill it, and write it.
+    """Create a plan over the target's current state, let `fill` fill it, and write it.
 
     Posts are read like those of `reader`.
     """
@@ -388,8 +388,8 @@ def write_planned(target: Database, reader: Reader, catalog: Catalog, fill: Call
 def _copy_local(source: Reader, target: Database, report: RebuildReport) -> None:
     """Copy the local rows that are not damaged.
 
-    A dead post whose skeleton was lost must be seen again, so it does not count as seen. Which drops apply is found
-    again when the store opens: acts may be lost.
+    A dead post whose skeleton was lost must be found again, so it does not count as witnessed. The applicable drops are
+    derived again when the store opens, because actions may be lost.
     """
     witnessed, judged = local_key(WITNESSED), local_key(JUDGED)
     of_dropped = (local_key(DROPPED_LINK), local_key(DROPPED_HEAD))
@@ -408,7 +408,7 @@ def _copy_local(source: Reader, target: Database, report: RebuildReport) -> None
 
 
 def _is_remembered(source: Reader, key: bytes) -> bool:
-    """Return True if the dropped post of a row of links or heads has a row that is not damaged."""
+    """Return True if the dropped post of a row of links or heads has an undamaged row."""
     dropped = local_key(DROPPED, key.rsplit(b"!", 1)[1])
     value = source.get(dropped)
     return value is not None and not is_damaged(dropped, value)
@@ -417,7 +417,7 @@ def _is_remembered(source: Reader, key: bytes) -> bool:
 def _copy_arrivals(source: Reader, target: Database, report: RebuildReport) -> None:
     try:
         following = arrival_log.next_sequence(source)
-    except CorruptStoreError:  # the log itself says it
+    except CorruptStoreError:  # the log itself shows it
         following = 1
         report.lose("next number of the arrival log")
     after = 1

@@ -1,11 +1,11 @@
-"""A memory of the rows that the last batches wrote, so that a store that gets one post at a time reads few rows.
+"""A cache of the rows of the last batches, so that a store that gets single posts reads few rows.
 
-Nearly every post changes the same counts, sums and folds. There is one writer, so these rows cannot change between two
-of its batches: what it wrote last is what it would read.
+Nearly every post changes the same counts, sums and folds. With only one writer, these rows cannot change between two of
+its batches: it would read the values that it wrote last.
 
-A group is all rows of a fold whose keys are the same up to their last `!`, such as the heads of a channel. LevelDB
-steps over all rows that were deleted from a group before it reads one that is left. Own posts replace a head each time,
-so the writer keeps the groups that it is asked to hold.
+A group consists of all rows of a fold whose keys are the same up to their last `!`, such as the heads of a channel.
+LevelDB skips all deleted rows of a group before it reads a remaining one. Each own post replaces a head, so the writer
+caches the groups of `hold`.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from cablestore.protocol.keys import SEPARATOR, after_prefix
 
 
 class RecentRows:
-    """Remembered rows of one database. Only the writer may use them."""
+    """Cached rows of one database, only for the writer."""
 
     def __init__(self) -> None:
         self._rows: dict[bytes, bytes | None] = {}
         self._groups: dict[bytes, dict[bytes, bytes] | None] = {}
-        """All rows of groups by the beginning of their keys, None for a group that is too large."""
+        """All rows of groups by the prefix of their keys, None for a group that is too large."""
 
     def over(self, source: Source) -> Source:
-        """Return a source that takes these rows from memory and all others from `source`, the current state."""
+        """Return a source with these rows from the cache, and all others from `source`, the current state."""
         return _RememberedSource(self._rows, self._groups, source)
 
     def hold(self, group: bytes, source: Source) -> None:
-        """Remember all rows of a group from now on. `group` is the beginning of their keys, with the last `!`.
+        """Cache all rows of a group. `group` is the prefix of their keys, including the last `!`.
 
-        `source` is the current state. A group with more than MAX_GROUP_ROWS_REMEMBERED rows is not remembered.
+        `source` is the current state. A group with more than MAX_GROUP_ROWS_REMEMBERED rows is not cached.
         """
         if group not in self._groups:
             if len(self._groups) >= limits.MAX_GROUPS_REMEMBERED:
@@ -44,7 +44,7 @@ class RecentRows:
             self._groups[group] = rows if len(rows) <= most else None
 
     def remember(self, rows: Mapping[bytes, bytes | None]) -> None:
-        """Remember the combined rows that were just written. Pass all of them, or older values would be outdated."""
+        """Cache the combined rows that were just written. Pass all of them, or cached values become outdated."""
         if self._groups:
             self._regroup(rows)
         if len(self._rows) + len(rows) > limits.MAX_ROWS_REMEMBERED:
@@ -71,13 +71,13 @@ class RecentRows:
                 self._groups[name] = None
 
     def forget(self) -> None:
-        """Forget all rows: the database was replaced, or a write failed and its effect is unknown."""
+        """Clear the cache: the database was replaced, or a write failed and its effect is unknown."""
         self._rows.clear()
         self._groups.clear()
 
 
 class _RememberedSource:
-    """A source with some of its rows in memory."""
+    """A source with some of its rows in a cache."""
 
     __slots__ = ("_get", "_groups", "_rows", "_scan", "blocks")
 
@@ -91,7 +91,7 @@ class _RememberedSource:
         self.blocks = source.blocks
 
     def get(self, key: bytes) -> bytes | None:
-        """Return the value at `key`, None if there is none."""
+        """Return the value at `key`, None if it does not exist."""
         return self._rows[key] if key in self._rows else self._get(key)
 
     def scan(self, start: bytes, stop: bytes, *, reverse: bool = False, at_once: int = 0) -> Iterator[Row]:

@@ -1,11 +1,11 @@
-"""Runs: files of sorted pieces between the two steps of a derivation, cut into buckets by ranges of keys.
+"""Runs: files of sorted pieces between the two steps of a derivation, split into buckets by ranges of keys.
 
 A bucket is small enough to be sorted in memory. The file of a run:
 
     offset u64 big-endian of each bucket's end | the buckets, each a zstd frame of a msgpack array of [key, value]
 
-All runs of a derivation have buckets of the same ranges. `boundaries` has the key at which each bucket but the first
-begins.
+All runs of a derivation have buckets of the same ranges. `boundaries` contains the first key of each bucket but the
+first.
 """
 
 from __future__ import annotations
@@ -43,18 +43,19 @@ AFTER_ALL: Final = b"\xff"
 """Sorts after every key."""
 
 _LEVEL: Final = -3
-"""Compression level of zstd, a fast one: runs are read once and soon. Level 1 takes a third less space and twice the
-time."""
+"""Compression level of zstd, a fast one: runs are read only once and soon. Level 1 takes a third less space and twice
+the time.
+"""
 
 
 def into_buckets(rows: list[Row], boundaries: Sequence[bytes]) -> list[list[Row]]:
-    """Cut sorted rows at the boundaries, into one list more than there are boundaries."""
+    """Split sorted rows at the boundaries, into one list more than there are boundaries."""
     places = [0, *(bisect_left(rows, boundary, key=key_of) for boundary in boundaries), len(rows)]
     return [rows[start:stop] for start, stop in pairwise(places)]
 
 
 def write_run(folder: ObjectFolder, name: str, buckets: Sequence[list[Row]]) -> list[int]:
-    """Write one run. The file gets its name when it is complete. Returns a hash of each bucket, see `bucket_hash`.
+    """Write one run. The file gets its name when it is complete. Return a hash of each bucket, see `bucket_hash`.
 
     Raises StorageError.
     """
@@ -68,9 +69,9 @@ def write_run(folder: ObjectFolder, name: str, buckets: Sequence[list[Row]]) -> 
 
 
 def bucket_hash(name: str, index: int, blob: bytes) -> int:
-    """Return a hash of a run's part of one bucket, 0 for no pieces. It depends on the name of the run and the bucket.
+    """Return a hash of a run's part of one bucket, 0 without pieces. It depends on the name of the run and the bucket.
 
-    The sum of those that are written equals the sum of those that are read if no run is damaged or in another's place.
+    The sums of the hashes written and read are equal unless a run is damaged or swapped with another one.
     """
     if not blob:
         return 0
@@ -84,7 +85,7 @@ def read_bucket(
     buckets: int,
     tell_hash: Callable[[int], object] = lambda _: None,
 ) -> list[Row]:
-    """Return the pieces of one bucket from all runs, sorted by key. Raises CorruptExportError, StorageError.
+    """Return the pieces of one bucket from all runs, sorted by key. Raises CorruptExportError and StorageError.
 
     `tell_hash` is called with the hash of each run's part.
     """
@@ -120,13 +121,13 @@ def _blob(folder: ObjectFolder, name: str, *, index: int, buckets: int) -> bytes
 
 
 def choose_boundaries(sample: Sequence[Row], buckets: int, forced: Iterable[bytes] = ()) -> list[bytes]:
-    """Return keys that cut the sorted `sample` into about `buckets` ranges with the same number of bytes.
+    """Return keys that split the sorted `sample` into about `buckets` ranges of equal size in bytes.
 
-    A bucket begins at each of the `forced` keys, too.
+    A bucket also begins at each of the `forced` keys.
     """
     sizes = list(accumulate(len(key) + len(value) for key, value in sample))
     total = sizes[-1] if sizes else 0
-    # An attacker can choose hashes to delete so that these few pieces look like a billionth of all.
+    # An attacker can choose hashes of deletions so that these few pieces look like a billionth of all.
     buckets = min(buckets, len(sample))
     places = {bisect_left(sizes, total * part // buckets) for part in range(1, buckets)} if total else set()
     return sorted({sample[place][0] for place in places} | set(forced))
@@ -134,9 +135,9 @@ def choose_boundaries(sample: Sequence[Row], buckets: int, forced: Iterable[byte
 
 @dataclass
 class Sorter:
-    """Sorter of a derivation's pieces, with runs in the folder `scratch`; in memory without a folder.
+    """Sorts a derivation's pieces, with runs in the folder `scratch`, or in memory without a folder.
 
-    `sample` returns some pieces of all ranges, to choose boundaries. Several sorters can share one derivation: give all
+    `sample` returns some pieces of all ranges, to choose boundaries. Several sorters can share one derivation: pass all
     of them the same `boundaries`, and each a `name` for its runs.
     """
 
@@ -153,7 +154,7 @@ class Sorter:
     bucket_size_bytes: ClassVar[int] = MAX_BUCKET_SIZE_BYTES
 
     def make_room(self, fraction: float) -> None:
-        """Write a run if there are enough pieces in memory. `fraction` of all posts have been derived so far."""
+        """Write a run if enough pieces are in memory. `fraction` of all posts have been derived so far."""
         size_bytes = self.derivation.size_bytes
         if self.scratch is None or size_bytes < self.run_size_bytes:
             return
@@ -169,7 +170,7 @@ class Sorter:
             self._write(self.scratch, self.derivation.take())
 
     def buckets(self) -> Iterator[tuple[bytes, bytes, list[Row]]]:
-        """Yield all rows that the pieces give, as (start, stop, rows with start <= key < stop), in key order.
+        """Yield all rows of the pieces, as (start, stop, rows with start <= key < stop), in key order.
 
         This ends the derivation.
         """
@@ -200,9 +201,9 @@ def sampled(reader: Reader, catalog: Catalog) -> list[Row]:
 
 
 def finished(pieces: list[Row], catalog: Catalog) -> list[Row]:
-    """Return the rows of the database that the pieces of a bucket give.
+    """Return the rows of the database from the pieces of a bucket.
 
-    If rows have the same key, which only damage can cause, the greater one is taken.
+    If rows have the same key, which only damage can cause, the greater one is used.
     """
     rows = combine(pieces, catalog)
     keys = [key for key, _ in rows]

@@ -1,7 +1,7 @@
 """Verification of signatures on several threads.
 
 libsodium runs without Python's lock, so two cores verify twice as fast as one. The threads of the extension never wait
-for that lock. Without the extension they are Python's.
+for that lock. Without the extension, Python threads are used.
 """
 
 from __future__ import annotations
@@ -17,27 +17,27 @@ from cablestore.index.cores import usable_cores
 from cablestore.protocol.crypto import EXTENSION, are_signed, is_signed
 
 MAX_THREADS: Final = 8
-"""Without the extension, more threads than this lose more time waiting for Python's lock than they gain."""
+"""Without the extension, more threads than this lose more time waiting for Python's lock than they save."""
 
 Results = Callable[[], Sequence[bool]]
-"""Function that waits for the verification of posts and tells for each whether its signature is valid, in order."""
+"""A function that waits for the verification of posts and returns for each whether its signature is valid, in order."""
 
 
 class SignatureVerifier(ProcessBound):
-    """Threads that verify. They start with the first batch that needs them. Thread-safe."""
+    """Threads that verify signatures. They start with the first batch that needs them. Thread-safe."""
 
     def __init__(self, threads: int | None = None) -> None:
         self._helpers = min(threads or usable_cores(), MAX_THREADS) - 1
         self._pool: ThreadPoolExecutor | None = None
         self._starting = threading.Lock()
         self.is_concurrent: Final = EXTENSION is not None and self._helpers > 0
-        """Whether a batch is verified at full speed while the thread that started it runs Python."""
+        """True if a batch is verified at full speed while the thread that started it runs Python."""
         bind(self)
 
     def start(self, raws: list[bytes], *, ahead: bool = False) -> Results:
-        """Start to verify posts. The thread that asks for the results helps.
+        """Start to verify posts. The thread that requests the results helps.
 
-        Say `ahead` if that thread does something else before. Otherwise it verifies a single post itself, because it
+        Set `ahead` if that thread does something else before. Otherwise it verifies a single post itself, because it
         would take longer to wake another.
         """
         helpers = min(self._helpers, len(raws) if ahead else len(raws) - 1)
@@ -53,14 +53,14 @@ class SignatureVerifier(ProcessBound):
         return shared.results
 
     def close(self) -> None:
-        """End the threads of Python. Those of the extension wait for the next batch of any verifier."""
+        """End the Python threads. Those of the extension wait for the next batch of any verifier."""
         if self._pool is not None:
             self._pool.shutdown()
             self._pool = None
 
 
 class _SharedPosts:
-    """Posts that threads of Python share: each free thread takes the next one."""
+    """Posts that Python threads share: each free thread takes the next one."""
 
     def __init__(self, raws: list[bytes]) -> None:
         self._raws = raws
@@ -79,7 +79,7 @@ class _SharedPosts:
             return next(self._places, None)
 
     def results(self) -> list[bool]:
-        """Verify too, and wait for the others. Returns for each post whether its signature is valid."""
+        """Help to verify, and wait for the others. Return for each post whether its signature is valid."""
         self.work()
         for helper in self.helpers:
             helper.result()

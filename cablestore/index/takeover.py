@@ -1,8 +1,8 @@
 """Takeover: prepare a new database to replace a live one that was written to in the meantime.
 
-The new database was built from exports. From the live database it gets what exports do not have: posts that arrived
-since, local-only posts, claims about deleted posts, local rows and the arrival log. Posts that only one of the two has
-go into the log, so that subscribers see them.
+The new database was built from exports. It gets the data that exports lack from the live database: later posts,
+local-only posts, claims about deleted posts, local rows and the arrival log. Posts that only one of the two has are
+logged, so that subscribers see them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from cablestore.protocol.post import Post
 
 @dataclass(slots=True)
 class TakeoverReport:
-    """Numbers of what was copied: hashes in the log since the export, local-only posts, new entries of the log."""
+    """Numbers of copied items: hashes in the log since the export, local-only posts, new entries of the log."""
 
     arrived_since: int = 0
     local_only: int = 0
@@ -46,26 +46,26 @@ def take_over(
     keeps: Callable[[Post], bool] = lambda _: True,
     hashes: Iterable[bytes] | None = None,
 ) -> TakeoverReport:
-    """Add to `target` what `live` has. It already has everything up to number `after` of the arrival log.
+    """Add the data of `live` to `target`, which already has everything up to number `after` of the arrival log.
 
-    Posts for which `keeps` is false are left out. Without a live database only the log is written: `hashes` are those
-    of all posts of the target, in order, if the caller knows them. A second call changes nothing.
+    Posts for which `keeps` returns False are omitted. Without a live database only the log is written: `hashes` are
+    those of all posts of the target, in order, if the caller knows them. A second call changes nothing.
     """
     report = TakeoverReport()
     if live is not None:
         for rows in batches(live.prefix(PRIVATE_PREFIX), lambda row: len(row[1])):
             write_planned(target, live, catalog, partial(_add_own, live, rows))
             report.local_only += len(rows)
-        # With them come the claims of other stores about deleted posts.
+        # These include the claims of other stores about deleted posts.
         for rows in _lacking(live, target, TOMBSTONE_PREFIX):
             write_planned(target, live, catalog, partial(lay, map(decode_tombstone, rows)))
         for entries in batches(arrival_log.post_entries(live, after), lambda _: 256):
             _replay(target, live, catalog, [entry.hash for entry in entries], keeps)
             report.arrived_since += len(entries)
-        # What the live database itself saw of dead posts counts more than the claims of other stores.
+        # The live database's own knowledge of dead posts counts more than the claims of other stores.
         for rows in _lacking(live, target, local_key(WITNESSED)):
             write_planned(target, live, catalog, partial(_witness, live, rows))
-        # What the live database dropped does not come back. The store removes the rest of what is dropped when it opens.
+        # Posts that the live database dropped are not restored. The store removes other dropped posts when it opens.
         for rows in batches(live.prefix(local_key(DROPPED)), lambda row: len(row[1])):
             write_planned(target, live, catalog, partial(_discard, rows))
         target.flush()
@@ -82,7 +82,7 @@ def take_over(
 
 
 def _note_unseen(live: Reader, target: Database) -> None:
-    """Remember from where on the log has posts that no write of the store stored: it looks at them when it opens."""
+    """Remember the log position after which posts were not stored by a write. The store checks them when it opens."""
     earlier = live.local(UNSEEN, b"")
     unseen = b"%d" % (arrival_log.next_sequence(live) - 1) if earlier is None else earlier
     target.write({local_key(UNSEEN): unseen}, sync=False)
@@ -96,7 +96,7 @@ def _add_own(live: Reader, rows: Iterable[Row], plan: Plan) -> None:
 def _replay(
     target: Database, live: Reader, catalog: Catalog, hashes: Iterable[bytes], keeps: Callable[[Post], bool]
 ) -> None:
-    """Give each hash the same outcome in the target as in the live database: a post or none.
+    """Apply the outcome of each hash in the live database to the target: a post or none.
 
     Tombstones are laid before.
     """
@@ -113,7 +113,7 @@ def _replay(
 
 
 def _lacking(live: Reader, target: Database, prefix: bytes) -> Iterator[list[Row]]:
-    """Yield the rows of the live database under a prefix that the target lacks, or has with other values, in batches."""
+    """Yield the rows of the live database under a prefix that are missing or different in the target, in batches."""
     with target.snapshot() as state:
         found = side_by_side(live.prefix(prefix), live.over(state).prefix(prefix))
         lacking = ((key, due) for key, due, present in found if due is not None and due != present)
@@ -134,9 +134,9 @@ def _discard(rows: Iterable[Row], plan: Plan) -> None:
 
 
 def _copy_local(live: Reader, target: Database) -> None:
-    """Make the target's local rows those of the live database, except for posts that the target itself saw dead.
+    """Copy the live database's local rows to the target, except for posts that the target itself found dead.
 
-    Which drops apply is found again when the store opens: the target may hold other posts.
+    The applicable drops are derived again when the store opens, because the target may have other posts.
     """
     witnessed = local_key(WITNESSED)
     with target.snapshot() as state:
@@ -152,7 +152,7 @@ def _copy_local(live: Reader, target: Database) -> None:
 
 
 def _copy_log(live: Reader, target: Database) -> None:
-    """Make the target's log that of the live database, which may have another history after a power failure."""
+    """Copy the live database's log to the target, which may have another history after a power failure."""
     with target.snapshot() as state:
         found = side_by_side(live.prefix(arrival_log.PREFIX), live.over(state).prefix(arrival_log.PREFIX))
         changed = ((key, due) for key, due, present in found if due != present)
@@ -161,7 +161,7 @@ def _copy_log(live: Reader, target: Database) -> None:
 
 
 def _log_differences(live: Reader | None, target: Database, dialect: Dialect) -> int:
-    """Log the posts that only one of the two databases has; without a live one, all. Returns how many there are."""
+    """Log the posts that only one of the two databases has; without a live one, all. Return their number."""
     with target.snapshot() as state:
         reader = Reader(state, dialect)
         first = 1 if live is None else arrival_log.next_sequence(reader)
@@ -169,7 +169,7 @@ def _log_differences(live: Reader | None, target: Database, dialect: Dialect) ->
 
 
 def _log(events: Iterable[tuple[EventKind, bytes]], target: Database, first: int) -> int:
-    """Write events to the log, from the number `first` on. Returns how many there are."""
+    """Write events to the log, from the number `first` on. Return their number."""
     sequence = first
     for batch in batches(events, len):
         key, value = arrival_log.log_row(sequence, batch)

@@ -1,12 +1,12 @@
-"""Tombstones: what a store knows about a deletion, and what remains of the deleted post.
+"""Tombstones: the data of a deletion, and the remains of the deleted post.
 
-A post is dead when a post/delete by its own author names it, whichever of the two came first. Until the store has seen
-the target, the tombstone waits under (target, author), so that nobody can delete in advance what another user will
-write. After the store has seen the target, its skeleton remains: the histories of other posts run through it, and no
-live post has its channel, time and links.
+A post is dead when a post/delete by its own author names it, in either order of arrival. Until the target arrives, the
+tombstone waits under (target, author), so that a user cannot delete other users' posts in advance. After the target has
+arrived, its skeleton remains: the histories of other posts depend on it, and its channel, time and links are not in
+live posts.
 
-A skeleton that came without its post is a claim of another store. Nobody signed it. It is used as long as nothing
-better is known, and the post itself replaces it.
+A skeleton received without its post is an unsigned claim of another store. It is used until the post itself replaces
+it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from cablestore.reprs import hex_repr
 
 @dataclass(frozen=True, slots=True)
 class Skeleton:
-    """Remains of a deleted post. `channel` is the name by which channels are compared, None without a channel."""
+    """Remains of a deleted post. `channel` is the comparable name of its channel, None without a channel."""
 
     type: int
     timestamp_ms: int
@@ -42,12 +42,12 @@ class Skeleton:
         return cls(post.type, post.timestamp_ms, post.channel, post.links)
 
     def fields(self) -> list[Any]:
-        """Return the skeleton as it is in a tombstone's row: [type, timestamp_ms, channel or nil, links]."""
+        """Return the skeleton's fields in a tombstone's row: [type, timestamp_ms, channel or nil, links]."""
         return [self.type, self.timestamp_ms, self.channel, list(self.links)]
 
     @property
     def is_linkable(self) -> bool:
-        """Whether the post took part in its channel's history (wire.md 5.1.2.1)."""
+        """True if the post was part of its channel's history (wire.md 5.1.2.1)."""
         return self.type in LINKABLE_TYPES
 
 
@@ -56,8 +56,7 @@ class Tombstone:
     """The deletion of `target` by `author`, both 32 bytes.
 
     `deleted_by` is the hash of the earliest post/delete of the target, by (timestamp, hash), and `deleted_at_ms` its
-    time. `later` has the (time, hash) of the following ones in the same order. Together they are at most
-    MAX_DELETIONS_LISTED.
+    time. `later` contains the (time, hash) of the next ones in the same order, at most MAX_DELETIONS_LISTED in total.
     """
 
     target: bytes
@@ -76,7 +75,7 @@ class Tombstone:
 
     @property
     def is_effective(self) -> bool:
-        """Whether the target is known to be dead, because the store saw it or was told of it.
+        """True if the target is known to be dead, from the store itself or from another one.
 
         Otherwise the tombstone waits.
         """
@@ -89,7 +88,7 @@ class Tombstone:
 
     @property
     def channel_key(self) -> bytes:
-        """The target's channel as a key part, b"" if it has none or is not known."""
+        """The target's channel as a key part, b"" if it has none or is unknown."""
         return escape(self.skeleton.channel) if self.skeleton and self.skeleton.channel else b""
 
     @property
@@ -98,7 +97,7 @@ class Tombstone:
         return [(sort_time(at_ms, digest.hex().encode()), digest) for at_ms, digest in self.deletions]
 
     def told(self) -> Self:
-        """Return the tombstone as exports and archives have it: with the earliest deletion only.
+        """Return the tombstone for exports and archives, with only the earliest deletion.
 
         The others follow from posts.
         """
@@ -107,7 +106,7 @@ class Tombstone:
     def merge(self, other: Self) -> Self:
         """Merge two tombstones of one (target, author). Commutative, associative, idempotent.
 
-        Of two skeletons, the one with the smaller encoding is kept: nothing tells which one is true.
+        Of two skeletons, the one with the smaller encoding is kept, because it is unknown which one is true.
         """
         (at, by), *later = sorted({*self.deletions, *other.deletions})[:MAX_DELETIONS_LISTED]
         told = [skeleton for skeleton in (self.skeleton, other.skeleton) if skeleton is not None]
@@ -122,7 +121,7 @@ class Tombstone:
 
     @classmethod
     def decode(cls, target: bytes, author: bytes, value: bytes) -> Self:
-        """Read what `encode` wrote. Raises CorruptStoreError."""
+        """Decode the result of `encode`. Raises CorruptStoreError."""
         match unpack(value):
             case [int() as at, bytes() as by, bones, *more] if len(more) <= 1:
                 skeleton, later = _skeleton_of(bones), _later_of(more)
@@ -132,10 +131,10 @@ class Tombstone:
 
     @classmethod
     def read(cls, item: Any) -> Self:
-        """Read [target, author, value that `encode` wrote of a `told` tombstone], from another store.
+        """Read [target, author, `encode` value of a `told` tombstone] from another store.
 
-        Raises ValueError for anything else, and for values that no post and no deletion can have: views could not make
-        rows of them.
+        Raises ValueError for anything else, and for values that posts and deletions cannot have, because views cannot
+        derive rows from them.
         """
         match item:
             case [bytes() as target, bytes() as author, bytes() as value] if _are_hashes([target, author]):
@@ -156,7 +155,7 @@ def _skeleton_of(fields: Any) -> Skeleton | None:
 
 
 def _later_of(more: Sequence[Any]) -> tuple[tuple[int, bytes], ...] | None:
-    """Return the (time, hash) of the later deletions at the end of a row, None if they are not valid."""
+    """Return the (time, hash) of the later deletions at the end of a row, None if they are invalid."""
     match more:
         case []:
             return ()
@@ -173,7 +172,7 @@ def _is_deletion(entry: Any) -> bool:
 
 
 def tombstones(post: Post) -> list[Tombstone]:
-    """Return the waiting tombstones that a post/delete makes, none for other types."""
+    """Return the waiting tombstones of a post/delete, [] for other types."""
     if not isinstance(post.body, Delete):
         return []
     return [Tombstone(target, post.author, post.timestamp_ms, post.hash) for target in dict.fromkeys(post.body.hashes)]
@@ -204,7 +203,7 @@ def _can_be(stone: Tombstone) -> bool:
 
 
 def _can_have(kind: int, channel: str | None) -> bool:
-    """Tell whether a post of this type can have this channel, None for none."""
+    """Return True if a post of this type can have this channel, or none."""
     least = LEAST_CHANNEL_CODEPOINTS.get(kind)
     if least is None or channel is None:
         return least is None and channel is None

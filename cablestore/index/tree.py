@@ -1,7 +1,7 @@
-"""Trees: stored counts and sums over ranges of posts in order of time, which sum any range in a few reads. Pure.
+"""Trees: stored counts and sums over ranges of posts in order of time, which sum any range in a few reads.
 
 A tree of a set of posts branches by the digits of <mono-ts>, the time and the hash of a post. The name of a node is the
-beginning that its posts share: 5 digits of the time on the first level, then one digit more on each level. The row of a
+common prefix of its posts: 5 digits of the time on the first level, then one digit more on each level. The row of a
 node lists its parts, the nodes one level below, with the number of their posts, the XOR and the sum of their hashes:
 
     set      "" row:   tail 170012  |  16998: 910, XOR, sum  |  16999: 400, XOR, sum  |  17001: 150, XOR, sum
@@ -13,15 +13,15 @@ node lists its parts, the nodes one level below, with the number of their posts,
 
     <prefix><set>!<node>~ -> for each part, in order: label | count u64 | XOR u8[32] | sum modulo 2^256 u8[32]
 
-The label is the rest of the part's name after the node's. There is a row for each set, and for each node with more than
-`leaf_rows` posts. The posts of a smaller node are read one by one.
+The label is the rest of the part's name after the node's. Each set has a row, and each node with more than `leaf_rows`
+posts. The posts of a smaller node are read one by one.
 
-Most posts are the newest of their set. They would change all rows on the way down to them. So the newest part without a
+Most posts are the newest of their set. They would change all rows on the path to them. So the newest part without a
 row, the tail, is stored only in the row of the set, before its parts: size of its name u8 | name | count | XOR | sum.
-The rows on the way down to the tail do not count its posts: a newest post changes one row in each set.
+The rows on the path to the tail do not count its posts, so a newest post changes one row in each set.
 
-The rows follow from the set of posts alone, not from the order in which they came. Two ways lead to the same bytes:
-`TreeBuilder` makes the rows from all posts in order, `changed` from what a batch adds and removes.
+The rows only depend on the set of posts, not on the order of arrival. Two ways lead to the same bytes: `TreeBuilder`
+computes the rows from all posts in order, `changed` from the added and removed posts of a batch.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ Change = tuple[bytes, bytes | None, bytes | None]
 
 
 def encode_part(part: NodePart) -> bytes:
-    """Return a part as it is stored in the row of a node. Raises CorruptStoreError for a number that no node has."""
+    """Return the encoding of a part in the row of a node. Raises CorruptStoreError for an impossible number."""
     try:
         return part.label + _SUMS.pack(part.posts, part.xor.to_bytes(32, "big"), part.sum.to_bytes(32, "big"))
     except struct.error:
@@ -104,7 +104,7 @@ def with_part(value: bytes, change: NodePart) -> bytes:
     if len(value) % size:
         raise _damaged()
     at = len(value) - size
-    if at < 0 or not value.startswith(change.label, at):  # it is mostly the last one
+    if at < 0 or not value.startswith(change.label, at):  # usually it is the last one
         places = range(0, len(value), size)
         at = size * bisect_left(places, change.label, key=lambda place: value[place : place + len(change.label)])
     is_there = value.startswith(change.label, at)
@@ -119,7 +119,7 @@ def with_tail(value: bytes | None, node: bytes, tail: NodePart) -> bytes:
 
     `value` is the encoded parts in the node's row, None without a row. Raises CorruptStoreError if the row is missing.
     """
-    if value is None:  # a node has more posts than its tail
+    if value is None:  # a node must have more posts than its tail
         raise CorruptStoreError("the sums of a range are missing. Run `cablestore rebuild`")
     has_tail = len(tail.label) > len(node) and tail.label.startswith(node)
     return with_part(value, _within(tail, node, 1)) if has_tail else value
@@ -136,7 +136,7 @@ def _damaged() -> CorruptStoreError:
 
 
 def decode_part(encoded: bytes) -> NodePart:
-    """Return the part that `encode_part` wrote."""
+    """Decode the result of `encode_part`."""
     at = len(encoded) - _SUMS.size
     count, xor_, sum_ = _SUMS.unpack_from(encoded, at)
     return NodePart(encoded[:at], count, int.from_bytes(xor_, "big"), int.from_bytes(sum_, "big"))
@@ -151,7 +151,7 @@ def decode_parts(value: bytes, level: int) -> list[NodePart]:
 
 
 class _OpenNode:
-    """Node of which more posts may come, and its complete parts."""
+    """A node that may get more posts, and its complete parts."""
 
     __slots__ = ("key", "level", "parts")
 
@@ -162,7 +162,7 @@ class _OpenNode:
 
 
 class TreeBuilder:
-    """Builder of the rows of trees, from all items in key order to rows in key order. It keeps a few hundred items."""
+    """Builds the rows of trees, from all items in key order to rows in key order. It keeps a few hundred items."""
 
     def __init__(self, tree: Tree) -> None:
         self._tree = tree
@@ -171,11 +171,11 @@ class TreeBuilder:
         self._run: list[Row] = []
         """Items of one part of the top node of the stack."""
         self._edge = _NO_RUN
-        """Beginning of all keys of the run."""
+        """Common prefix of all keys of the run."""
         self._done: list[Row] = []
 
     def add(self, items: list[Row]) -> list[Row]:
-        """Add the next items; return the rows that are complete."""
+        """Add the next items; return the complete rows."""
         self._take(items)
         done, self._done = self._done, []
         return done
@@ -186,7 +186,7 @@ class TreeBuilder:
         return self.add([])
 
     def _take(self, items: list[Row]) -> None:
-        """Add items to the run, as many at once as belong to it and are looked at before it is split."""
+        """Add items to the run, as many at once as belong to it and are needed before it is split."""
         start = 0
         while start < len(items):
             if not items[start][0].startswith(self._edge):
@@ -212,7 +212,7 @@ class TreeBuilder:
         self._edge = key[: self._head_size + LENGTHS[self._stack[-1].level + 1]]
 
     def _split(self) -> None:
-        """Turn the run into a node, because it has become too long."""
+        """Turn a run that is too long into a node."""
         self._stack.append(_OpenNode(self._edge, self._stack[-1].level + 1))
         items, self._run, self._edge = self._run, [], _NO_RUN
         self._take(items)
@@ -224,7 +224,7 @@ class TreeBuilder:
         self._run, self._edge = [], _NO_RUN
 
     def _total_of_run(self, label_from: int) -> NodePart:
-        numbers = [int.from_bytes(digest[:HASH_SIZE_BYTES]) for _, digest in self._run]  # damage may make it longer
+        numbers = [int.from_bytes(digest[:HASH_SIZE_BYTES]) for _, digest in self._run]  # it may be longer after damage
         return NodePart(self._edge[label_from:], len(numbers), reduce(xor, numbers), sum(numbers) % SUM_MODULUS)
 
     def _close_node(self) -> None:
@@ -317,7 +317,7 @@ def _grown(root: bytes, head: bytes, moves: list[Move], leaf_rows: int) -> bytes
 
 
 class _Sums:
-    """Moves of a set in order, with sums from the first on. The sum of any stretch is a difference of two of these."""
+    """The moves of a set in order, with running sums. The sum of any range is a difference of two of these."""
 
     def __init__(self, moves: list[Move]) -> None:
         self.keys = [key for key, _, _ in moves]
@@ -330,7 +330,7 @@ class _Sums:
         self._sums = list(accumulate(numbers, add, initial=0))
 
     def of(self, label: bytes, start: int, stop: int) -> NodePart:
-        """Return the sum of a stretch. It may be negative or above the modulus."""
+        """Return the sum of a range. It may be negative or above the modulus."""
         return NodePart(
             label,
             self._posts[stop] - self._posts[start],
@@ -339,7 +339,7 @@ class _Sums:
         )
 
     def stretches(self, start: int, stop: int, size: int) -> Iterator[tuple[bytes, int, int]]:
-        """Yield (beginning, start, stop) of the stretches of keys that share their first `size` bytes."""
+        """Yield (prefix, start, stop) of the ranges of keys with the same first `size` bytes."""
         while start < stop:
             edge = self.keys[start][:size]
             end = bisect_left(self.keys, edge + b"~", start, stop)
@@ -362,7 +362,7 @@ class _SetChange:
         self._found: dict[bytes, bytes | None] = {}
         """Rows of nodes before the change, by name."""
         self._rows: dict[bytes, bytes | None] = {}
-        """Rows of nodes after the change so far, by name, with the tail in them until `_leave_out`."""
+        """Rows of nodes after the change so far, by name, including the tail until `_leave_out`."""
 
     def run(self) -> Iterator[Change]:
         """Yield the changed rows."""
@@ -390,7 +390,7 @@ class _SetChange:
         return tail if stays else self._newest()
 
     def _newest(self) -> NodePart | None:
-        """Return the newest part that has no row."""
+        """Return the newest part without a row."""
         name = b""
         value = self._rows[name]
         level = 0
@@ -410,16 +410,16 @@ class _SetChange:
                 self._rows[name] = with_part(value, _within(tail, name, -1))
 
     def _row(self, name: bytes) -> bytes:
-        """Return the row of a node, with the tail in it."""
+        """Return the row of a node, including the tail."""
         value = self._rows.get(name)
         if value is None:
-            assert self._tail is not None  # noqa: S101 - without one there are no rows to read
+            assert self._tail is not None  # noqa: S101 - a set without a tail has no rows
             self._found[name] = self._reader.get(self._key + name + b"~")
             value = self._rows[name] = with_tail(self._found[name], name, self._tail)
         return value
 
     def _make(self, node: bytes, level: int, start: int, stop: int) -> None:
-        """Make the row of a node that had none, and the rows below it."""
+        """Create the row of a node that had none, and the rows below it."""
         posts = dict(self._tree.items(self._reader, node, node + b"~"))
         for key, digest, sign in self._moves[start:stop]:
             if sign > 0:
@@ -430,7 +430,7 @@ class _SetChange:
         self._make_whole(sums, node, level, 0, len(posts))
 
     def _make_whole(self, sums: _Sums, node: bytes, level: int, start: int, stop: int) -> None:
-        """Make the row of a node from a stretch of posts, and the rows below it."""
+        """Create the row of a node from a range of posts, and the rows below it."""
         parts = []
         for edge, first, end in sums.stretches(start, stop, len(self._head) + LENGTHS[level + 1]):
             if end - first > self._tree.leaf_rows and level + 1 < LAST_LEVEL:
@@ -467,7 +467,7 @@ class _SetChange:
 
 
 def _above(name: bytes) -> list[bytes]:
-    """Return the names of the nodes above a node, that of the set first."""
+    """Return the names of the nodes above a node, starting with that of the set."""
     return [name[:size] for size in LENGTHS if size < len(name)]
 
 

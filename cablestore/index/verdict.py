@@ -1,4 +1,4 @@
-"""Outcomes of offering a post to a store: one of a fixed set of verdicts, never an exception."""
+"""Outcomes of adding a post to a store: one of a fixed set of verdicts, never an exception."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from cablestore.reprs import hex_repr
 
 
 class Verdict(Enum):
-    """Verdict on a post that was offered, or that was to be discarded."""
+    """Verdict on a post that was added or discarded."""
 
-    __hash__ = object.__hash__  # Enum's own is a function of Python, which each post would call
+    __hash__ = object.__hash__  # Enum's own is a Python function, which each post would call
 
     ACCEPTED = "accepted"
     """Stored and indexed."""
@@ -28,7 +28,7 @@ class Verdict(Enum):
     TOO_FAR_AHEAD = "too far in the future"
     """Dated a week or more ahead of now (wire.md 5.1.4)."""
     LOCAL_ONLY = "local-only"
-    """A private post of another user, which should never have left that user's store (moderation.md 4.5)."""
+    """A private post of another user, which should never leave that user's store (moderation.md 4.5)."""
     DROPPED = "dropped"
     """Not stored, because moderation drops it: the post, its author or its channel (moderation.md 4.4.6)."""
     BLOCKED = "blocked"
@@ -42,11 +42,11 @@ class Verdict(Enum):
 
 
 FALSE_CLAIMS: Final = frozenset({Verdict.MALFORMED, Verdict.BAD_SIGNATURE})
-"""Verdicts on posts that no honest peer passes on, because it verifies them first."""
+"""Verdicts on posts that an honest peer never forwards, because it verifies them first."""
 
 
 class Outcome(NamedTuple):
-    """Outcome for one post. `reason` adds what the verdict alone does not say."""
+    """Outcome for one post. `reason` has details about the verdict."""
 
     hash: bytes
     verdict: Verdict
@@ -57,5 +57,5 @@ class Outcome(NamedTuple):
 
 
 def too_far_ahead(timestamp_ms: int, newest_ms: int) -> str:
-    """Return the reason of TOO_FAR_AHEAD for a post, given the first time that is refused."""
+    """Return the reason of TOO_FAR_AHEAD for a post, given the first rejected time."""
     return f"it is dated {timestamp_ms}; posts must be dated before {newest_ms}"

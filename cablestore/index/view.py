@@ -1,25 +1,25 @@
-"""Views: what a view is to the code that keeps it. This is the interface to write views of one's own with.
+"""The interface of views, for cablestore's own and for custom ones.
 
-A view is a few pure functions of one post. The store adds and removes rows with them, the rebuild in this process and
-the Spark job make whole databases with them, and `check` compares a database with them.
+A view consists of a few pure functions of one post. The store adds and removes rows with them, the rebuild and the
+Spark job derive whole databases with them, and `check` compares a database with them.
 
 There are five kinds of rows:
 
-    post ----------> rows                 View.rows: they follow from one post alone
-    tombstone -----> rows                 View.dead_rows: what is kept of a deleted post
-    posts -- parts -> one row a key       Fold: parts of one key are merged
-    posts -- 1 -----> one row a key       Tally: posts are counted
+    post ----------> rows                 View.rows: they follow from only one post
+    tombstone -----> rows                 View.dead_rows: the remains of a deleted post
+    posts -- parts -> one row per key     Fold: parts of one key are merged
+    posts -- 1 -----> one row per key     Tally: posts are counted
     rows ----------> summary              Census (rows of a fold are counted), Tree (sums over ranges of posts)
 
-All functions of a view are pure: they read their arguments and nothing else, no clock, no random number, no file, no
-global state that changes. The same post always gives the same bytes, in every process. So the database is a function of
-the set of posts, whatever their order.
+All functions of a view are pure: they only depend on their arguments, and not on clocks, random numbers, files, or
+mutable global state. The same post always produces the same bytes, in every process. So the database is a function of
+the set of posts, regardless of their order.
 
-Keys begin with a prefix of their view and end with the parts that the view needs, with `!` between the parts. Text in
-keys is written by `cablestore.protocol.keys.escape`. No key has a byte from 0 to 3: the reverse hash map has a use for
-these.
+Keys begin with a prefix of their view, followed by the parts that the view needs, with `!` between the parts. Text in
+keys is encoded with `cablestore.protocol.keys.escape`. Keys do not contain bytes from 0 to 3, which the reverse hash
+map uses.
 
-Functions must be importable (defined at the top of a module): they are sent to other processes by name.
+Functions must be importable (defined at the top level of a module), because they are sent to other processes by name.
 """
 
 from __future__ import annotations
@@ -47,16 +47,16 @@ from cablestore.reprs import hex_repr
 REVERSE_NAME: Final = "reverse"
 REVERSE_PREFIX: Final = b"!reverse!"
 OWN_PREFIX: Final = b"!x!"
-"""What the keys of all views begin with that are not cablestore's: `!x!<name of the view>!`."""
+"""Prefix of the keys of all custom views: `!x!<name of the view>!`."""
 _RESERVED: Final = frozenset({b"meta", b"sizes", b"arrival", b"local"})
-"""First parts of keys that belong to no view."""
+"""First parts of keys outside of views."""
 _PREFIX: Final = re.compile(rb"!([^!\x00-\x03]+!)+")
 _OWN_NAME: Final = re.compile(r"[a-z0-9][a-z0-9_.-]{0,63}")
 _NOTHING: list[Row] = []
 _NUMBER: Final = Struct(">Q")
 _NUMBERS: Final = range(max(ALL_TYPES) + 1)
 _LEAST_COUNTS: Final = 10
-"""Number of counts in each row of a tally at least, so that rows of versions with ten types stay as they are."""
+"""Minimum number of counts in each row of a tally, so that rows of versions with ten types do not change."""
 _COUNT_TYPES: Final = [int] * len(_NUMBERS)
 
 
@@ -70,63 +70,62 @@ def _as_it_is(part: bytes) -> bytes | None:
 
 @dataclass(frozen=True)
 class Census:
-    """Numbers of rows of a fold that count, one number a group.
+    """Numbers of rows of a fold that count, one number per group.
 
-    A group is all rows of the fold whose keys are the same up to their last `!`. The row of the group has the key of
-    the fold's rows with `prefix` in place of the fold's prefix and without the last part. Its value is the number, u64
-    big-endian. A group in which nothing counts has no row.
+    A group consists of all rows of the fold whose keys are the same up to their last `!`. The row of the group has the
+    key of the fold's rows with `prefix` instead of the fold's prefix and without the last part. Its value is the
+    number, u64 big-endian. A group with the number 0 has no row.
 
-    A fold with `!channel!member!<channel>!<pubkey>` and a census with the prefix `!channel!members!` give
-    `!channel!members!<channel>`.
+    For example, a fold with `!channel!member!<channel>!<pubkey>` and a census with the prefix `!channel!members!`
+    result in `!channel!members!<channel>`.
     """
 
     prefix: bytes
-    """One of the view's prefixes, for this census alone."""
+    """One of the view's prefixes, only for this census."""
     counts: Callable[[bytes], bool]
-    """Tells whether a row of the fold with this stored value counts."""
+    """Returns True if the row of the fold with this stored value counts."""
 
     __repr__ = hex_repr
 
 
 @dataclass(frozen=True)
 class Fold:
-    """A row for each group of posts, merged from the parts that each post of the group gives.
+    """A row for each group of posts, merged from the parts of each post of the group.
 
-    The key names the group. A part is bytes of any form that the fold chooses. The row's value is
-    `stored_value(merge(part, part, ...))`. `latest_fold` makes the fold that keeps what the latest post says.
+    The key identifies the group. A part is bytes in any form. The row's value is
+    `stored_value(merge(part, part, ...))`. `latest_fold` returns a fold that keeps the content of the latest post.
 
     `merge` must be associative, commutative and idempotent: merge(a, merge(b, c)) == merge(merge(a, b), c),
     merge(a, b) == merge(b, a), merge(a, a) == a. Then neither the order of posts nor duplicates matter.
     """
 
     prefix: bytes
-    """One of the view's prefixes, for this fold alone. All keys of the parts begin with it."""
+    """One of the view's prefixes, only for this fold. All keys of the parts begin with it."""
     types: frozenset[int]
-    """The types of post that give parts, as `cablestore.protocol.body` numbers them."""
+    """The types of post that have parts, as numbered in `cablestore.protocol.body`."""
     parts: Callable[[Post], list[Row]]
     """Returns the (key, part) pairs of a live post whose type is in `types`."""
     refold: Callable[[Reader, bytes], bytes | None]
-    """Returns the part of a key after a post of its group is gone, None if nothing is left.
+    """Returns the part of a key after a post of its group was removed, None if nothing is left.
 
-    It is called when a post is deleted or discarded, because a part cannot be subtracted. It reads the rows that are
-    left, of any view, but no folds, tallies and summaries, which change later in the same write. Its result must be
-    what merging the parts of all posts that are left gives. It should need few rows: a view keeps rows in order of time
-    for this.
+    It is called when a post is deleted or discarded, because a part cannot be subtracted. It reads the remaining rows
+    of any view, but no folds, tallies and summaries, which change later in the same write. Its result must equal the
+    merged parts of all remaining posts. It should need few rows: a view keeps rows in order of time for this.
     """
     merge: Callable[[bytes, bytes], bytes] = max
     """Merges two parts of one key. By default the greater bytes win."""
     dead_parts: Callable[[Tombstone], list[Row]] = _no_rows
-    """Returns the (key, part) pairs that a deletion gives. They are merged with those of posts."""
+    """Returns the (key, part) pairs of a deletion. They are merged with those of posts."""
     stored_value: Callable[[bytes], bytes | None] = _as_it_is
-    """Returns the row's value for the merged part, None if there must be no row. By default the part itself.
+    """Returns the row's value for the merged part, None for no row. By default the part itself.
 
-    A stored value must be a part again: merging it with a new part gives what merging all parts gives.
+    A stored value must be a part again: merging it with a new part must be the same as merging all parts.
     """
     absent_part: Callable[[Reader, bytes, bytes], bytes | None] | None = None
-    """Returns the part that is known of a key without a row, None if nothing is known.
+    """Returns the part of a key without a row, None if it has none.
 
     It is needed if `stored_value` returns None for a part that counts. The arguments are a reader of the state before
-    the write, the key, and the part that is being added. By default a key without a row has no part.
+    the write, the key, and the new part. By default a key without a row has no part.
     """
     census: Census | None = None
     """Counts the stored rows of the fold by group."""
@@ -138,13 +137,13 @@ class Fold:
 class Tally:
     """Numbers of live posts by type, one row for each key.
 
-    A post adds 1 to the count of its type when it is stored and takes 1 away when it is deleted or discarded. The value
+    A post adds 1 to the count of its type when it is stored and subtracts 1 when it is deleted or discarded. The value
     is a msgpack list of counts, by the number of the type (`decode_counts`): those of types 0 to 9, and further ones up
     to the last that is not 0. A row whose counts are all 0 is removed.
     """
 
     prefix: bytes
-    """One of the view's prefixes, for this tally alone."""
+    """One of the view's prefixes, only for this tally."""
     types: frozenset[int]
     """The types of post that are counted."""
     key: Callable[[Post], bytes]
@@ -155,14 +154,14 @@ class Tally:
 
 @dataclass(frozen=True)
 class Tree:
-    """Sums over ranges of posts in order of <mono-ts>: any range is a few reads. See `cablestore.index.tree`.
+    """Sums over ranges of posts in order of <mono-ts>: any range takes a few reads. See `cablestore.index.tree`.
 
     The tree of each set has rows under `prefix`: one of the whole set, and one of every range with more than
     `leaf_rows` posts.
     """
 
     prefix: bytes
-    """One of the view's prefixes, for this tree alone."""
+    """One of the view's prefixes, only for this tree."""
     sets: Callable[[Post], list[bytes]]
     """Returns the names of the sets that a post is in."""
     items: Callable[[Reader, bytes, bytes], Iterator[Row]]
@@ -170,7 +169,7 @@ class Tree:
     sources: tuple[bytes, ...]
     """Prefixes of the rows that `items` reads. They may belong to other views."""
     leaf_rows: int = 128
-    """The number of posts from which on a range has a row of its own."""
+    """A range with more posts than this has a separate row."""
 
     __repr__ = hex_repr
 
@@ -178,22 +177,22 @@ class Tree:
 def latest_fold(
     *, prefix: bytes, types: frozenset[int], group: Callable[[Post], bytes], says: Callable[[Post], bytes], rows: bytes
 ) -> Fold:
-    """Return the fold that keeps what the latest post of each group says. Read its values with `split_latest`.
+    """Return a fold that keeps the content of the latest post of each group. Decode its values with `split_latest`.
 
-        <prefix><group> -> timestamp u64 big-endian | hash u8[32] | <what the post says>
+        <prefix><group> -> timestamp u64 big-endian | hash u8[32] | <content of the post>
 
     The latest is the greatest by (timestamp, hash). `types` are the types of the posts. `group(post)` is the group in a
-    key, `says(post)` the bytes to keep, of any length.
+    key, `says(post)` the content to keep, of any length.
 
-    `rows` is a prefix of rows `<rows><group>!<mono-ts> -> hash`, one for each of these posts, which a view of the same
-    catalog keeps. When the latest post is deleted, the one before it is found there in one step.
+    `rows` is a prefix of rows `<rows><group>!<mono-ts> -> hash`, one for each of these posts, from a view of the same
+    catalog. When the latest post is deleted, the previous one is found there in one step.
     """
     part = partial(_latest_part, prefix, group, says)
     return Fold(prefix=prefix, types=types, parts=part, refold=partial(_refold_latest, prefix, part, rows))
 
 
 def split_latest(value: bytes) -> tuple[bytes, bytes]:
-    """Return (hash of the latest post, what it says) of a value that a `latest_fold` keeps."""
+    """Return (hash of the latest post, its content) of a value of a `latest_fold`."""
     return value[8:ORDER_KEY_SIZE_BYTES], value[ORDER_KEY_SIZE_BYTES:]
 
 
@@ -210,7 +209,7 @@ def _refold_latest(
 
 
 def decode_counts(value: bytes | None) -> list[int]:
-    """Return the counts of a tally's row, by the number of the type. Counts that the row does not have are zeros."""
+    """Return the counts of a tally's row, by the number of the type. Missing counts are zeros."""
     if value is None:
         return [0] * len(_NUMBERS)
     counts = unpack(value)
@@ -252,26 +251,27 @@ def encode_number(number: int) -> bytes | None:
 
 @dataclass(frozen=True)
 class View:
-    """A view: its name, its version, its keys, and the functions that make its rows."""
+    """A view: its name, its version, its keys, and the functions that derive its rows."""
 
     name: str
-    """The name in the store, in statistics and reports. No two views of a catalog have the same."""
+    """The unique name in the catalog, in statistics and reports."""
     version: int
-    """A number that goes up whenever the functions make other rows than before. A store refuses to read rows of another
-    version until it is rebuilt."""
+    """A number that increases whenever the functions derive other rows than before. A store refuses to read rows of
+    another version until it is rebuilt.
+    """
     prefixes: tuple[bytes, ...]
-    """The beginnings of all keys of the view, in the form `!word!` or `!word!word!`. No other view has keys there. Each
-    fold, tally, census and tree has one of them to itself. A view of one's own has `!x!<name>!`, or longer ones
-    (`Catalog.extended`)."""
+    """The prefixes of all keys of the view, in the form `!word!` or `!word!word!`, which other views must not use. Each
+    fold, tally, census and tree has its own prefix. A custom view has `!x!<name>!`, or longer ones
+    (`Catalog.extended`).
+    """
     answers: str
     """The requests of peers and the reads of clients that the view serves, for the documentation."""
     types: frozenset[int] = frozenset()
     """The types of post for which `rows` is called."""
     rows: Callable[[Post], list[Row]] = _no_rows
-    """Returns the (key, value) rows of a live post. No two posts give the same key."""
+    """Returns the (key, value) rows of a live post. Two posts must not have the same key."""
     dead_rows: Callable[[Tombstone], list[Row]] = _no_rows
-    """Returns the (key, value) rows that a deletion gives as long as it is known. No two tombstones give the same
-    key."""
+    """Returns the (key, value) rows of a known deletion. Two tombstones must not have the same key."""
     folds: tuple[Fold, ...] = ()
     tallies: tuple[Tally, ...] = ()
     tree: Tree | None = None
@@ -280,10 +280,10 @@ class View:
 
 
 class Catalog:
-    """The views that a store keeps, sorted by the type of post that concerns them. Immutable.
+    """The views of a store, sorted by the types of their posts. Immutable.
 
-    Raises ViewError for two views of one name, for prefixes that overlap, are reserved or are not of the form `!word!`,
-    and for a fold, tally, census or tree whose prefix is not among its view's.
+    Raises ViewError for two views with the same name, and for prefixes that overlap, are reserved or do not have the
+    form `!word!`. The same for a fold, tally, census or tree whose prefix is not one of its view's.
     """
 
     def __init__(self, views: Iterable[View]) -> None:
@@ -293,9 +293,9 @@ class Catalog:
         _check_prefixes(views)
         self.versions: Final = {view.name: view.version for view in views}
         self.by_type: Final = tuple(tuple(v for v in views if t in v.types) for t in _NUMBERS)
-        """The views that have rows for each type of post."""
+        """The views with rows for each type of post."""
         self.folds: Final = tuple(tuple(f for v in views for f in v.folds if t in f.types) for t in _NUMBERS)
-        """The folds that each type of post gives parts to."""
+        """The folds with parts of each type of post."""
         self.tallies: Final = tuple(tuple(y for v in views for y in v.tallies if t in y.types) for t in _NUMBERS)
         """The tallies that count each type of post."""
         self.trees: Final = tuple(view.tree for view in views if view.tree is not None)
@@ -305,16 +305,16 @@ class Catalog:
         folds: list[tuple[bytes, Fold | None]] = [(fold.prefix, fold) for view in views for fold in view.folds]
         tallies: list[tuple[bytes, Fold | None]] = [(tally.prefix, None) for view in views for tally in view.tallies]
         self.combined: Final = sorted(folds + tallies, key=lambda pair: pair[0])
-        """The prefixes under which many posts make one row: each with its fold, or None for counts."""
+        """The prefixes whose rows depend on many posts: each with its fold, or None for counts."""
         self._dead_rows: Final = tuple(view.dead_rows for view in views if view.dead_rows is not _no_rows)
         self._dead_folds: Final = tuple(f for view in views for f in view.folds if f.dead_parts is not _no_rows)
 
     def extended(self, views: Iterable[View]) -> Catalog:
-        """Return a catalog that has views of one's own, too.
+        """Return a catalog with additional custom views.
 
-        Raises ViewError for a view whose keys do not begin with `!x!<name>!`, and for what a catalog refuses. A name
-        has up to 64 of the characters a-z, 0-9, `_`, `-` and `.`, and begins with a letter or digit. A function of these
-        views that raises, or returns rows outside of the prefixes, ends a write or rebuild with a ViewError.
+        Raises ViewError for a view whose keys do not begin with `!x!<name>!`, and in the same cases as `Catalog`. A
+        name has up to 64 of the characters a-z, 0-9, `_`, `-` and `.`, and begins with a letter or digit. If a function
+        of these views raises, or returns rows outside of the prefixes, the write or rebuild raises ViewError.
         """
         added = tuple(views)
         for view in added:
@@ -334,7 +334,7 @@ class Catalog:
         return Catalog((*self.views, *map(_guarded, added))) if added else self
 
     def rows(self, post: Post) -> list[Row]:
-        """Return every row that follows from the post alone, the one of the reverse hash map last."""
+        """Return every row that follows from only the post. The one of the reverse hash map is last."""
         rows: list[Row] = []
         for view in self.by_type[post.type]:
             rows += view.rows(post)
@@ -343,30 +343,30 @@ class Catalog:
         return rows
 
     def dead_rows(self, tombstone: Tombstone) -> list[Row]:
-        """Return every row that follows from the tombstone alone."""
+        """Return every row that follows from only the tombstone."""
         return [row for rows_of in self._dead_rows for row in rows_of(tombstone)]
 
     def fold_keys(self, post: Post) -> list[tuple[Fold, bytes]]:
-        """Return every fold that the post gives a part to, with the key."""
+        """Return every fold with a part of the post, with its key."""
         return [(fold, key) for fold in self.folds[post.type] for key, _ in fold.parts(post)]
 
     def dead_parts(self, tombstone: Tombstone) -> list[tuple[Fold, bytes, bytes]]:
-        """Return (fold, key, part) for each part that the tombstone gives."""
+        """Return (fold, key, part) for each part of the tombstone."""
         return [(fold, key, part) for fold in self._dead_folds for key, part in fold.dead_parts(tombstone)]
 
     def with_dependencies(self, views: frozenset[str]) -> frozenset[str]:
-        """Add the views that must be rebuilt together with these: a tree's, and those of the rows that it sums."""
+        """Add the views that must be rebuilt together with these: a tree's, and those of its source rows."""
         for tree in self.trees:
             bound = {self.view_of(prefix) for prefix in (tree.prefix, *tree.sources)}
             views = views | bound if views & bound else views
         return views
 
     def view_of(self, key: bytes) -> str:
-        """Return the name of the view that a key belongs to, "" if it belongs to none."""
+        """Return the name of the view of a key, "" if it belongs to none."""
         return self.range_of(key)[1]
 
     def range_of(self, key: bytes) -> tuple[bytes, str]:
-        """Return the view's prefix that a key begins with and the view's name, empty if it belongs to none."""
+        """Return the view's prefix of a key and the view's name, empty if it belongs to none."""
         index = bisect_right(self.prefixes, (key, "~")) - 1
         if index >= 0 and key.startswith(self.prefixes[index][0]):
             return self.prefixes[index]
@@ -374,7 +374,7 @@ class Catalog:
 
 
 def _guarded(view: View) -> View:
-    """Return the view with its functions guarded. Functions that it does not have stay the defaults."""
+    """Return the view with its functions guarded. Missing functions keep their defaults."""
     inner = _inner_prefixes(view)
     own = tuple(prefix for prefix in view.prefixes if prefix not in inner)
     bare = View(view.name, view.version, view.prefixes, view.answers)
@@ -391,7 +391,7 @@ def _guarded(view: View) -> View:
 
 
 def _inner_prefixes(view: View) -> list[bytes]:
-    """Return the prefixes that a fold, tally, census or tree has for itself."""
+    """Return the prefixes of the view's folds, tallies, censuses and tree."""
     summaries = [fold.census for fold in view.folds if fold.census] + ([view.tree] if view.tree else [])
     return [each.prefix for each in (*view.folds, *view.tallies, *summaries)]
 
@@ -471,7 +471,7 @@ def reverse_row(post: Post, keys: list[bytes]) -> Row:
 
 
 def reverse_keys(reader: Reader, post: Post) -> list[bytes] | None:
-    """Return the keys that the reverse hash map has for a post, None if there is no row."""
+    """Return the keys in the reverse hash map for a post, None without a row."""
     value = reader.get(REVERSE_PREFIX + post.hash_hex)
     if value is None:
         return None

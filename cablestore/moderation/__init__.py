@@ -1,11 +1,11 @@
-"""Moderation: who has which role, and what is hidden, dropped and blocked for the store's own user. Pure.
+"""Moderation: the roles of users, and what is hidden, dropped and blocked for the store's own user.
 
-`known` are the acts of those who may have authority, `roles` is who had which role when, `blocks` is who is blocked and
-dropped, `decisions` is what applies.
-`seed` gives roles to begin with. `stored` reads acts from the rows of a store.
+`known` has the actions of users who may have authority, `roles` the roles over time, `blocks` the blocked and dropped
+users, and `decisions` the actions in force. `seed` has the initial roles. `stored` reads actions from the rows of a
+store.
 
-`applied` is what that means for the posts of a store. A plan goes through `admission` (which posts are stored),
-`changing` (what applies after it), and `sweeping` and `consents` (what is removed, and what is remembered of it).
+`applied` applies the decisions to the posts of a store. A plan goes through `admission` (which posts are stored),
+`changing` (the decisions after it), and `sweeping` and `consents` (what is removed and remembered).
 """
 
 from cablestore.moderation.blocks import BlockState, UserDrop

@@ -1,4 +1,4 @@
-"""Admission of posts that come: which of them moderation drops or blocks, and what is remembered of those."""
+"""Admission of incoming posts: which of them moderation drops or blocks, and what is remembered about those."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from cablestore.protocol.post import Post
 from cablestore.views import author
 
 _MAY_DECIDE: Final = MODERATION_TYPES | {DELETE}
-"""Types of posts that decisions are made of."""
+"""Types of posts that affect decisions."""
 
 
 def add_all(plan: Plan, moderation: AppliedModeration | None, posts: list[Post], signed: list[bool]) -> list[Verdict]:
-    """Add the posts with a valid signature to a plan. The others are BAD_SIGNATURE, DROPPED or BLOCKED."""
+    """Add the posts with a valid signature to a plan. Others get BAD_SIGNATURE, DROPPED or BLOCKED."""
     if moderation is None:
         return [plan.add(post) if ok else Verdict.BAD_SIGNATURE for post, ok in zip(posts, signed, strict=True)]
-    # Acts and deletions first, in their order: they decide about the other posts of the batch.
+    # Actions and deletions are first, in their order, because they decide about the other posts of the batch.
     found = _deciding(plan.reader, posts, signed)
     acts = _add_acts(plan, moderation, posts, found)
     moderation = decided(plan, moderation)
@@ -40,7 +40,7 @@ def add_all(plan: Plan, moderation: AppliedModeration | None, posts: list[Post],
 
 
 def require_admitted(moderation: AppliedModeration | None, posts: Iterable[Post]) -> None:
-    """Raise ArgumentError for an own post that the store would remove: its user dropped the channel."""
+    """Raise ArgumentError for an own post that the store would remove, because its user dropped the channel."""
     for post in posts:
         if moderation is not None and moderation.refusal(post) is not None:
             raise ArgumentError(
@@ -49,7 +49,7 @@ def require_admitted(moderation: AppliedModeration | None, posts: Iterable[Post]
 
 
 def _add_acts(plan: Plan, moderation: AppliedModeration, posts: list[Post], found: list[int]) -> dict[int, Verdict]:
-    """Add the posts at some positions, which decide. Blocks and unblocks, and their ends, also decide about later ones."""
+    """Add the deciding posts at these positions. Blocks, unblocks and their deletions also decide about later ones."""
     verdicts, authors, since = {}, {posts[at].author for at in found}, BEGINNING
     for at in found:
         removed = len(plan.removed)
@@ -60,9 +60,9 @@ def _add_acts(plan: Plan, moderation: AppliedModeration, posts: list[Post], foun
 
 
 def _deciding(reader: Reader, posts: list[Post], signed: list[bool]) -> list[int]:
-    """Return the positions of acts and deletions, [] if none of them is an act or deletes one, stored or new.
+    """Return the positions of actions and deletions, or [] if none is an action or deletes one, stored or new.
 
-    Deletions that delete no act are among them, because blocks of the batch decide about the later ones alone.
+    Deletions of other posts are included, because blocks of the batch only decide about later deletions.
     """
     found = [at for at, post in enumerate(posts) if post.type in _MAY_DECIDE and signed[at]]
     bodies = [posts[at].body for at in found]
@@ -73,7 +73,7 @@ def _deciding(reader: Reader, posts: list[Post], signed: list[bool]) -> list[int
 
 
 def _decides_about(moderation: AppliedModeration, post: Post, authors: set[bytes]) -> bool:
-    """Return True if a post may block or unblock one of some authors, or begins or ends a block on the own user."""
+    """Return True if a post may block or unblock one of the authors, or starts or ends a block on the own user."""
     decisions, body = moderation.decisions, post.body
     if not isinstance(body, Block | Unblock):
         return False
@@ -83,7 +83,7 @@ def _decides_about(moderation: AppliedModeration, post: Post, authors: set[bytes
 
 
 def _add(plan: Plan, moderation: AppliedModeration, post: Post) -> Verdict:
-    """Add a post to a plan, or refuse it and remember it."""
+    """Add a post to a plan, or reject and remember it."""
     refusal = moderation.refusal(post) if moderation.decisions.has_actions else None
     if refusal is None and post.type in KEPT_TYPES and moderation.decisions.is_acted_on(post.author):
         refusal = _refusal_of_earlier(plan.reader, moderation, post)
@@ -97,7 +97,7 @@ def _add(plan: Plan, moderation: AppliedModeration, post: Post) -> Verdict:
         return verdict
     verdict, act = refusal
     if plan.reader.tombstone(post.hash, post.author) is not None:
-        return plan.add(post)  # its author deleted it, which lasts longer
+        return plan.add(post)  # its author deleted it, which takes precedence
     if plan.reader.post(post.hash) is not None:
         return Verdict.DUPLICATE if verdict is Verdict.BLOCKED else verdict
     sweeping.remember_refused(plan, post, act.hash if verdict is Verdict.DROPPED else None)
@@ -107,7 +107,7 @@ def _add(plan: Plan, moderation: AppliedModeration, post: Post) -> Verdict:
 def _refusal_of_earlier(
     reader: Reader, moderation: AppliedModeration, post: Post
 ) -> tuple[Verdict, ModerationAct] | None:
-    """Return why an action or deletion of a blocked user that is dated before the block is not stored."""
+    """Return why an action or deletion dated before its author's block is rejected, None if it may be stored."""
     block = moderation.decisions.blocked_by(post.author)
     if block is None or reader.post(post.hash) is not None:
         return None

@@ -1,6 +1,6 @@
-"""Moderation of a store: what the decisions mean for the posts that come and for those that are here.
+"""Moderation of a store: the effect of the decisions on incoming and stored posts.
 
-It is made from what a reader finds: posts of moderation, the local-only ones too, post/infos, the seed.
+It is derived from the posts of a reader: moderation posts including local-only ones, post/infos, and the seed.
 """
 
 from __future__ import annotations
@@ -37,23 +37,23 @@ from cablestore.protocol.keys import unescape, unhex
 from cablestore.protocol.post import Post
 
 DROP_RULES: Final = b"1"
-"""Version of the rules by which drops follow from posts. Without a row, drops did not end with the first unblock."""
+"""Version of the rules by which drops follow from posts. Without this row, drops did not end with the first unblock."""
 
 
 class HiddenUser(NamedTuple):
-    """A user, and the channels where it is hidden; None for all."""
+    """A user, and the channels in which it is hidden; None for all."""
 
     public_key: bytes
     channels: frozenset[str] | None
 
     def is_hidden_in(self, channel: str) -> bool:
-        """Tell whether the user may be hidden in a channel."""
+        """Return True if the user may be hidden in a channel."""
         return self.channels is None or channel in self.channels
 
 
-@dataclass(frozen=True)  # without slots, so that it can keep what is asked of it for each channel and each write
+@dataclass(frozen=True)  # without slots, so that it can cache results that each channel and each write needs
 class AppliedModeration:
-    """Moderation for the user of a store, in one state of it: decisions, and the drops that follow. It never changes."""
+    """Moderation for the user of a store in one state: decisions, and the drops that follow. Immutable."""
 
     own_key: bytes
     decisions: Decisions
@@ -61,15 +61,15 @@ class AppliedModeration:
     drops: dict[bytes, Drop]
     """The drops in local rows, by their keys after the name."""
     remembers: bool
-    """Whether the store remembers dropped posts."""
+    """True if the store remembers dropped posts."""
     is_comparing: bool
-    """Whether remembered posts must be compared with the drops, because some may be welcome again."""
+    """True if remembered posts must be compared with the drops, because some may be admitted again."""
     must_be_stored: bool
-    """Whether the local rows of drops may differ from what the decisions say."""
+    """True if the local rows of drops may differ from the decisions."""
 
     @classmethod
     def read(cls, reader: Reader, own_key: bytes, seed: Seed | None = None) -> Self:
-        """Read what applies for a user, by default with the seed that the store has."""
+        """Read the moderation for a user, by default with the seed of the store."""
         seed = seed or seed_of(reader)
         decisions, drops = Decisions.read(StoredActs(reader, own_key), own_key, seed), dict(stored_drops(reader))
         remembers = any(next(reader.local_rows(name), None) is not None for name in (DROPPED, ACT))
@@ -79,12 +79,12 @@ class AppliedModeration:
 
     @property
     def is_sweeping(self) -> bool:
-        """Whether posts must still be removed, or remembered ones compared."""
+        """True if posts must still be removed, or remembered ones compared."""
         return self.is_comparing or self._is_removing
 
     @property
     def is_swept(self) -> bool:
-        """Whether the posts of all drops are removed, or nothing is dropped."""
+        """True if the posts of all drops are removed, or nothing is dropped."""
         return not self._is_removing
 
     @cached_property
@@ -93,7 +93,7 @@ class AppliedModeration:
 
     @cached_property
     def hidden_users(self) -> tuple[HiddenUser, ...]:
-        """The users some of whose texts are hidden or dropped, without those of whom no post is left here."""
+        """The users with hidden or dropped texts, except for those without a stored post."""
         return tuple(HiddenUser(*each) for each in self.decisions.hidden_users().items() if not self._is_gone(each[0]))
 
     def _is_gone(self, user: bytes) -> bool:
@@ -101,7 +101,7 @@ class AppliedModeration:
         return drop is not None and drop.place is None and drop.until_ms is None and drop.spared != user
 
     def refusal(self, post: Post) -> tuple[Verdict, ModerationAct] | None:
-        """Return why a post is not stored, and the act that this follows from; None if it may be stored."""
+        """Return why a post is rejected and the action that causes it, None if it may be stored."""
         block, since_ms = self._blocking(post)
         if block is not None and post.type in KEPT_TYPES and post.timestamp_ms > since_ms:
             return Verdict.BLOCKED, block
@@ -111,7 +111,7 @@ class AppliedModeration:
         return None if block is None or post.type in KEPT_TYPES else (Verdict.BLOCKED, block)
 
     def _blocking(self, post: Post) -> tuple[ModerationAct | None, int]:
-        """Return the block for which posts of an author are not stored, and its time (4.6, 4.6.1).
+        """Return the block that rejects posts of an author, and its time (4.6, 4.6.1).
 
         An unblock of the own user ends a block on it, so it is stored.
         """
@@ -129,14 +129,14 @@ class AppliedModeration:
         return block, block.timestamp_ms
 
     def dropping(self, post: Post) -> ModerationAct | None:
-        """Return the act for which a post is not stored, or is removed. Own posts are removed by own acts alone."""
+        """Return the action that rejects or removes a post. Own posts are only removed by own actions."""
         is_own = self.own_key == post.author
         return next((act for act in self._drops_of(post) if not is_own or act.author == self.own_key), None)
 
     def counts_topic(self, post: Post, *, also_hidden: bool = False) -> bool:
-        """Return True if a stored post/topic counts: it is not dropped, and its author neither blocked nor hidden.
+        """Return True if a stored post/topic counts: it is not dropped, and its author is neither blocked nor hidden.
 
-        With `also_hidden`, topics of hidden users count.
+        With `also_hidden`, topics of hidden users count too.
         """
         decisions, user = self.decisions, post.author
         if self.is_sweeping and self.dropping(post) is not None:
@@ -159,9 +159,9 @@ class AppliedModeration:
         yield from filter(None, found)
 
     def due(self, key: bytes, reader: Reader) -> Drop | None:
-        """Return the drop that the local row of a user, channel or post must hold, None if there must be none.
+        """Return the required drop in the local row of a user, channel or post, None if the row must not exist.
 
-        A post that is neither stored nor remembered is dropped in the channel that the act names.
+        A post that is neither stored nor remembered is dropped in the channel of the action.
         """
         until_ms: int | None = None
         place: bytes | None = b""
@@ -188,12 +188,12 @@ class AppliedModeration:
         return self.decisions.post_dropped_by(digest, known.author, known.skeleton.channel or "")
 
     def drop_keys(self) -> set[bytes]:
-        """Return the keys of all drops that there are or may be."""
+        """Return the keys of all existing and possible drops."""
         return drop_keys_of(self.decisions.acts()) | self.drops.keys()
 
 
 def drop_keys_of(acts: Iterable[ModerationAct]) -> set[bytes]:
-    """Return the keys of the drops that some actions can make or undo."""
+    """Return the keys of the drops that these actions can create or undo."""
     keys: set[bytes] = set()
     for act in acts:
         if act.type in (BLOCK, UNBLOCK):
@@ -206,18 +206,18 @@ def drop_keys_of(acts: Iterable[ModerationAct]) -> set[bytes]:
 
 
 def remembered_act(post: Post) -> ModerationAct | None:
-    """Return what is remembered of a dropped moderation post, None for other posts: all but the reason."""
+    """Return the remembered part of a dropped moderation post, without its reason. None for other posts."""
     act = act_of(post)
     return None if act is None else act._replace(reason="")
 
 
 def act_key(post: Post) -> bytes:
-    """Return the key of the local row of a moderation post of a dropped user, after the name."""
+    """Return the key of the local row of a dropped user's moderation post, after the name."""
     return post.author_hex + b"!" + post.sort_time
 
 
 def seed_of(reader: Reader) -> Seed | None:
-    """Return the moderation seed of a store, None if it joined without."""
+    """Return the moderation seed of a store, None if it joined without one."""
     value = reader.local(SEED, b"")
     if value is None:
         return None

@@ -1,9 +1,9 @@
-"""Blocks of one user: whether it is blocked, since when, and up to when its posts are dropped (moderation.md 4.6, 5.1.4).
+"""Blocks of one user: since when it is blocked, and until when its posts are dropped (moderation.md 4.6, 5.1.4).
 
-The actions on the user are applied in order of (timestamp, hash), each to what the earlier ones left:
+The actions on the user are applied in order of (timestamp, hash), each to the state after the earlier ones:
 
-* An action takes effect if it is the own user's. Another's takes effect if it is applicable (4.4.3, 4.4.5) and the own
-  user did nothing earlier that is still relevant (4.4.5 rule 1). An overruled action changes nothing.
+* Actions of the own user take effect. Others take effect if they are applicable (4.4.3, 4.4.5) and the own user has no
+  earlier relevant action (4.4.5 rule 1). An overruled action changes nothing.
 * A block with `drop=1` that takes effect drops all posts of the user (5.1.4). It ends with the first later unblock that
   takes effect, or by which its author undoes it (4.4.2).
 * When it ends, posts dated up to the unblock stay dropped (5.1.5). Later unblocks do not change that.
@@ -21,25 +21,25 @@ from cablestore.protocol.body import BLOCK
 
 
 class UserDrop(NamedTuple):
-    """Drop of a user: the post/block that drops, and until when the user's posts are dropped.
+    """A drop of a user: the post/block that drops, and until when the user's posts are dropped.
 
-    `until_ms` is None while the block is in force: all posts are dropped. Otherwise an unblock ended it. Posts dated up
-    to the unblock stay dropped (5.1.5, undrop = 0), and later ones are stored.
+    `until_ms` is None while the block is in force: all posts are dropped. After an unblock, posts dated up to the
+    unblock stay dropped (5.1.5, undrop = 0), and later ones are stored.
     """
 
     act: ModerationAct
     until_ms: int | None
 
     def covers(self, timestamp_ms: int) -> bool:
-        """Tell whether a post of the user with this timestamp is dropped."""
+        """Return True if a post of the user with this timestamp is dropped."""
         return self.until_ms is None or timestamp_ms <= self.until_ms
 
 
 class BlockState(NamedTuple):
     """State of the blocks of one user after all actions on it.
 
-    `in_force` is the post/block or post/unblock that takes effect now, `since_ms` the time since which the user is
-    blocked without a break. `drops` has one for each block that drops posts, the widest last.
+    `in_force` is the post/block or post/unblock in force, `since_ms` the start of the present uninterrupted block.
+    `drops` has one entry for each block that drops posts, the widest last.
     """
 
     in_force: ModerationAct | None = None
@@ -48,12 +48,12 @@ class BlockState(NamedTuple):
 
     @property
     def block(self) -> ModerationAct | None:
-        """The post/block that is in force."""
+        """The post/block in force."""
         return self.in_force if self.in_force is not None and self.in_force.type == BLOCK else None
 
     @property
     def drop(self) -> UserDrop | None:
-        """The drop that covers all posts that any drop covers."""
+        """The drop that covers all posts of any drop."""
         return self.drops[-1] if self.drops else None
 
 
@@ -67,12 +67,12 @@ def resolve_blocks(actions: Iterable[tuple[ModerationAct, bool]], own_key: bytes
 
 
 class _Timeline:
-    """Timeline of one user. It is at the time of the last action that was applied."""
+    """Timeline of one user, at the time of the last applied action."""
 
     def __init__(self, own_key: bytes) -> None:
         self._own = own_key
         self._relevant: dict[tuple[bytes, bool], ModerationAct] = {}
-        """The latest action that is relevant and applicable, by author and whether it is private."""
+        """The latest relevant and applicable action, by author and whether it is private."""
         self.in_force: ModerationAct | None = None
         self.since_ms: int | None = None
         self.drops: list[UserDrop] = []
@@ -93,7 +93,7 @@ class _Timeline:
             self._block(act)
 
     def _find_in_force(self) -> ModerationAct | None:
-        """Return the own user's action, or without one the latest of others (4.4.5). A private block stays (4.5.1)."""
+        """Return the own user's action, or without one the latest of others (4.4.5). A private block persists (4.5.1)."""
         private = self._relevant.get((self._own, True))
         if private is not None and private.type == BLOCK:
             return private
@@ -108,12 +108,12 @@ class _Timeline:
 
 
 def _undoes(act: ModerationAct, old: ModerationAct) -> bool:
-    """Tell whether an action undoes an older one of its author (4.4.2). A private one is undone privately (4.5.1)."""
+    """Return True if an action undoes an older one of its author (4.4.2). Private ones are undone privately (4.5.1)."""
     return act.author == old.author and act.type != old.type and (act.is_private or not old.is_private)
 
 
 def _after_unblock(drop: UserDrop, unblock: ModerationAct, takes_effect: bool) -> UserDrop | None:
-    """Return what an unblock leaves of a drop."""
+    """Return the rest of a drop after an unblock, None if it ends."""
     if not takes_effect and not _undoes(unblock, drop.act):
         return drop
     if unblock.drops:

@@ -1,4 +1,4 @@
-"""Changes of moderation by a plan: the decisions after it, and the local rows of the drops that follow."""
+"""Changes of moderation by a plan: the decisions after it, and the local rows of their drops."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _REMEMBERED: Final = frozenset({INFO, DELETE})
 
 
 def changed(plan: Plan, before: AppliedModeration | None, claims: Sequence[Consent] = ()) -> AppliedModeration | None:
-    """Return the moderation after a plan, and add to the plan the local rows that follow.
+    """Return the moderation after a plan, and add the resulting local rows to the plan.
 
     `claims` are statements that the plan remembers without their post/infos.
     """
@@ -40,7 +40,7 @@ def changed(plan: Plan, before: AppliedModeration | None, claims: Sequence[Conse
         unsaid += consents.settle(plan)
     if before is None:
         if not _DECIDING.isdisjoint(plan.types):
-            plan.set_local(JUDGED, b"", None)  # a moderated store decides again
+            plan.set_local(JUDGED, b"", None)  # a moderated store computes its decisions again
         return None
     if before.remembers and DELETE in plan.types:
         unsaid += sweeping.bury_dropped(plan)
@@ -59,10 +59,10 @@ def decided(
     *,
     since: Position = BEGINNING,
 ) -> AppliedModeration:
-    """Return the moderation after what a plan has so far. Local rows of drops are not in it.
+    """Return the moderation after the present content of a plan, without the local rows of drops.
 
     `before` is the moderation at position `since` of the plan. `claims` are statements that it remembers without their
-    post/infos. `unsaid` are remembered statements and acts that it forgets.
+    post/infos. `unsaid` are remembered statements and actions that it forgets.
     """
     if not claims and not unsaid and _DECIDING.isdisjoint(plan.types):
         return before
@@ -76,7 +76,7 @@ def decided(
 
 
 def read_with_seed(reader: Reader, before: AppliedModeration, seed: Seed) -> AppliedModeration:
-    """Return the moderation of a store with another seed, or with one that is revoked: its acts until then apply."""
+    """Return the moderation of a store with another or a revoked seed. Actions before a revocation still apply."""
     after = AppliedModeration.read(reader, before.own_key, seed)
     if seed.revoked_at_ms is None:
         return after
@@ -88,14 +88,14 @@ def read_with_seed(reader: Reader, before: AppliedModeration, seed: Seed) -> App
 
 
 def store_seed(plan: Plan, moderation: AppliedModeration) -> AppliedModeration:
-    """Add to a plan the seed with which a moderation was read. Returns that with its drops, which the plan has too."""
+    """Add the seed of a moderation to a plan, and its drops. Return the moderation with the drops."""
     if moderation.seed is not None:
         plan.set_local(SEED, b"", seed_value(moderation.seed), noted=True)
     return _with_drops(moderation, plan, moderation.drop_keys())
 
 
 def store_drops(plan: Plan, moderation: AppliedModeration, *, noted: bool) -> AppliedModeration:
-    """Add to a plan all drops that are due. Returns the moderation with them. `noted` logs the change for clients."""
+    """Add all required drops to a plan. Return the moderation with them. `noted` logs the change for clients."""
     found = _with_drops(moderation, plan, moderation.drop_keys(), begin_again=True)
     plan.set_local(JUDGED, b"", moderation.own_key, noted=noted)
     plan.set_local(RULES, b"", DROP_RULES)
@@ -105,7 +105,7 @@ def store_drops(plan: Plan, moderation: AppliedModeration, *, noted: bool) -> Ap
 def _decided_of(
     plan: Plan, since: Position = BEGINNING
 ) -> tuple[list[ModerationAct | Consent], list[ModerationAct | Consent]]:
-    """Return the acts and statements that a plan adds and removes after a position. It may do both to one."""
+    """Return the actions and statements that a plan adds and removes after a position. One may be in both lists."""
     came, gone = plan.added[since.added :], plan.removed[since.removed :]
     remembered, discarded = plan.remembered[since.remembered :], plan.discarded[since.discarded :]
     added = {post.hash: act_of(post) or consent_of(post) for post in came if post.type in _DECIDING}
@@ -119,12 +119,12 @@ def _decided_of(
 
 
 def _came_dropped(plan: Plan, moderation: AppliedModeration) -> bool:
-    """Return True if a plan stores a post that has a drop. The author or the channel may show that it is void."""
+    """Return True if a plan stores a post that has a drop. Its author or channel may show that the drop is void."""
     return any(post_key(post.hash) in moderation.drops for post in plan.added)
 
 
 def _with_changed_drops(before: AppliedModeration, moderation: AppliedModeration, plan: Plan) -> AppliedModeration:
-    """Return a moderation with the drops that follow from it, and add their local rows to the plan."""
+    """Return a moderation with its resulting drops, and add their local rows to the plan."""
     added, removed = _decided_of(plan)
     changed = [*added, *removed]
     acts = [act for act in changed if isinstance(act, ModerationAct)]
@@ -140,9 +140,9 @@ def _with_changed_drops(before: AppliedModeration, moderation: AppliedModeration
 def _with_drops(
     moderation: AppliedModeration, plan: Plan, keys: Iterable[bytes], *, begin_again: bool = False
 ) -> AppliedModeration:
-    """Return a moderation with the drops that are due at some keys, and add their local rows to the plan.
+    """Return a moderation with the required drops of some keys, and add their local rows to the plan.
 
-    With `begin_again`, posts may have come from elsewhere: the removal begins again.
+    With `begin_again`, posts may have other origins, so the removal starts again.
     """
     drops = dict(moderation.drops)
     is_comparing = moderation.is_comparing or begin_again

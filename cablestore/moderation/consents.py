@@ -1,6 +1,6 @@
-"""Consents that outlive their post/infos: what users said of roles in posts that this store rejects, drops or discards.
+"""Consents that outlive their post/infos: statements about roles in posts that the store rejects, drops or discards.
 
-At most `limits.MAX_CONSENTS_REMEMBERED` of a user are remembered: the latest, and signed ones rather than claims.
+At most `limits.MAX_CONSENTS_REMEMBERED` per user are remembered: the latest, and signed ones before claims.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from cablestore.views.acts import has_declined
 
 
 def remember(plan: Plan, post: Post, *, is_new: bool = False) -> bool:
-    """Remember what a post/info says of roles. Returns False for another post, and for one that its author deleted.
+    """Remember the statement of a post/info about roles. Return False for other posts and for deleted ones.
 
-    `is_new` is True if the store did not have the post until now: then live requests may get other roles.
+    `is_new` is True if the store did not have the post before: then live requests may get other roles.
     """
     said = consent_of(post)
     if said is None or plan.reader.tombstone(post.hash, post.author) is not None:
@@ -31,9 +31,9 @@ def remember(plan: Plan, post: Post, *, is_new: bool = False) -> bool:
 
 
 def settle(plan: Plan) -> list[Consent]:
-    """Remember what the discarded post/infos of a plan say, and forget what the deleted ones said.
+    """Remember the statements of a plan's discarded post/infos, and forget those of deleted ones.
 
-    Returns the forgotten statements.
+    Return the forgotten statements.
     """
     for post in plan.discarded:
         remember(plan, post)
@@ -47,10 +47,10 @@ def settle(plan: Plan) -> list[Consent]:
 
 
 def lay_claims(plan: Plan, claims: Iterable[Consent], own_key: bytes | None, latest_ms: int) -> list[Consent]:
-    """Remember claims of another store. Returns those that were new.
+    """Remember claims of another store. Return the new ones.
 
-    A claim about the store's own user or dated after `latest_ms` is ignored, and one about a post/info that is stored
-    or deleted here.
+    Claims about the store's own user, claims dated after `latest_ms`, and claims about a stored or deleted post/info
+    are ignored.
     """
     laid = []
     for claim in claims:
@@ -64,7 +64,7 @@ def lay_claims(plan: Plan, claims: Iterable[Consent], own_key: bytes | None, lat
 def _change(
     plan: Plan, user: bytes, *, added: Iterable[Consent] = (), removed: Iterable[Consent] = (), is_new: bool = True
 ) -> bool:
-    """Change what is remembered of a user. Returns True if any row changed."""
+    """Change the remembered statements of a user. Return True if any row changed."""
     before = {consent_key(said): said for said in remembered_consents(plan.reader, user)}
     after = dict(before)
     for said in removed:

@@ -1,12 +1,13 @@
-"""Decisions: what applies for the store's own user, of all acts of moderation that are held (moderation.md 4).
+"""Decisions: which of the stored moderation actions apply for the store's own user (moderation.md 4).
 
-Decisions never change. `changed` returns others, so any thread may read the ones it has. They are a function of the
-acts that are held, the own key and the seed: neither the order in which acts came nor the time of day matters.
+Decisions are immutable. `changed` returns new ones, so any thread may read existing ones. They are a function of the
+stored actions, the own key and the seed: neither the order of arrival nor the time of day matters.
 
-An answer is the act that it follows from, None if there is none. So `user_hidden_by(user, channel)` says whether a user
+A result is the action that causes it, None if there is none. So `user_hidden_by(user, channel)` returns whether a user
 is hidden, by whom, when and why.
 
-With `public=True` an answer follows from public acts alone. What peers can notice must be decided with it (4.5).
+With `public=True` a result follows only from public actions. Everything that peers can observe must be decided this way
+(4.5).
 """
 
 from __future__ import annotations
@@ -26,25 +27,25 @@ from cablestore.reprs import hex_repr
 
 
 class ActResult(StrEnum):
-    """Result of an act for one of its targets."""
+    """Result of an action for one of its targets."""
 
     APPLIES = "applies"
     UNDONE = "undone"
     """Its author replaced or undid it (4.2.2, 4.4.2)."""
     NO_AUTHORITY = "no authority"
-    """Its author lacked authority when it was issued. Of a role also: its author is no longer admin (4.2.5, 4.4.3)."""
+    """Its author lacked authority when it was issued. For roles also: its author is no longer admin (4.2.5, 4.4.3)."""
     EXEMPT = "exempt"
     """Its target had authority when it was issued (4.4.5)."""
     OVERRULED = "overruled"
-    """Another act takes precedence (4.2.5, 4.4.5)."""
+    """Another action takes precedence (4.2.5, 4.4.5)."""
     DECLINED = "declined"
-    """It gives a role to a user who declines roles (4.2.4)."""
+    """It assigns a role to a user who declines roles (4.2.4)."""
     VOID = "void"
-    """It says what no act can: a role for its own author (4.4.3) or for the own user, or a drop of no channel."""
+    """It is impossible: a role for its own author (4.4.3) or for the own user, or a drop without a channel."""
 
 
 class Decision(NamedTuple):
-    """Decision about an action for one of its targets: in force, or why not. The target of a channel action is b""."""
+    """Decision about an action for one of its targets: applied, or why not. The target of a channel action is b""."""
 
     act: ModerationAct
     target: bytes
@@ -55,17 +56,17 @@ class Decision(NamedTuple):
 
 
 _AboutUsers = dict[tuple[bytes, str], tuple[UserDrop | None, ModerationAct | None]]
-"""What drops and what hides a user in a channel."""
+"""The drop and the hiding action of a user in a channel."""
 _Blocks = dict[tuple[bytes, bool], BlockState]
-"""The blocks of a user, by all acts or by public ones alone."""
+"""The blocks of a user, by all actions or only by public ones."""
 _Hidden = tuple[dict[bytes, frozenset[str] | None], frozenset[bytes]]
-"""The hidden users, with the channels, and the posts on which there are acts."""
+"""The hidden users with their channels, and the posts that are targets of actions."""
 
 
 class Decisions:
-    """Decisions for one user. A context is a channel's name as channels are compared, or None for the whole cabal.
+    """Decisions for one user. A context is a channel's comparable name, or None for the whole cabal.
 
-    Acts of those who never had authority are not read, except blocks on the own user.
+    Actions of users who never had authority are not read, except blocks on the own user.
     """
 
     def __init__(
@@ -75,7 +76,7 @@ class Decisions:
         users: _AboutUsers | None = None,
         blocks: _Blocks | None = None,
     ) -> None:
-        """Decide from what is known. Use `read`. `contexts`, `users` and `blocks` are what is found out already."""
+        """Use `read` instead. `contexts`, `users` and `blocks` are cached results."""
         self._known = known
         self._own = known.own_key
         self._users = users or {}
@@ -90,7 +91,7 @@ class Decisions:
 
     @classmethod
     def read(cls, held: HeldActs, own_key: bytes, seed: Seed | None = None) -> Self:
-        """Read what is held of everybody who may have authority, beginning with the own user and the seed."""
+        """Read the actions of everybody who may have authority, starting with the own user and the seed."""
         return cls(KnownActs.read(held, own_key, seed))
 
     def changed(
@@ -99,15 +100,15 @@ class Decisions:
         added: Iterable[ModerationAct | Consent] = (),
         removed: Iterable[ModerationAct | Consent] = (),
     ) -> Self:
-        """Return the decisions after acts and statements were stored or deleted. `held` is what is held since then.
+        """Return the decisions after actions and statements were stored or deleted. `held` is the state after that.
 
-        `held` is read only for users who may have authority from now on, and after a role was deleted. For another
-        seed, read the decisions again.
+        `held` is read only for users who newly may have authority, and after a role was deleted. For another seed, use
+        `read` again.
         """
         added, removed = list(added), list(removed)
         known = self._known.copy()
         gone = [item for item in removed if known.remove(item)]
-        if any(isinstance(item, ModerationAct) for item in gone):  # fewer may have authority, so fewer are known
+        if any(isinstance(item, ModerationAct) for item in gone):  # fewer users may have authority, so fewer are known
             return self.read(held, self._own, known.seed)
         came = [item for item in added if known.add(item)]
         if not gone and not came:
@@ -121,39 +122,39 @@ class Decisions:
         return type(self)(known)
 
     def has_roles_of(self, other: Decisions) -> bool:
-        """Tell whether these decisions were made from others without a change of roles."""
+        """Return True if these decisions were derived from `other` without a change of roles."""
         return self._contexts is other._contexts
 
     def acts(self) -> Iterator[ModerationAct]:
-        """Yield all acts of those who may have authority, in any order."""
+        """Yield all actions of users who may have authority, in any order."""
         yield from chain.from_iterable(self._known.roles.values())
         yield from self._known.actions()
 
     def contexts(self) -> list[str]:
-        """Return the channels that are the context of one of these acts, sorted."""
+        """Return the channels of these actions, sorted."""
         return sorted({act.channel for act in self.acts() if act.channel})
 
     @property
     def has_actions(self) -> bool:
-        """Whether there is any action that may hide, drop or block."""
+        """True if any action may hide, drop or block."""
         return bool(self._known.records or self._known.against)
 
     # --- roles (4.2) ---------------------------------------------------------------------------------
 
     def role(self, user: bytes, channel: str | None = None, *, public: bool = False) -> UserRole:
-        """Return the role of a user now."""
+        """Return the present role of a user."""
         return self._contexts.history(channel, public=public).role(user)
 
     def role_given_by(self, user: bytes, channel: str | None = None) -> ModerationAct | Seed | None:
-        """Return what gives a user its role: an act, the seed, None if it is the default or the own user's."""
+        """Return the source of a user's role: an action or the seed, None for the default and for the own user."""
         return self._contexts.history(channel).decided_by(user)
 
     def had_authority(self, user: bytes, channel: str | None, timestamp_ms: int, *, public: bool = False) -> bool:
-        """Tell whether a user got authority before a time and had not lost it by then (4.4.3)."""
+        """Return True if a user got authority before a time and had not lost it by then (4.4.3)."""
         return self._contexts.history(channel, public=public).had_authority(user, timestamp_ms)
 
     def authorised_from(self, timestamp_ms: int) -> list[ModerationAct]:
-        """Return the acts dated at a time or later whose authors had the authority for them somewhere, oldest first."""
+        """Return the actions dated at a time or later whose authors had the authority for them anywhere, oldest first."""
         found = [act for act in self.acts() if act.timestamp_ms >= timestamp_ms and self._is_authorised(act)]
         return sorted(found, key=lambda act: act.moment)
 
@@ -165,56 +166,56 @@ class Decisions:
         return any(history.had_authority(act.author, act.timestamp_ms) for history in histories)
 
     def may_have_authority(self, user: bytes) -> bool:
-        """Tell whether a user is the own one, one of the seed, or was given a role. Acts of others change nothing."""
+        """Return True for the own user, users of the seed, and users with a role. Actions of others have no effect."""
         return user in self._known.roles
 
     def users_with(self, role: UserRole, channel: str | None = None) -> list[bytes]:
-        """Return the public keys of all who are MOD or ADMIN, sorted. Raises ValueError for USER, which most are."""
+        """Return the sorted public keys of all users who are MOD or ADMIN. Raises ValueError for USER."""
         if not role.has_authority:
             raise ValueError("all others are normal users: ask for UserRole.MOD or UserRole.ADMIN")
         return sorted(self._contexts.history(channel).users_with(role))
 
-    # --- what is hidden and dropped (4.4) ------------------------------------------------------------
+    # --- hidden and dropped targets (4.4) ------------------------------------------------------------
 
     def is_acted_on(self, target: bytes | str) -> bool:
-        """Tell whether anybody who may have authority acted on a user, a post or a channel. It is fast.
+        """Return True if anybody who may have authority acted on a user, a post or a channel. This is fast.
 
-        Nothing else can be hidden, dropped or blocked. Whether this is, the other questions tell.
+        Nothing else can be hidden, dropped or blocked. The other methods return whether it is.
         """
         return self._known.is_acted_on(target)
 
     def user_hidden_by(self, user: bytes, channel: str | None) -> ModerationAct | None:
-        """Return the act that hides a user's post/text in a channel, or with None in the cabal (5.1.3.4)."""
+        """Return the action that hides a user's post/text in a channel, or with None in the cabal (5.1.3.4)."""
         return self._doing(Action.HIDE_USER, user, channel, user)
 
     def post_hidden_by(self, post_hash: bytes, author: bytes | None, channel: str) -> ModerationAct | None:
-        """Return the act that hides a post/text. Posts of other types cannot be hidden (5.1.3.5)."""
+        """Return the action that hides a post/text. Posts of other types cannot be hidden (5.1.3.5)."""
         return self._doing(Action.HIDE_POST, post_hash, channel, author)
 
     def post_dropped_by(self, post_hash: bytes, author: bytes | None, channel: str) -> ModerationAct | None:
-        """Return the act that drops a post/text or post/topic. Posts of other types cannot be dropped (5.1.3.6).
+        """Return the action that drops a post/text or post/topic. Posts of other types cannot be dropped (5.1.3.6).
 
-        An author who is not known (None) is not exempt.
+        An unknown author (None) is not exempt.
         """
         return self._doing(Action.DROP_POST, post_hash, channel, author)
 
     def unseen_post_dropped_by(self, post_hash: bytes) -> ModerationAct | None:
-        """Return the act that drops a post of which only the hash is known, in the channel that the act names."""
+        """Return the action that drops a post known only by its hash, in the channel of the action."""
         contexts = self._known.contexts_on(post_hash, Action.DROP_POST)
         found = (self.post_dropped_by(post_hash, None, context) for context in contexts)
         return next((act for act in found if act is not None), None)
 
     def channel_dropped_by(self, channel: str) -> ModerationAct | None:
-        """Return the act that drops a channel (5.1.3.7)."""
+        """Return the action that drops a channel (5.1.3.7)."""
         return self._doing(Action.DROP_CHANNEL, channel, channel, None)
 
     def user_dropped(self, user: bytes) -> UserDrop | None:
-        """Return the drop of a user's posts (5.1.4, 5.1.5), None if there is none."""
+        """Return the drop of a user's posts (5.1.4, 5.1.5), None if it is not dropped."""
         return self.blocks_of(user).drop
 
     def text_hidden_by(self, post_hash: bytes, author: bytes, channel: str, timestamp_ms: int) -> ModerationAct | None:
-        """Return the act for which a post/text is not displayed: it, its author or its channel is hidden or dropped."""
-        is_acted_on = self.is_acted_on  # a page asks for each message: most are not, and nothing else is done
+        """Return the action that hides a post/text: the text, its author or its channel is hidden or dropped."""
+        is_acted_on = self.is_acted_on  # a page calls this for each message, and most need only this check
         found = self.channel_dropped_by(channel) if is_acted_on(channel) else None
         if found is None and is_acted_on(author):
             drop, hide = self._about_user(author, channel)
@@ -224,22 +225,22 @@ class Decisions:
         return found
 
     def _about_user(self, user: bytes, channel: str) -> tuple[UserDrop | None, ModerationAct | None]:
-        """Return the drop of a user and what hides it in a channel. Both are kept, because pages have few authors."""
+        """Return the drop and the hiding action of a user in a channel. They are cached: pages have few authors."""
         about = self._users.get((user, channel))
         if about is None:
             about = self._users[user, channel] = self.user_dropped(user), self.user_hidden_by(user, channel)
         return about
 
     def hidden_users(self) -> dict[bytes, frozenset[str] | None]:
-        """Return the users some of whose texts are hidden or dropped, with the channels; None means all channels."""
+        """Return the users with hidden or dropped texts, and the channels; None means all channels."""
         return self._all_hidden()[0]
 
     def hidden_posts(self) -> frozenset[bytes]:
-        """Return the posts on which there are acts. `text_hidden_by` tells which of them are hidden."""
+        """Return the posts that are targets of actions. `text_hidden_by` returns which of them are hidden."""
         return self._all_hidden()[1]
 
     def _all_hidden(self) -> _Hidden:
-        """Find what is hidden. It is kept, because each list of channels asks for it."""
+        """Find everything that is hidden. The result is cached for lists of channels."""
         if self._hidden is None:
             contexts: dict[bytes, set[str | None]] = {}
             posts: set[bytes] = set()
@@ -257,7 +258,7 @@ class Decisions:
         return self._hidden
 
     def _hiding_contexts(self, user: bytes, named: set[str | None]) -> frozenset[str] | None:
-        """Return in which of the named channels a user is hidden, None if it may be in any."""
+        """Return in which of the named channels a user is hidden, None if it may be hidden in any."""
         if self.user_dropped(user) is not None or self.user_hidden_by(user, None) is not None:
             return None
         channels = (channel for channel in named if channel is not None)
@@ -287,7 +288,7 @@ class Decisions:
         return self.blocks_of(user, public=public).block
 
     def blocks_own_user(self, user: bytes) -> ModerationAct | None:
-        """Return the post/block by which a user blocks the own user and notifies it (4.6.1).
+        """Return the post/block by which a user blocks and notifies the own user (4.6.1).
 
         It is in force until the user undoes it: a later post/block that does not notify changes nothing.
         """
@@ -299,10 +300,10 @@ class Decisions:
                 found = act
         return found
 
-    # --- acts on a target ----------------------------------------------------------------------------
+    # --- actions on a target ------------------------------------------------------------------------
 
     def acts_on(self, target: bytes | str, pair: int, channel: str | None) -> Iterator[ModerationAct]:
-        """Yield the actions of a pair on a target in a context and in all that overlap with it, in any order.
+        """Yield the actions of a pair on a target in a context and in overlapping contexts, in any order.
 
         The whole cabal (None) overlaps with every channel. `pair` is the number of the doing action, or BLOCKING.
         """
@@ -329,8 +330,8 @@ class Decisions:
     ) -> ModerationAct | None:
         """Return the action of a pair that takes effect on a target in a context, whether it does or undoes.
 
-        The own user's comes first, then the later act: an act for the cabal applies to all channels (4.1.1, 4.4.5).
-        `subject` is the user whom it concerns.
+        The own user's comes first, then the later one: an action for the cabal applies to all channels (4.1.1, 4.4.5).
+        `subject` is the affected user.
         """
         if not self._known.is_acted_on(target):
             return None
@@ -351,7 +352,7 @@ class Decisions:
     def _relevant(self, acts: list[ModerationAct]) -> dict[bytes, list[ModerationAct]]:
         """Return each author's relevant actions of a pair, oldest first: those after the last opposite one (4.4.2).
 
-        What the own user did privately is undone privately only (4.5.1).
+        Private actions of the own user are only undone privately (4.5.1).
         """
         relevant: dict[bytes, list[ModerationAct]] = {}
         latest_private = None
@@ -370,7 +371,7 @@ class Decisions:
     def _is_applicable(
         self, act: ModerationAct, channel: str | None, subject: bytes | None, public: bool = False
     ) -> bool:
-        """Tell whether an author had authority at the time of an act, and whom it concerns had none (4.4.3, 4.4.5)."""
+        """Return True if the author of an action had authority then, and the affected user had none (4.4.3, 4.4.5)."""
         history = self._contexts.history(channel, public=public)
         seed = self._known.seed
         is_kept = seed is not None and act.hash in seed.kept
@@ -383,16 +384,16 @@ class Decisions:
     def in_force(
         self, channel: str | None = None, author_of_post: Callable[[bytes], bytes | None] = lambda _: None
     ) -> Iterator[Decision]:
-        """Yield what takes effect in a context, oldest first: roles, what hides, drops, blocks, and what undoes it."""
+        """Yield the actions that take effect in a context, oldest first, including those that undo others."""
         return (judged for judged in self.history(channel, author_of_post) if judged.result is ActResult.APPLIES)
 
     def history(
         self, channel: str | None = None, author_of_post: Callable[[bytes], bytes | None] = lambda _: None
     ) -> Iterator[Decision]:
-        """Yield each act in a context of those who may ever have had authority, oldest first, and its result.
+        """Yield each action in a context by users who may ever have had authority, oldest first, with its result.
 
-        The acts for a channel include those for the cabal. Who wrote a post that an act is on is not known from the
-        act: `author_of_post` says it, if it can.
+        The actions for a channel include those for the cabal. An action on a post does not contain the post's author:
+        `author_of_post` returns it, or None.
         """
         roles = sorted(chain.from_iterable(self._known.roles.values()), key=lambda act: act.moment)
         latest = {(act.author, act.targets, act.channel): act for act in roles}
@@ -442,7 +443,7 @@ class Decisions:
     def _taking_effect(
         self, pair: int, target: bytes | str, channel: str | None, subject: bytes | None
     ) -> tuple[ModerationAct | None, ...]:
-        """Return the action of a pair that takes effect on a target. Of blocks, also those whose drops do."""
+        """Return the action of a pair that takes effect on a target. For blocks, include those whose drops do."""
         if pair != BLOCKING or not isinstance(target, bytes):
             return (self._effective(pair, target, channel, subject),)
         state = self.blocks_of(target)
@@ -450,9 +451,9 @@ class Decisions:
 
 
 def blocks_in_force(acts: Iterable[ModerationAct]) -> dict[tuple[bytes, bytes], ModerationAct]:
-    """Return which users block which by their own acts: (who blocks, who is blocked) -> post/block (4.6.1).
+    """Return which users block which by their own actions: (who blocks, who is blocked) -> post/block (4.6.1).
 
-    Private acts do not count, because others cannot know them.
+    Private actions do not count, because others cannot know them.
     """
     latest: dict[tuple[bytes, bytes], ModerationAct] = {}
     for act in sorted(acts, key=lambda act: act.moment):

@@ -1,7 +1,7 @@
-"""Known acts: those of everybody who may have authority, as far as roles reach from the own user and the seed.
+"""Known actions: those of everybody who may have authority, following roles from the own user and the seed.
 
-Acts of others change nothing, so they are not read and take no memory. The one exception are blocks on the own user.
-Who once declined, or was given a role by somebody who lost the right to, is still known: `roles` says what counts.
+Actions of others have no effect, so they are not read and use no memory, except for blocks on the own user. Users who
+declined a role, or whose role came from somebody without authority, stay known: `roles` decides what counts.
 """
 
 from __future__ import annotations
@@ -17,32 +17,32 @@ from cablestore.views.acts import act_in, record_of, targets_in
 _Item = TypeVar("_Item", bound=ModerationAct | Consent)
 
 BLOCKING: Final = 8
-"""Pair of post/block and post/unblock. Those of actions are the number of the doing one (5.1.3)."""
+"""Pair of post/block and post/unblock. The pairs of actions have the number of the doing one (5.1.3)."""
 
 
 class HeldActs(Protocol):
-    """Acts that a store has, read when they are needed. A deleted one is not among them: it was never issued."""
+    """Actions of a store, read when they are needed. Deleted ones are excluded, as if they had never been issued."""
 
     def roles_of(self, author: bytes) -> Iterable[ModerationAct]:
-        """Return each post/role of one author in any order, also the private ones of the store's own user."""
+        """Return each post/role of one author in any order, including the private ones of the store's own user."""
 
     def actions_of(self, author: bytes) -> Iterable[bytes]:
-        """Return the records of one author's other acts in any order, also the private ones of the own user."""
+        """Return the records of one author's other actions in any order, including the private ones of the own user."""
 
     def consents_of(self, user: bytes) -> Iterable[Consent]:
-        """Return what a user ever said of taking roles, in any order."""
+        """Return all statements of a user about accepting roles, in any order."""
 
     def blocks_on(self, user: bytes) -> Iterable[ModerationAct]:
-        """Return each post/block and post/unblock by which anybody blocks or unblocks this user, in any order."""
+        """Return each post/block and post/unblock that targets this user, in any order."""
 
 
 def pair_of(act: ModerationAct) -> int:
-    """Return which pair an action belongs to: what does something and what undoes it (4.4.1)."""
+    """Return the pair of an action: the action that does something and the one that undoes it (4.4.1)."""
     return act.what & ~1 if act.type == MODERATION else BLOCKING
 
 
 def is_doing(act: ModerationAct) -> bool:
-    """Tell whether an action hides, drops or blocks. Otherwise it undoes that."""
+    """Return True if an action hides, drops or blocks, False if it undoes that."""
     return not act.what & 1 if act.type == MODERATION else act.type == BLOCK
 
 
@@ -51,22 +51,22 @@ def _channel_in(record: bytes) -> str:
 
 
 class KnownActs:
-    """Known acts. Lists are replaced, never changed, after a copy was made of them."""
+    """Known actions. After a copy, lists are replaced instead of changed."""
 
     def __init__(self, own_key: bytes, seed: Seed | None) -> None:
         self.own_key = own_key
         self.seed = seed
         self.roles: dict[bytes, list[ModerationAct]] = {}
-        """Each post/role, by author. Its keys are all whose acts are known."""
+        """Each post/role, by author. The keys are all users whose actions are known."""
         self.records: dict[bytes | str, tuple[bytes, ...]] = {}
-        """Records of actions, by each user, post or channel that they are on. Bytes are read and held at once."""
+        """Records of actions, by each targeted user, post or channel. Bytes are fast to read and to keep."""
         self.consents: dict[bytes, list[Consent]] = {}
         self.against: dict[bytes, list[ModerationAct]] = {}
         """Public blocks on the own user, by author."""
 
     @classmethod
     def read(cls, held: HeldActs, own_key: bytes, seed: Seed | None) -> Self:
-        """Read what is held of everybody who may have authority."""
+        """Read the actions of everybody who may have authority."""
         known = cls(own_key, seed)
         for act in held.blocks_on(own_key):
             if not act.is_private and act.author != own_key:
@@ -75,14 +75,14 @@ class KnownActs:
         return known
 
     def copy(self) -> Self:
-        """Return a copy that can be changed alone."""
+        """Return a copy that can be changed independently."""
         copied = type(self)(self.own_key, self.seed)
         copied.roles, copied.records = dict(self.roles), dict(self.records)
         copied.consents, copied.against = dict(self.consents), dict(self.against)
         return copied
 
     def follow_roles(self, held: HeldActs) -> None:
-        """Read those who may have authority by a role that somebody gave who may be admin, in any context."""
+        """Read those who may have authority by a role from somebody who may be admin, in any context."""
         seeded = dict(self.seed.roles) if self.seed else {}
         admins = {self.own_key} | {user for user, role in seeded.items() if role is UserRole.ADMIN}
         waiting = list(admins)
@@ -108,7 +108,7 @@ class KnownActs:
                 actions[target] = (*actions.get(target, ()), record)
 
     def is_acted_on(self, target: bytes | str) -> bool:
-        """Tell whether there is an action on a user, a post or a channel."""
+        """Return True if an action targets a user, a post or a channel."""
         return target in self.records
 
     def actions_on(self, target: bytes | str, pair: int, channel: str | None) -> list[ModerationAct]:
@@ -128,11 +128,11 @@ class KnownActs:
         return map(act_in, {record for records in self.records.values() for record in records})
 
     def add(self, item: ModerationAct | Consent) -> bool:
-        """Add an act or statement that was stored, if it is of somebody known. Tell whether roles may change."""
+        """Add a stored action or statement of a known user. Return True if roles may change."""
         return self._change(item, is_added=True)
 
     def remove(self, item: ModerationAct | Consent) -> bool:
-        """Remove an act or statement that was deleted. Tell whether roles may change."""
+        """Remove a deleted action or statement. Return True if roles may change."""
         return self._change(item, is_added=False)
 
     def _change(self, item: ModerationAct | Consent, *, is_added: bool) -> bool:
@@ -141,7 +141,7 @@ class KnownActs:
                 return False
             before = self.consents[item.user]
             after = self.consents[item.user] = _changed(before, item, is_added)
-            return turning_points(before) != turning_points(after)  # a change of name changes no role
+            return turning_points(before) != turning_points(after)  # a new name does not change roles
         if self._is_against(item):
             self.against[item.author] = _changed(self.against.get(item.author, []), item, is_added)
         if item.author not in self.roles:
@@ -162,6 +162,6 @@ class KnownActs:
 
 
 def _changed(items: list[_Item], item: _Item, is_added: bool) -> list[_Item]:
-    """Return the list with an item or without it. An item that is there already is not added twice."""
+    """Return the list with an item or without it. An existing item is not added again."""
     others = [other for other in items if other.hash != item.hash]
     return [*others, item] if is_added else others

@@ -1,15 +1,14 @@
 """Roles: who has which role in one context, now and at every time before (moderation.md 4.2).
 
-Acts are applied in order of (timestamp, hash), but within a millisecond after the act that makes their author admin.
-Authority begins with the own user and the seed's admins.
+Roles are applied in order of (timestamp, hash). Within a millisecond, a role waits for the one that makes its author
+admin. Authority starts with the own user and the seed's admins.
 
-* A role counts if its author is admin and became admin in the role's millisecond or before, without a break since.
-* An admin who is no longer vouched for by a chain of admins from the beginning is admin no more. Two who vouch for
-  each other alone are none.
-* The roles that an admin issued end with its own. They do not return when it becomes admin again.
+* A role counts if its author is admin and became admin in the role's millisecond or earlier, without interruption.
+* An admin needs a chain of admins that leads back to these. Two who only vouch for each other are not admins.
+* The roles that an admin issued end with its own role. They do not return when it becomes admin again.
 
-The context of a channel has the acts for this channel and those for the whole cabal. So an admin of one channel gives
-roles there, also by an act for the cabal, and nowhere else (4.1.1, 4.2.5).
+The context of a channel contains the roles for this channel and those for the whole cabal. So an admin of one channel
+assigns roles only there, even with a post/role for the cabal (4.1.1, 4.2.5).
 """
 
 from __future__ import annotations
@@ -26,18 +25,18 @@ from cablestore.moderation.seed import Seed
 from cablestore.protocol.acts import Consent, ModerationAct, UserRole
 
 ALWAYS: Final = -1
-"""Time before every timestamp."""
+"""A time before every timestamp."""
 
 _Slot = tuple[bytes, str | None]
-"""Author and context of an act: the newest act of a slot replaces the others (4.2.2)."""
+"""Author and context of an action: the newest action of a slot replaces the others (4.2.2)."""
 _Event = tuple[int, bytes, ModerationAct | Consent | None]
-"""Timestamp, hash, and what happened. None is the end of the seed."""
+"""Timestamp, hash, and the event. None is the end of the seed."""
 
 
 class RoleContexts:
-    """Roles in every context, each made when it is first asked for.
+    """Roles in every context, computed on first use.
 
-    `consents` are the statements with which users begin or cease to decline roles.
+    `consents` are the statements with which users start or stop to decline roles.
     """
 
     def __init__(
@@ -51,9 +50,9 @@ class RoleContexts:
         self._made: dict[tuple[str | None, bool], RoleHistory] = {}
 
     def history(self, channel: str | None, *, public: bool = False) -> RoleHistory:
-        """Return the roles of a context. With `public` they follow from public acts alone (4.5).
+        """Return the roles of a context. With `public` they follow only from public actions (4.5).
 
-        Channels without roles of their own share those of the cabal.
+        Channels without their own roles share those of the cabal.
         """
         context = channel if channel in self.channels else None
         history = self._made.get((context, public))
@@ -73,11 +72,11 @@ class RoleHistory:
         self._seed = seed
         self._defaults = {user: role for user, role in (seed.roles if seed else ()) if user != own_key}
         self._given: defaultdict[bytes, dict[_Slot, ModerationAct]] = defaultdict(dict)
-        """What is applied, by recipient."""
+        """Applied roles, by recipient."""
         self._issued: defaultdict[bytes, set[tuple[bytes, _Slot]]] = defaultdict(set)
-        """What is applied, by author."""
+        """Applied roles, by author."""
         self._kept: set[bytes] = set()
-        """Hashes of acts that stay applied although the seed that made their authors admin was revoked (4.7.2)."""
+        """Hashes of roles that stay applied although the seed that made their authors admin was revoked (4.7.2)."""
         self._declining: set[bytes] = set()
         self._admin_since = {user: ALWAYS for user, role in self._defaults.items() if role is UserRole.ADMIN}
         self._changes = {user: [(ALWAYS, role)] for user, role in self._defaults.items()}
@@ -87,14 +86,14 @@ class RoleHistory:
     # --- answers -------------------------------------------------------------------------------------
 
     def role(self, user: bytes) -> UserRole:
-        """Return the role of a user now."""
+        """Return the present role of a user."""
         if user == self._own:
             return UserRole.ADMIN
         changes = self._changes.get(user)
         return changes[-1][1] if changes else UserRole.USER
 
     def had_authority(self, user: bytes, timestamp_ms: int) -> bool:
-        """Tell whether a user had authority before a time and did not lose it by then (4.4.3)."""
+        """Return True if a user had authority before a time and did not lose it by then (4.4.3)."""
         if user == self._own:
             return True
         changes = self._changes.get(user)
@@ -106,11 +105,11 @@ class RoleHistory:
         return all(role.has_authority for when, role in changes[at:] if when == timestamp_ms)
 
     def users_with(self, role: UserRole) -> set[bytes]:
-        """Return the users who have this role now. Of normal users, those who had another one."""
+        """Return the users with this present role. For USER, only those who had another one."""
         return {user for user in (*self._changes, self._own) if self.role(user) is role}
 
     def decided_by(self, user: bytes) -> ModerationAct | Seed | None:
-        """Return what gives a user its role, None if it is the default or the own user's."""
+        """Return the source of a user's role, None for the default and for the own user."""
         if user == self._own or user in self._declining:
             return None
         acts = self._with_say(user)
@@ -119,17 +118,17 @@ class RoleHistory:
         return self._seed if user in self._defaults else None
 
     def declines(self, user: bytes) -> bool:
-        """Tell whether a user declines roles now (4.2.4). The own user is admin whatever it says (4.2.5)."""
+        """Return True if a user declines roles (4.2.4). The own user is always admin (4.2.5)."""
         return user in self._declining
 
     def is_applied(self, act: ModerationAct) -> bool:
-        """Tell whether an act is among those from which its recipient's role follows."""
+        """Return True if an action is among those that determine its recipient's role."""
         return self._given.get(act.targets[0], {}).get((act.author, act.channel)) == act
 
     # --- one event after the other -------------------------------------------------------------------
 
     def _events(self, acts: Iterable[ModerationAct], consents: Iterable[Consent]) -> Iterable[_Event]:
-        """Return what happened, in order. The seed's end comes before the posts of its millisecond."""
+        """Return all events in order. The seed's end precedes the posts of its millisecond."""
         events: list[_Event] = [
             (act.timestamp_ms, act.hash, act)
             for act in acts
@@ -143,7 +142,7 @@ class RoleHistory:
         return merge([end], events, key=lambda event: event[:2])
 
     def _apply_all(self, timestamp_ms: int, events: list[ModerationAct | Consent | None]) -> None:
-        """Apply what happened in one millisecond. An act waits for the act that makes its author admin (4.2.5)."""
+        """Apply the events of one millisecond. A role waits for the role that makes its author admin (4.2.5)."""
         while events:
             waiting: list[ModerationAct | Consent | None] = []
             for event in events:
@@ -158,7 +157,7 @@ class RoleHistory:
             events = waiting
 
     def _may_issue(self, act: ModerationAct) -> bool:
-        """Tell whether the author of a role is admin and became admin in the same millisecond or before (4.2.5)."""
+        """Return True if the author of a role is admin and became admin in the same millisecond or earlier (4.2.5)."""
         return act.author == self._own or act.author in self._admin_since
 
     def _apply(self, timestamp_ms: int, event: ModerationAct | Consent | None) -> None:
@@ -179,9 +178,9 @@ class RoleHistory:
             self._note(user, timestamp_ms)
 
     def _issue(self, act: ModerationAct) -> bool:
-        """Replace what the author said of this recipient in this context; apply the act if its author was admin.
+        """Replace the author's role for this recipient in this context; apply the new one if its author was admin.
 
-        Tell whether this may have lowered the recipient's role, or ended a role that needed nobody's authority any more.
+        Return True if this may have lowered the recipient's role, or ended a role that no longer needed an authority.
         """
         recipient, slot = act.targets[0], (act.author, act.channel)
         before = self._withdraw(recipient, slot)
@@ -203,14 +202,14 @@ class RoleHistory:
         return act
 
     def _end_seed(self) -> None:
-        """Give the seed's users the default role. What its admins issued until now stays applied (4.7.2)."""
+        """Assign the default role to the seed's users. Roles from its admins until now stay applied (4.7.2)."""
         by_seed = {user for user in self._admin_since if self._is_admin_by_seed(user)}
         self._defaults = {}
         for user in by_seed - self._vouched_for():
             self._kept.update(self._given[recipient][slot].hash for recipient, slot in self._issued[user])
 
     def _take_back(self, timestamp_ms: int) -> set[bytes]:
-        """End the roles that those who are no longer admin issued, until all admins are. Return who is touched."""
+        """End the roles issued by users who are no longer admin, repeatedly. Return the affected users."""
         touched: set[bytes] = set()
         while lost := set(self._admin_since) - self._vouched_for():
             touched |= lost
@@ -226,7 +225,7 @@ class RoleHistory:
         return touched
 
     def _vouched_for(self) -> set[bytes]:
-        """Return the admins to whom a chain of roles of admin leads from the own user, the seed or what is kept."""
+        """Return the admins with a chain of admin roles from the own user, the seed or kept roles."""
         reached = {user for user in self._admin_since if self._is_admin_by_seed(user) or self._is_kept(user)}
         reached.update(self._recipients(self._own))
         waiting = list(reached)
@@ -237,7 +236,7 @@ class RoleHistory:
         return reached
 
     def _recipients(self, author: bytes) -> set[bytes]:
-        """Return the admins whom an author vouches for."""
+        """Return the admins that an author vouches for."""
         return {
             recipient
             for recipient, slot in self._issued[author]
@@ -247,7 +246,7 @@ class RoleHistory:
         }
 
     def _is_admin_by_seed(self, user: bytes) -> bool:
-        """Tell whether the seed makes a user admin, and nobody gave it another role since (4.7.2)."""
+        """Return True if the seed makes a user admin, and it got no other role since (4.7.2)."""
         if self._defaults.get(user) is not UserRole.ADMIN or user in self._declining:
             return False
         return all(act.role is UserRole.ADMIN for act in self._with_say(user))
@@ -258,7 +257,7 @@ class RoleHistory:
         return any(act.hash in self._kept and act.role is UserRole.ADMIN for act in self._with_say(user))
 
     def _note(self, user: bytes, timestamp_ms: int) -> None:
-        """Note a user's role if it changed."""
+        """Record a user's role if it changed."""
         role = self._resolve(user)
         if role is UserRole.ADMIN:
             self._admin_since.setdefault(user, timestamp_ms)
@@ -268,12 +267,12 @@ class RoleHistory:
     # --- one user ------------------------------------------------------------------------------------
 
     def _with_say(self, user: bytes) -> list[ModerationAct]:
-        """Return the acts from which the role follows: those of the own user, or without such those of all (4.2.5)."""
+        """Return the actions that determine a role: those of the own user, or if it has none, those of all (4.2.5)."""
         acts = list(self._given.get(user, {}).values())
         return [act for act in acts if act.author == self._own] or acts
 
     def _resolve(self, user: bytes) -> UserRole:
-        """Return the role that follows from what is applied (4.2.4, 4.2.5)."""
+        """Return the role that follows from the applied actions (4.2.4, 4.2.5)."""
         if user in self._declining:
             return UserRole.USER
         acts = self._with_say(user)

@@ -1,4 +1,4 @@
-"""The seed: roles that some users have by default, given when a store joins a cabal (moderation.md 4.7)."""
+"""The seed: default roles of some users, set when a store joins a cabal (moderation.md 4.7)."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from cablestore.reprs import hex_repr
 
 @dataclass(frozen=True)
 class Seed:
-    """Seed: the default roles of some users, given when a store joins a cabal (4.7). At most 16 users.
+    """Seed: the default roles of some users, set when a store joins a cabal (4.7). At most 16 users.
 
-    `given_at_ms` is when it was given, `revoked_at_ms` when the local user revoked it, None if it is in force. `kept`
-    are the hashes of acts that applied when it was revoked and are dated later: they stay applied.
+    `given_at_ms` is when it was set, `revoked_at_ms` when the local user revoked it, None if it is in force. `kept` are
+    the hashes of later actions that applied at the revocation: they stay applied.
     """
 
     roles: tuple[tuple[bytes, UserRole], ...]
@@ -30,7 +30,7 @@ class Seed:
 
     @classmethod
     def read(cls, data: bytes, given_at_ms: int) -> Self:
-        """Read the bytes of 4.7.2: pairs of a role (2 is admin, 1 is mod, as in 4.7.3) and a public key.
+        """Decode the bytes of 4.7.2: pairs of a role (2 is admin, 1 is mod, as in 4.7.3) and a public key.
 
         Raises ArgumentError.
         """
@@ -53,9 +53,9 @@ class Seed:
 
     @classmethod
     def read_hex(cls, text: str, given_at_ms: int) -> Self:
-        """Read a seed in hex digits: 66 for each user, or 65 as the specification prints it (4.7.3).
+        """Decode hex digits: 66 for each user, or 65 as the specification prints them (4.7.3).
 
-        Spaces and line breaks do not matter. Raises ArgumentError.
+        Whitespace is ignored. Raises ArgumentError.
         """
         digits = "".join(text.split())
         printed = 1 + 2 * KEY_SIZE_BYTES
@@ -74,5 +74,5 @@ class Seed:
         return b"".join(bytes((role,)) + key for key, role in self.roles)
 
     def revoked(self, at_ms: int, kept: Iterable[bytes] = ()) -> Self:
-        """Return the seed, revoked by the local user at this time. What was applied until then stays (4.7.2)."""
+        """Return the seed, revoked by the local user at this time. Roles applied until then stay (4.7.2)."""
         return type(self)(self.roles, self.given_at_ms, at_ms, frozenset(kept))

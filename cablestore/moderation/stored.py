@@ -1,4 +1,4 @@
-"""Acts of moderation as the rows of a store hold them."""
+"""Moderation actions in the rows of a store."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from cablestore.views import acts
 
 
 class StoredActs:
-    """Acts that a reader finds, also remembered ones of dropped users. Use it while the reader's snapshot is open.
+    """Actions of a reader, including remembered ones of dropped users. Use it while the reader's snapshot is open.
 
-    The own user's acts include the private ones, which the reader must be able to unseal. They have no rows.
+    The own user's actions include private ones, which have no view rows. The reader must be able to unseal them.
     """
 
     def __init__(self, reader: Reader, own_key: bytes) -> None:
@@ -29,7 +29,7 @@ class StoredActs:
         yield from (act for act in self._remembered(author) if act.type == ROLE)
 
     def actions_of(self, author: bytes) -> Iterator[bytes]:
-        """Yield the records of one author's other acts."""
+        """Yield the records of one author's other actions."""
         yield from acts.actions_of(self._reader, author)
         found = (*self._private_of(author), *self._remembered(author))
         yield from (acts.record_of(act) for act in found if act.type != ROLE)
@@ -43,17 +43,17 @@ class StoredActs:
         return self._private
 
     def consents_of(self, user: bytes) -> Iterator[Consent]:
-        """Yield what a user ever said of taking roles."""
+        """Yield all statements of a user about accepting roles."""
         return acts.all_consents_of(self._reader, user)
 
     def blocks_on(self, user: bytes) -> Iterator[ModerationAct]:
-        """Yield each post/block and post/unblock by which anybody blocks or unblocks this user."""
+        """Yield each post/block and post/unblock that targets this user."""
         yield from acts.blocks_on(self._reader, user)
         blocks = (act for act in self._remembered() if act.type in (BLOCK, UNBLOCK))
         yield from (act for act in blocks if user in act.targets)
 
     def _remembered(self, author: bytes | None = None) -> Iterator[ModerationAct]:
-        """Yield the acts of a dropped user, or of all, that are remembered and not stored."""
+        """Yield the actions of a dropped user, or of all users, that are remembered and not stored."""
         part = b"" if author is None else author.hex().encode() + b"!"
         remembered = (acts.act_in(record) for _, record in self._reader.prefix(local_key(ACT, part)))
         yield from (act for act in remembered if self._reader.post(act.hash) is None)

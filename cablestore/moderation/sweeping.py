@@ -1,6 +1,6 @@
-"""Sweeping: the removal of dropped posts in bounded batches, and what the store remembers of them.
+"""Sweeping: the removal of dropped posts in bounded batches, and what the store remembers about them.
 
-A batch is one write with the place from which the next continues. So an interruption loses nothing.
+A batch is one write that includes the position at which the next one continues. So an interruption loses nothing.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ from cablestore.views import channel_state, links
 from cablestore.views.acts import act_in, record_of
 
 _HASH_DIGITS: Final = 32
-"""Digits of the hash in a `<mono-ts>`."""
+"""Number of the hash's digits in a `<mono-ts>`."""
 _Remains = list[tuple[bytes, bytes, bytes]]
 
 
 def sweep(plan: Plan, moderation: AppliedModeration, reader: Reader) -> tuple[AppliedModeration, int]:
-    """Add one batch of removals to a plan over the state that `reader` reads.
+    """Add one batch of removals to a plan over the state of `reader`.
 
-    Returns the moderation after it, and how many posts were read.
+    Return the moderation after it, and how many posts were read.
     """
     drops = AppliedDrops.of_rows(moderation.drops)
     left, left_size_bytes = limits.MAX_BATCH_POSTS, limits.MAX_BATCH_SIZE_BYTES
@@ -75,9 +75,9 @@ def sweep(plan: Plan, moderation: AppliedModeration, reader: Reader) -> tuple[Ap
 def _remove_some(
     plan: Plan, drops: AppliedDrops, reader: Reader, key: bytes, place: bytes, most: int, most_size_bytes: int
 ) -> tuple[bytes | None, int, int]:
-    """Remove posts of one drop from a place on: `most`, or until their size in bytes is reached.
+    """Remove posts of one drop from a position on: up to `most` posts and about `most_size_bytes`.
 
-    Returns the next place, None at the end, how many were read, and their size in bytes. A post that an earlier drop
+    Return the next position, None at the end, how many were read, and their size in bytes. A post that an earlier drop
     of the plan removed is not removed again.
     """
     read = size_bytes = 0
@@ -113,10 +113,9 @@ def _remains(reader: Reader, post: Post, drop: Drop) -> _Remains:
 
 
 def remember_refused(plan: Plan, post: Post, act: bytes | None) -> None:
-    """Remember a refused post in local rows: the one that an act drops, and what decisions need of it.
+    """Remember a rejected post in local rows: a dropped post, and the parts that decisions need.
 
-    At most `limits.MAX_REFUSED_REMEMBERED` are remembered, and of the actions of one user
-    `limits.MAX_BLOCKED_ACTIONS`.
+    At most `limits.MAX_REFUSED_REMEMBERED` are remembered, and at most `limits.MAX_BLOCKED_ACTIONS` actions per user.
     """
     rows: _Remains = [] if act is None else _refused_act_rows(plan.reader, post)
     count = refused_count(plan.reader)
@@ -143,7 +142,7 @@ def _refused_act_rows(reader: Reader, post: Post) -> _Remains:
 
 
 def forget(plan: Plan, known: DroppedPost) -> None:
-    """Remove the local rows of a remembered post, which is welcome again."""
+    """Remove the local rows of a remembered post, which may be stored again."""
     for name, key, _ in (*known.rows(), known.head_row):
         plan.set_local(name, key, None)
     if not known.was_held:
@@ -151,9 +150,9 @@ def forget(plan: Plan, known: DroppedPost) -> None:
 
 
 def bury_dropped(plan: Plan) -> list[ModerationAct]:
-    """Turn remembered posts into deleted ones, if the plan has their authors' deletions. They were seen before.
+    """Turn remembered posts into deleted ones, if the plan has their authors' deletions.
 
-    Returns the actions and roles of those of them that are.
+    Return the forgotten actions and roles.
     """
     unsaid: list[ModerationAct] = []
     for stone in [stone for post in plan.added if post.type == DELETE for stone in tombstones(post)]:
@@ -168,7 +167,7 @@ def bury_dropped(plan: Plan) -> list[ModerationAct]:
 
 
 def _unsay_act(plan: Plan, stone: Tombstone) -> Iterator[ModerationAct]:
-    """Yield the action that a tombstone deletes, if it is remembered, and forget it."""
+    """Yield the remembered action that a tombstone deletes, and forget it."""
     rows = plan.reader.prefix(local_key(ACT, stone.author.hex().encode() + b"!"))
     for key, record in [row for row in rows if row[0].endswith(stone.target_hex[:_HASH_DIGITS])]:
         plan.set_local(ACT, key[len(local_key(ACT)) :], None)

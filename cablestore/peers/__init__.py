@@ -1,22 +1,35 @@
-"""A node: a store among peers. Sockets, threads, timers and the clock are here; what is said is in pure modules.
+"""Nodes, which connect a store with peers: sockets, threads and timers. `cablestore.protocol` has no I/O.
 
-`Node` answers peers, follows channels, forwards requests of legacy peers, and stores what peers send.
+`Node` answers peers, follows channels, forwards requests of legacy peers, and stores the posts that peers send.
 
-    node        life, listening, connecting, fetching once         parts       what a node is made of
-    peer_events who is connected, and what changes
-    context     services of a node, given to all its parts         threads     the threads that use the store
-    link        what the connections of both ports share           connection  one Cable connection
-    listener    one port: listen, connect, stay connected          cable_port  where the events of a peer go
-    serving     requests of peers: answered, forwarded, kept live  answering   the answers to one peer
-    sync        what a node asks of its peers                      fetch       how it gets the posts that they offer
-    dialling    the pauses between attempts to connect             silence     when a peer is asked for a sign of life
-    reachability  what a change of the network causes              delivery    what the system knows of a connection
-    accepting   listening sockets                                  descriptors file descriptors that are left to others
-    node_ids    connections to one node, and to this node itself   clock_watch what a clock that is wrong or set means
-    relay       forwarding of legacy requests                      live, live_changes  what live requests are sent
-    invitation  what somebody needs to join, on one line
-    reconciler  which stores are reconciled with, and when         reconcile_port  the port without Cable
-    in_step     which peers have the same posts as this store      sync_state  what is known to be complete
+    node                life, listening, connecting, fetching once
+    parts               the parts of a node
+    peer_events         connected peers, and events about them
+    context             services that all parts of a node share
+    threads             the threads that use the store
+    link                common base of the connections of both ports
+    connection          one Cable connection
+    listener            one port: listen, connect, stay connected
+    cable_port          dispatch of a peer's events
+    serving             requests of peers: answered, forwarded, kept live
+    answering           the answers to one peer
+    sync                requests to peers
+    fetch               fetching of the posts that peers offer
+    dialling            the pauses between attempts to connect
+    silence             when a peer is probed
+    reachability        reactions to changes of the network
+    delivery            acknowledgements of a connection
+    accepting           listening sockets
+    descriptors         file descriptors reserved for other uses
+    node_ids            connections to one node, and to this node itself
+    clock_watch         checks of the clock
+    relay               forwarding of legacy requests
+    live, live_changes  changes for live requests
+    invitation          all that is needed to join, on one line
+    reconciler          which stores are reconciled with, and when
+    reconcile_port      the port without Cable
+    in_step             which peers have the same posts as this store
+    sync_state          channels that are known to be complete
 """
 
 from cablestore.peers.address import Address

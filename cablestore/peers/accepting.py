@@ -1,7 +1,7 @@
-"""The listening sockets of an address, which accept connections also after the system had no descriptor left.
+"""The listening sockets of an address, which continue to accept after the system ran out of descriptors.
 
-The servers of the event loops do not: that of uvloop closes for good after an error, and that of asyncio logs a
-traceback each second.
+The servers of the event loops do not: uvloop's closes for good after an error, and asyncio's logs a traceback each
+second.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class AcceptingSockets:
         accepted: Callable[[socket.socket], None],
         failed: Callable[[OSError], None],
     ) -> None:
-        """Accept from now on. `accepted` gets each connection, `failed` the error before each pause."""
+        """Start to accept. `accepted` gets each connection, `failed` the error before each pause."""
         self._loop = loop
         self.sockets: Final = sockets
         self._accepted = accepted
@@ -44,7 +44,7 @@ class AcceptingSockets:
             self._resume(each)
 
     def close(self) -> None:
-        """Accept no more."""
+        """Stop accepting, and close the sockets."""
         for pause in self._pauses.values():
             pause.cancel()
         while self.sockets:
@@ -61,7 +61,7 @@ class AcceptingSockets:
         for _ in range(_AT_ONCE):
             try:
                 connection, _ = listening.accept()
-            except OSError as error:  # none waits, the peer is gone, or nothing can be opened
+            except OSError as error:  # no connection waits, the peer is gone, or descriptors are exhausted
                 if error.errno in _EXHAUSTED:
                     self._loop.remove_reader(listening)
                     self._pauses[listening] = self._loop.call_later(_PAUSE_S, self._resume, listening)
@@ -72,7 +72,7 @@ class AcceptingSockets:
 
 
 def bind(hosts: Iterable[str], port: int) -> list[socket.socket]:
-    """Return sockets that listen on these addresses, without names; "" is all of the machine. Raises OSError."""
+    """Return sockets that listen on these numeric addresses; "" stands for all addresses. Raises OSError."""
     flags = socket.AI_PASSIVE | socket.AI_NUMERICHOST
     found: list[Any] = []
     for host in hosts:
@@ -93,7 +93,9 @@ def bind(hosts: Iterable[str], port: int) -> list[socket.socket]:
 
 
 def _bound(family: int, address: tuple[str, int] | tuple[str, int, int, int] | tuple[int, bytes]) -> socket.socket:
-    listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)  # asyncio sets TCP_NODELAY by it
+    listening = socket.socket(
+        family, socket.SOCK_STREAM, socket.IPPROTO_TCP
+    )  # asyncio sets TCP_NODELAY only with IPPROTO_TCP
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if family == socket.AF_INET6:

@@ -1,9 +1,9 @@
-"""Agreement of two stores: whether they are in step, which is so until either of them changes.
+"""Agreement of two stores: both sides know whether their stores are in step, until either store changes.
 
-The side that connected compares everything that both want. If nothing had to be stored here, it says EQUAL. The other
-side answers EQUAL if its store has not changed either, else CHANGED. A side that said EQUAL says CHANGED when its posts
-change. So both sides know at any time if the last complete comparison still holds. Versions before 0.13 ignore these
-frames. What they announce is stored here, which is a change too.
+The side that connected compares everything that both want. If it did not have to store anything, it sends EQUAL. The
+other side answers EQUAL if its store has not changed either, else CHANGED. A side that sent EQUAL sends CHANGED when
+its posts change. So both sides know at any time if the last complete comparison still holds. Versions before 0.13
+ignore these frames. Their announced posts are stored here, which is a change too.
 """
 
 from __future__ import annotations
@@ -16,30 +16,30 @@ from cablestore.reconcile.messages import CHANGED, EQUAL
 
 
 class Agreement:
-    """Agreement over one connection, from one side. Pure but for `ended`."""
+    """Agreement over one connection, from one side. It does no I/O; only `ended` belongs to an event loop."""
 
     def __init__(self) -> None:
         self._place: LogPlace | None = None
-        """The place of the store when it was compared, None if it changed since."""
+        """The log position of the store when it was compared, None if it changed since."""
         self._is_claimed = False
-        """Whether the peer was told EQUAL, and nothing else since."""
+        """True if EQUAL was the last frame sent to the peer."""
         self._is_in_step: bool | None = None
         self.ended: Final = asyncio.Event()
         """Set when the agreement ends, or when a comparison does not lead to one."""
 
     @property
     def has_place(self) -> bool:
-        """True if the store has not changed since it was compared, as far as it was looked at."""
+        """True if no change of the store is known since it was compared."""
         return self._place is not None
 
     def is_in_step(self, place: LogPlace) -> bool | None:
-        """Return `Peer.is_in_step` for a store that is at this place."""
+        """Return `Peer.is_in_step` for a store at this log position."""
         return self._is_in_step and self._place == place
 
     def compared(self, compared: LogPlace | None, place: LogPlace) -> list[bytes]:
-        """Note a comparison of the state at `compared`. The store is at `place` now. Return what tells the peer.
+        """Note a comparison of the state at `compared`. The store is at `place` now. Return the frames for the peer.
 
-        An agreement that was made before the store changed ends: this comparison may be about the recent posts alone.
+        An agreement from before the store changed ends: this comparison may cover only the recent posts.
         """
         if compared != place:
             return self._end()
@@ -48,7 +48,7 @@ class Agreement:
         return frames
 
     def claim(self, *, is_certain: bool) -> list[bytes]:
-        """Return what tells the peer that the stores are equal as far as we know, which is certain if it got nothing."""
+        """Return the frame that states that the stores are equal. That is certain if the peer got nothing."""
         if self._place is None:
             return []
         self._is_claimed = True
@@ -57,7 +57,7 @@ class Agreement:
         return [EQUAL]
 
     def peer_is_equal(self, place: LogPlace, *, answers: bool) -> list[bytes]:
-        """Note that the peer found the stores equal. Return the answer, for the side that `answers`."""
+        """Note that the peer found the stores equal. Return the answer if this side `answers`."""
         if self._place != place:
             return [CHANGED] if answers else []
         self._is_in_step = True
@@ -65,17 +65,17 @@ class Agreement:
         return [EQUAL] if answers else []
 
     def peer_changed(self) -> None:
-        """Note that the peer's store is not as it was compared."""
+        """Note that the peer's store changed since the comparison."""
         self._place, self._is_claimed = None, False
         self._is_in_step = self._is_in_step and False
         self.ended.set()
 
     def changed(self, place: LogPlace) -> list[bytes]:
-        """Note that the store is at another place now. Return what tells the peer."""
+        """Note the present log position of the store. Return the frames for the peer."""
         return [] if self._place in (None, place) else self._end()
 
     def failed(self) -> list[bytes]:
-        """Note that a comparison broke off. Return what tells the peer."""
+        """Note that a comparison failed. Return the frames for the peer."""
         frames = self._end()
         self._is_in_step = False
         return frames

@@ -1,4 +1,7 @@
-"""Own posts that were announced to peers and not requested yet. A node that stops waits for requests for the latest ones."""
+"""Own posts that were announced to peers and not requested yet.
+
+A node that stops waits for requests for the latest ones.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ class AnnouncedPosts:
     def __init__(self) -> None:
         self._announced: Final[dict[Hashable, dict[bytes, float]]] = {}
         self._given: Final[dict[Hashable, dict[bytes, None]]] = {}
-        """Posts that a peer got last. It may get a post in an answer before the post is announced to it."""
+        """The latest posts sent to a peer. It may get a post in an answer before the post is announced to it."""
 
     def note_announced(self, link: PeerLink, hashes: Iterable[bytes], now_s: float) -> None:
         """Record that own posts were announced to a peer."""
@@ -24,13 +27,13 @@ class AnnouncedPosts:
         for digest in hashes:
             if digest in given:
                 continue
-            announced.pop(digest, None)  # the latest are last
+            announced.pop(digest, None)  # keeps the order by time
             announced[digest] = now_s
         for digest in list(islice(announced, max(len(announced) - limits.MAX_TOLD_REMEMBERED, 0))):
             del announced[digest]
 
     def note_sent(self, link: PeerLink, hashes: Collection[bytes]) -> None:
-        """Record that a peer requested posts and was sent those that are stored."""
+        """Record that a peer requested these posts, and was sent the stored ones."""
         announced, given = self._announced.get(_peer(link), {}), self._given.setdefault(_peer(link), {})
         for digest in hashes:
             announced.pop(digest, None)
@@ -39,7 +42,7 @@ class AnnouncedPosts:
             del given[digest]
 
     def forget(self, link: PeerLink) -> None:
-        """Forget a connection that is over."""
+        """Forget a closed connection."""
         self._announced.pop(_peer(link), None)
         self._given.pop(_peer(link), None)
 

@@ -1,7 +1,7 @@
-"""Answering the requests of a peer: a part at a time, so that all peers get their turn.
+"""Answers to the requests of a peer, one part at a time, so that all peers get their turn.
 
-Posts do not wait until all hashes are sent: requests for posts and other requests are answered in turn, those of each
-kind one after the other. A peer that reads slowly gets short parts, so that little waits to be sent.
+Posts do not wait until all hashes are sent. Requests for posts and other requests are answered in turn, those of each
+kind one after the other. A peer that reads slowly gets short parts, so that its queue stays short.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ from cablestore.protocol.session import Session
 from cablestore.store import answers
 
 _ROWS_PER_CPU_S: Final = 1_000_000
-"""How many rows a second of reading counts as: reading that finds little and takes long is charged by its time."""
+"""The number of rows that a second of reading counts as. A slow read that finds little is charged by its time."""
 
 
 def items_of(reader: Reader, request: Request, *, may_be_cable_js: bool) -> Iterator[Any]:
-    """Return what answers a request: hashes, posts or names.
+    """Return the items that answer a request: hashes, posts or names.
 
-    A peer that may be cable.js is sent nothing of channels that crash cable.js.
+    A peer that may be cable.js gets nothing about channels that crash cable.js.
     """
     match request:
         case TimeRangeRequest(_, channel) | StateRequest(_, channel) if may_be_cable_js and not _handles(
@@ -68,7 +68,7 @@ def _handles(reader: Reader, channel: str) -> bool:
 
 
 def without_crashing(reader: Reader, request: Request, part: list[Any]) -> list[Any]:
-    """Remove from a part of an answer what crashes cable.js and `items_of` has not left out."""
+    """Remove the items that crash cable.js and that `items_of` did not filter."""
     match request:
         case ModerationRequest():
             return [digest for digest in part if answers.is_safe_for_cable_js(reader, digest)]
@@ -78,7 +78,7 @@ def without_crashing(reader: Reader, request: Request, part: list[Any]) -> list[
 
 
 def without_blocked(reader: Reader, request: Request, part: list[Any], audience: Audience) -> list[Any]:
-    """Remove from a part of an answer what the peer must not hear of because of blocks. Posts are not looked at."""
+    """Remove the items that blocks hide from the peer. Posts are not checked here."""
     if audience.is_everyone:
         return part
     if isinstance(request, ListRequest):
@@ -103,21 +103,21 @@ class Answer:
     link: Final[PeerLink]
     """The connection with the peer. Its audience may change between two parts."""
     may_be_cable_js: Final[bool]
-    """True if the peer gets nothing that ends cable.js."""
+    """True if the peer gets nothing that crashes cable.js."""
     since: Final[LogPlace | None] = None
-    """From where in the arrival log a live request is answered, None for the whole history."""
+    """The position in the arrival log from which a live request is answered, None for the whole history."""
     names: list[str] = field(default_factory=list)
-    """Names of channels: there may be one response only, so they are collected."""
+    """Names of channels, collected because only one response is permitted."""
     found: set[bytes] = field(default_factory=set)
-    """Hashes of a post request that may be forwarded: those that are here, or known to be deleted or dropped."""
+    """Hashes of a post request that may be forwarded: those that are stored, or known to be deleted or dropped."""
     shrink: int = 1
-    """How many times shorter than usual the next part is."""
+    """Divisor of the usual length for the next part."""
     error: Exception | None = None
     cpu_s: float = 0.0
     """Seconds that the reading thread spent on the last part."""
     is_whole: bool = False
     sequence: int = 0
-    """Last entry of the arrival log in the state that a live request is answered from."""
+    """Last entry of the arrival log in the state that answers a live request."""
     _names_read: int = 0
     _items: Iterator[Any] | None = None
     _state: SharedState | None = None
@@ -127,7 +127,7 @@ class Answer:
         """Read the next part."""
         try:
             self._read_part(state)
-        except Exception as error:  # noqa: BLE001 - the thread must go on for the other peers
+        except Exception as error:  # noqa: BLE001 - the thread serves other peers too
             self._part, self.is_whole, self.error = [], True, error
         if self.is_whole:
             self._let_go()
@@ -158,7 +158,7 @@ class Answer:
                 self._collect(self._part, request)
 
     def _collect(self, names: list[str], request: ListRequest) -> None:
-        """Keep the names after the offset. Those before it take time too, so they are read part by part."""
+        """Keep the names after the offset. Names before it take time too, so they are read part by part."""
         self.names += names[max(request.offset - self._names_read, 0) :]
         self._names_read += len(names)
         if request.limit and len(self.names) >= request.limit:
@@ -189,13 +189,13 @@ class Answer:
             self._state = None
 
     def done(self) -> None:
-        """Hand over the part."""
+        """Pass the part to the queue."""
         part, self._part = self._part, []
         self.queue.take(self, part)
 
 
 class AnswerQueue:
-    """Requests of one peer that wait to be answered, as far as the peer reads and its share allows."""
+    """Unanswered requests of one peer. They are read as fast as the peer reads and as its share allows."""
 
     def __init__(
         self,
@@ -210,37 +210,37 @@ class AnswerQueue:
         self._session = session
         self._send = send
         self.is_slow = False
-        """True if the peer reads slower than we write. Then no further part is read for it."""
+        """True if the peer reads slower than this node writes. Then no further part is read for it."""
         settings = context.settings
         self.share: Final = ReadShare(context.loop.time, settings.rows_per_s, settings.rows_in_advance)
         self._pending: tuple[dict[Exchange, None], dict[Exchange, None]] = ({}, {})
         """Requests that have not had a turn: requests for posts, and others."""
         self._begun: list[Answer | None] = [None, None]
-        """Answers under way, one of each kind: each has a snapshot."""
+        """The current answer of each kind. Each holds a snapshot."""
         self._last_kind = 0
         self._shrink = 1
         self._is_reading = False
         self._wakes_up: asyncio.TimerHandle | None = None
 
     def add(self, exchange: Exchange) -> None:
-        """Answer a request from the present state when its turn comes, a live one perhaps once more."""
+        """Answer a request from the present state when its turn comes. A live request may be added again."""
         self._pending[_kind(exchange)][exchange] = None
         self.advance()
 
     def discard(self, exchange: Exchange) -> None:
-        """Forget a request that is over."""
+        """Forget a request that ended."""
         self._pending[_kind(exchange)].pop(exchange, None)
 
     def close(self) -> None:
-        """Forget all requests: the connection is over."""
+        """Forget all requests of a closed connection."""
         for pending in self._pending:
             pending.clear()
         if self._wakes_up is not None:
             self._wakes_up.cancel()
-        self.advance()  # an answer that is under way sees that it is over, and closes its state
+        self.advance()  # a current answer notices that it is over, and releases its state
 
     def slow_down(self) -> None:
-        """Read no more for the peer, and then shorter parts: it reads slower than we write."""
+        """Stop reading for a peer that reads slower than this node writes, and use shorter parts later."""
         self.is_slow = True
         self._shrink = limits.PARTS_SHRINK
 
@@ -266,7 +266,7 @@ class AnswerQueue:
         return any(self._begun) or any(self._pending)
 
     def _next(self) -> Answer | None:
-        """Return the answer whose turn it is, of the kind that had no turn last if there is one."""
+        """Return the next answer. The kind that did not have the last turn comes first."""
         for kind in (1 - self._last_kind, self._last_kind):
             answer = self._begun[kind] or self._first(kind)
             if answer is not None:
@@ -287,7 +287,7 @@ class AnswerQueue:
         return None
 
     def _may_read(self) -> bool:
-        """Tell whether the peer's share allows another part. If not, look again when it does."""
+        """Return True if the peer's share allows another part. If not, schedule the next check."""
         if self.share.is_left():
             return True
         if self._wakes_up is None:
@@ -299,7 +299,7 @@ class AnswerQueue:
         self.advance()
 
     def take(self, answer: Answer, part: list[Any]) -> None:
-        """Take a part of an answer from the thread that reads."""
+        """Accept a part of an answer from the reading thread."""
         self._is_reading = False
         self._shrink = max(1, self._shrink // 2)
         self.share.charge(max(1 + len(part), answer.cpu_s * _ROWS_PER_CPU_S))

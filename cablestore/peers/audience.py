@@ -1,12 +1,12 @@
-"""Audiences: what a peer must not get because users block each other (moderation.md 4.6). Pure.
+"""Audiences: which posts are withheld from a peer because users block each other (moderation.md 4.6).
 
-A peer is known by the static key of its handshake, which is that of a user's identity. On other connections nobody is
-known, so everybody gets everything. These rules hold for what the store gives and for what is passed on for others:
+The static key of the handshake identifies the user of a peer. Peers of unencrypted connections are unknown and get
+everything. These rules apply to posts of the store and to forwarded posts:
 
-* A post/block does not reach the users that it blocks, unless it tells to notify them (5.1.4).
+* A post/block does not reach the users that it blocks, unless it notifies them (5.1.4).
 * A peer that is blocked by others does not get their posts, and a peer that blocks others does not get theirs
   (4.6.1.1).
-* A peer that the local user blocks gets what tells it so, and nothing else.
+* A peer that the local user blocks gets only the posts that notify it of the block.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _KEYS_REMEMBERED: Final = 65_536
 
 @lru_cache(_KEYS_REMEMBERED)
 def static_key_of(user: bytes) -> bytes | None:
-    """Return the static key of a user's handshakes, None if these bytes are no public key.
+    """Return the static key of a user's handshakes, None if these bytes are not a public key.
 
     Two users may have the same one: the keys A and -A belong to one person.
     """
@@ -41,23 +41,23 @@ def static_key_of(user: bytes) -> bytes | None:
 
 @dataclass(frozen=True, slots=True)
 class Audience:
-    """Rights of one peer to posts. `static` is its static key, None if nobody knows who it is."""
+    """Rights of one peer to posts. `static` is its static key, None for an unknown peer."""
 
     static: bytes | None = None
     withheld: frozenset[bytes] = frozenset()
     """Authors whose posts it does not get."""
     is_blocked: bool = False
-    """Whether the local user blocks it, in public."""
+    """True if the local user blocks the peer in public."""
     is_notified: bool = False
-    """Whether it is told so."""
+    """True if the peer is notified of the block."""
 
     @property
     def is_everyone(self) -> bool:
-        """Whether nothing is kept from it."""
+        """True if nothing is withheld from the peer."""
         return self.static is None
 
     def may_hear_of(self, post: Post) -> bool:
-        """Tell whether the peer may get the hash of a post."""
+        """Return True if the peer may get the hash of a post."""
         if self.static is None:
             return True
         match post.body:
@@ -68,7 +68,7 @@ class Audience:
         return not self.is_blocked
 
     def may_hear(self, reader: Reader, digest: bytes) -> bool:
-        """Tell whether the peer may get a hash. Of a post that is not stored nothing is known, and its hash passes."""
+        """Return True if the peer may get a hash. The hash of a post that is not stored is permitted."""
         if self.static is None:
             return True
         raw = reader.get(data_key(digest.hex().encode()))
@@ -77,7 +77,7 @@ class Audience:
         return self.may_hear_of(decode_post(raw, reader.dialect, digest))
 
     def may_get(self, raw: bytes, dialect: Dialect) -> bool:
-        """Tell whether the peer may get a post, whose bytes are well-formed. What it is told of it may always get."""
+        """Return True if the peer may get a well-formed post. It always gets posts that notify it."""
         if self.static is None:
             return True
         if peek_type(raw) in (BLOCK, UNBLOCK):
@@ -94,12 +94,12 @@ EVERYONE: Final = Audience()
 
 
 class BlockBook:
-    """Public blocks: users by the static keys of those that they block, and of those that block them."""
+    """Public blocks: for each static key, the users that block it or that it blocks."""
 
     def __init__(self, pairs: Iterable[tuple[bytes, bytes]] = (), own: Mapping[bytes, bool] | None = None) -> None:
         """`pairs` are blocker and blocked.
 
-        `own` tells of those that the local user blocks, also through authorities, whether they are notified.
+        `own` maps the users that the local user blocks, also through authorities, to whether they are notified.
         """
         self._withheld: defaultdict[bytes | None, set[bytes]] = defaultdict(set)
         for blocker, blocked in pairs:
@@ -113,6 +113,6 @@ class BlockBook:
         self._own[static_key_of(user)] = is_notified
 
     def audience(self, static: bytes) -> Audience:
-        """Return what the peer with this static key may get."""
+        """Return the rights of the peer with this static key."""
         withheld = frozenset(self._withheld.get(static, ()))
         return Audience(static, withheld, static in self._own, self._own.get(static, False))

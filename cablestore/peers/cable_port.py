@@ -1,7 +1,6 @@
-"""The Cable port: its connections, and which part of the node each event of a peer goes to.
+"""The Cable port: its connections, and the part of the node that handles each event of a peer.
 
-Data flows one way: bytes come in, the session returns events, and `CableConnection._take` is the one place where each
-event goes to what it is for.
+Data flows one way: bytes arrive, the session returns events, and `CableConnection._take` dispatches each event.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from cablestore.protocol.dialect import DRAFT8
 from cablestore.protocol.exchange import Asked, Dropped, Event, Exchange, Extra, Fault, Names, Violation
 
 _GREETINGS: Final = 2
-"""How often a greeting is tried again."""
+"""Number of greetings that are repeated."""
 
 
 class CableConnection(Connection):
@@ -61,10 +60,10 @@ class CableConnection(Connection):
             return
         self._port.sync.begin(self)
         if self._context.settings.reconciles or self.is_once:
-            self.greet()  # before anything is answered: a peer that gets an answer first takes us for another program
+            self.greet()  # before any answer: a peer that gets an answer first concludes that this is another program
 
     def _decided(self, met: asyncio.Future[bool]) -> None:
-        """Start to reconcile with a peer when both sides know that the other one does."""
+        """Start to reconcile when both sides know that the other one does."""
         if met.result() and self.is_ours and not self.is_once and not self.is_banished:
             self._context.life.run(self._port.reconciler.keep_in_step(self))
 
@@ -73,7 +72,7 @@ class CableConnection(Connection):
         self._weigh()
         if self.session.is_recognised and not self.session.has_greeted and 0 < self._greetings <= _GREETINGS:
             self.greet()  # the peer changed the dialect in the middle of our greeting
-        is_alive = self.session.is_recognised and self.session.asked  # a peer that never said a word answers nothing
+        is_alive = self.session.is_recognised and self.session.asked  # a peer that never sent a message will not answer
         is_idle = not is_alive and not self.session.to_answer and not self._port.reconciler.is_under_way(self)
         if is_idle and now_s - self.heard_s > self._context.settings.idle_timeout_s:
             self.end("idle")
@@ -89,7 +88,7 @@ class CableConnection(Connection):
         self._context.metrics.disconnected(self.received_size_bytes, self.sent_size_bytes)
         self._port.sync.lost(self)
 
-    # --- what the peer says --------------------------------------------------------------------
+    # --- messages of the peer ------------------------------------------------------------------
 
     def _take(self, events: list[Event]) -> None:
         for event in events:
@@ -99,11 +98,11 @@ class CableConnection(Connection):
                 case Dropped(exchange):
                     self._dropped(exchange)
                 case Violation(fault, detail):
-                    # cable-core.js sends the answers that it passes on to everyone.
+                    # cable-core.js sends forwarded answers to all its peers.
                     if fault is not Fault.UNASKED or not self.session.dialect.requests_have_ttl:
                         self.faulted(fault.value, detail)
                 case Extra(content):
-                    self._meet()  # it may come together with the last of the greeting
+                    self._meet()  # the frame may arrive together with the end of the greeting
                     if self.met.done() and not self._takes_life_frame(content) and not self.is_banished:
                         self._port.reconciler.received(self, content)
                 case _:
@@ -148,14 +147,14 @@ class CablePort(PeerListener[Connection]):
         self.reconciler: Final = reconciler
 
     async def keep(self, link: Connection) -> None:
-        """Use a connection that is kept, until it is over."""
+        """Use a kept connection until it closes."""
         self.reconciler.node_ids.keep(link)
         if await asyncio.shield(link.met):
             self.reconciler.node_ids.announce(link)
         await asyncio.wait({link.closed})
 
     async def connect_once(self, address: Address) -> Connection:
-        """Connect to a peer for one purpose: nothing else is asked of it."""
+        """Connect to a peer for one purpose, without other requests."""
         return await self.connect(address, new_link=partial(CableConnection, self._context, self, is_once=True))
 
     async def connect_met(self, address: Address) -> Connection:

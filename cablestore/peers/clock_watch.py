@@ -1,10 +1,10 @@
-"""What a node does about a clock that is wrong, and about one that is corrected while the node runs.
+"""Checks of the system clock: a node detects a clock that is wrong, or that is set while the node runs.
 
-A machine without a battery clock starts in 1970 or when it was shut down. Then posts of the present are refused as too
-far ahead. They are requested again when the clock allows it, from peers that have them. If nobody is known to have
-them, and whenever the clock was set or the machine slept, all peers are asked for their channels again.
+A machine without a battery clock starts in 1970 or when it was shut down. Then present posts are rejected as too far
+ahead. When the clock reaches their time, they are requested again from the peers that have them. Channels are requested
+again from all peers if no such peer is known, and whenever the clock was set or the machine slept.
 
-A smaller difference is found by the texts of other users, and logged (`cablestore.store.clock_check`).
+Smaller differences are detected from the texts of other users, and logged (`cablestore.store.clock_check`).
 """
 
 from __future__ import annotations
@@ -24,19 +24,21 @@ from cablestore.store.clock_check import clock_difference
 from cablestore.views import activity
 
 _JUMP_S: Final = 60.0
-"""Change of the clock against the loop's time that counts as one. Smaller ones are ignored: posts may be dated a week ahead."""
+"""A change of the clock against the loop's time that counts as a jump. Smaller ones are ignored: posts may be dated a
+week ahead.
+"""
 _ASK_EVERY_S: Final = 60.0
-"""All peers are asked for their channels again once in this time at most, whatever posts they send."""
+"""Minimum time between two requests for the channels of all peers."""
 _COMPARE_EVERY_S: Final = 60.0
-"""The clock is compared with texts once in this time at most, and only after the store changed."""
+"""Minimum time between two comparisons of the clock with texts. They also require a change of the store."""
 _WARN_EVERY_S: Final = 86_400.0
 _MS_PER_S: Final = 1000
 _LAST_DATE_MS: Final = 253_402_300_799_000
-"""The last second that a date of four digits can name."""
+"""The last second of a date with a four-digit year."""
 
 
 class ClockWatch:
-    """Watch on the clock of a node. On the loop."""
+    """Monitors the clock of a node. On the loop."""
 
     def __init__(self, context: PeerContext, intake: PostIntake, sync: Sync, reconciler: Reconciler) -> None:
         self._context = context
@@ -46,15 +48,15 @@ class ClockWatch:
         self._offset_s: float | None = None
         """How much the clock is ahead of the loop's time."""
         self._compared = -1
-        """The last event of the store when clocks were compared."""
+        """The last event of the store at the last comparison."""
         self._compares_at_s = self._warns_of_difference_at_s = 0.0
         self._asks_again = False
         self._asks_at_s = self._warns_at_s = 0.0
         self._stored = 0
-        """Posts of the store that would be refused now."""
+        """Stored posts that would be rejected now."""
 
     def look(self, now_s: float) -> None:
-        """Act on the present time of the clock. `now_s` is the loop's."""
+        """Check the clock, and act on changes. `now_s` is the loop's time."""
         now_ms = self._context.store.now_ms()
         self._notice_jump(now_ms, now_s)
         due = self._early.take_due(now_ms)
@@ -95,7 +97,7 @@ class ClockWatch:
         ask = partial(clock_difference, own_key=identity.public_key if identity else None, now_ms=now_ms)
         try:
             found = await self._context.reads.call(ask)
-        except CableStoreError:  # what needs it reports that
+        except CableStoreError:  # the caller that needs the store reports it
             return
         if found is not None and now_s >= self._warns_of_difference_at_s:
             self._warns_of_difference_at_s = now_s + _WARN_EVERY_S
@@ -113,7 +115,7 @@ class ClockWatch:
 
         try:
             self._stored = await self._context.reads.call(count)
-        except CableStoreError:  # what needs it reports that
+        except CableStoreError:  # the caller that needs the store reports it
             self._stored = 0
 
 

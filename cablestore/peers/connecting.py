@@ -1,4 +1,4 @@
-"""TCP connections to hosts by name or address: the first address that answers is used (RFC 8305)."""
+"""TCP connections to hosts by name or address. The first address that answers is used (RFC 8305)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ProtocolT = TypeVar("ProtocolT", bound=asyncio.Protocol)
 
 
 async def connected(make: Callable[[], ProtocolT], host: str, port: int, resolver: Resolver = RESOLVER) -> ProtocolT:
-    """Connect, and return the protocol that `make` made. Raises OSError, and ValueError for impossible names."""
+    """Connect, and return the protocol that `make` created. Raises OSError, and ValueError for impossible names."""
     loop = asyncio.get_running_loop()
     addresses = await resolver.resolve(host, port)
     made: list[socket.socket] = []
@@ -33,17 +33,15 @@ async def connected(make: Callable[[], ProtocolT], host: str, port: int, resolve
     except RuntimeError as error:  # uvloop
         resolver.doubt(host)
         raise OSError(str(error)) from None
-    except (OSError, asyncio.CancelledError):  # refused, or not answered in time
+    except (OSError, asyncio.CancelledError):  # refused, or timed out
         resolver.doubt(host)
-        for each in made:  # also one that was connected just before
+        for each in made:  # including one that was just connected
             each.close()
         raise
     making = asyncio.ensure_future(loop.create_connection(make, sock=connection))
     try:
         return (await asyncio.shield(making))[1]
-    except (
-        asyncio.CancelledError
-    ):  # uvloop would close the descriptor, and leave it to the socket, which closes it again
+    except asyncio.CancelledError:  # uvloop would close the descriptor, and the socket would close it again
         making.add_done_callback(_abort)
         await asyncio.wait({making})  # a turn of the loop
         raise
@@ -58,5 +56,5 @@ def _abort(making: asyncio.Task[tuple[asyncio.Transport, ProtocolT]]) -> None:
 
 
 def what_is_silent(address: Address) -> str:
-    """Return what has not answered until now: the name server, or the peer."""
+    """Return what has not answered yet: the name server, or the peer."""
     return f"cannot connect to {address}: the name server" if RESOLVER.is_looking_up(address.host) else str(address)

@@ -1,7 +1,7 @@
-"""One Cable connection, as the parts of a node use it: ask, send, pause reading, count faults, keep its limits.
+"""One Cable connection, as the parts of a node use it: send requests, pause reading, count faults, enforce limits.
 
-`PeerLink` has the transport, `AnswerQueue` answers the peer's requests, `shares` counts the time that the peer takes.
-What the peer sends goes to the parts of the node in `cable_port`.
+`PeerLink` has the transport, `AnswerQueue` answers the peer's requests, `shares` counts the time used by the peer.
+`cable_port` dispatches the peer's events to the parts of the node.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from cablestore.protocol.session import Session
 from cablestore.reconcile.messages import LIFE_REQUEST
 
 _REQUEST_SIZE_BYTES, _HASH_SIZE_BYTES = 500, 80
-"""About how much memory a request takes, and each hash or name of it."""
+"""Approximate memory of a request, and of each hash or name in it."""
 _GREETINGS: Final = 2
-"""How often a greeting is tried again."""
+"""Number of greetings that are repeated."""
 _LONG_PAUSE_S: Final = 1.0
-"""After a pause of this length or more, requests get their time again."""
+"""After a pause of this length or more, the timeouts of requests restart."""
 
 
 class PauseReason(Enum):
-    """Reason why nothing is read from a peer for a while."""
+    """Reason why the node does not read from a peer for a while."""
 
     STORING = "its posts wait to be stored"
     INSPECTING = "its posts for other peers wait to be checked"
@@ -50,12 +50,13 @@ class Connection(PeerLink):
     def __init__(self, context: PeerContext, dialed: Address | None = None, *, is_once: bool = False) -> None:
         super().__init__(context, dialed)
         self.is_once: Final = is_once
-        """Whether the peer was called for one purpose: nothing else is asked of it."""
+        """True if the connection serves one purpose, without other requests."""
         self.met: Final[asyncio.Future[bool]] = context.loop.create_future()
-        """Done with True when both sides know of each other that they reconcile, with False if the connection ends
-        before."""
+        """Done with True when both sides know that the other one reconciles, with False if the connection ends before.
+        """
         self.first_answer: Final[asyncio.Future[None]] = context.loop.create_future()
-        """Done when a request is answered or times out, or the connection ends. A peer that reconciles greets before."""
+        """Done when a request is answered or times out, or the connection ends. A peer that reconciles greets before.
+        """
         self.is_of_another_node = False
         """True if the peer's first request shows that it is not this node itself."""
         self.faults = 0
@@ -63,7 +64,7 @@ class Connection(PeerLink):
         self.answers: Final = AnswerQueue(context, self, self.session, self._answer)
         self.share: Final = self.answers.share
         self.pauses: set[PauseReason] = set()
-        """Why nothing is read from the peer, if nothing is."""
+        """Why reading from the peer is paused. Empty if it is not."""
         self.changes_waiting = 0
         """Hashes that live requests of the peer get when their history is sent."""
         self._loop_share = LoopShare(self.began_s)
@@ -71,15 +72,15 @@ class Connection(PeerLink):
         self._paused_at_s = 0.0
         self._slow_at_s = 0.0
         self._alive_size_bytes = 0
-        """About how much memory the peer's requests that are alive take."""
+        """Approximate memory of the peer's open requests."""
         self._leaves_at_s: float | None = None
-        """When a peer that the local user blocks must go, if it is one."""
+        """When to disconnect a peer that the local user blocks, None for other peers."""
 
     # --- the transport calls these -------------------------------------------------------------
 
     @abstractmethod
     def _take(self, events: list[Event]) -> None:
-        """Give each event of the peer to what it is for."""
+        """Dispatch each event of the peer."""
 
     @abstractmethod
     def _answer(self, answer: Answer, part: list[Any]) -> None:
@@ -90,7 +91,7 @@ class Connection(PeerLink):
         self.flush()
 
     def data_received(self, data: bytes) -> None:
-        """Take what the peer sent, and count what it costs the loop."""
+        """Accept bytes from the peer, and count the loop time that they use."""
         watch = self._context.watch
         began_s = watch.begin()
         super().data_received(data)
@@ -109,7 +110,7 @@ class Connection(PeerLink):
         return self.session.messages
 
     def pause_writing(self) -> None:
-        """Read no more for the peer: it reads slower than we write."""
+        """Stop reading for a peer that reads slower than this node writes."""
         self.answers.slow_down()
         self._slow_at_s = self._context.loop.time()
 
@@ -119,7 +120,7 @@ class Connection(PeerLink):
 
     @property
     def is_slow(self) -> bool:
-        """True if the peer reads slower than we write."""
+        """True if the peer reads slower than this node writes."""
         return self.answers.is_slow
 
     # --- sending -------------------------------------------------------------------------------
@@ -131,7 +132,7 @@ class Connection(PeerLink):
         return exchange
 
     def flush(self) -> None:
-        """Send what the session has to say."""
+        """Send the output of the session."""
         if not self.is_established or self._transport is None:
             return
         messages = self.session.output()
@@ -146,7 +147,7 @@ class Connection(PeerLink):
             self._meet()
 
     def send_frames(self, frames: list[bytes]) -> None:
-        """Send frames of a reconciliation to a peer that was met."""
+        """Send frames of a reconciliation, if the peer reconciles."""
         if self.is_met and not self.closed.done():
             for frame in frames:
                 self.session.send_extra(frame)
@@ -154,23 +155,23 @@ class Connection(PeerLink):
 
     @property
     def queued_size_bytes(self) -> int:
-        """How many bytes the peer has not read yet, with the changes that wait for it."""
+        """The size of the data that the peer has not read yet, including pending changes."""
         return self._unread_size_bytes + self.changes_waiting * _HASH_SIZE_BYTES
 
     @property
     def held_size_bytes(self) -> int:
-        """How much memory the peer takes up: what it has not read, its requests, and messages that are not complete."""
+        """The memory that the peer uses: its unread data, its requests, and incomplete messages."""
         return self.queued_size_bytes + self._alive_size_bytes + self.session.held_size_bytes
 
     # --- being recognised ----------------------------------------------------------------------
 
     @property
     def is_met(self) -> bool:
-        """Whether both sides know of each other that they reconcile."""
+        """True if both sides know that the other one reconciles."""
         return self.met.done() and self.met.result()
 
     async def until_known(self) -> None:
-        """Wait until it is known if the peer reconciles: both sides have greeted, or it has answered without."""
+        """Wait until it is known whether the peer reconciles: both sides greeted, or it answered without."""
         ends: set[asyncio.Future[Any]] = {self.met, self.first_answer}
         await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
 
@@ -183,30 +184,30 @@ class Connection(PeerLink):
             raise NodeError(f"{self.dialed} was not recognised within {limits.GREETING_TIMEOUT_S:g} s: {reason}")
 
     def compare_again(self) -> None:
-        """Have the stores compared again: a post that the peer announced was not requested."""
+        """Compare the stores again: a post that the peer announced was not requested."""
         self.send_frames(self.agreement.failed())
         self.tell_step()
 
     def greet(self) -> None:
-        """Send as many requests as a store like this one needs to recognise us."""
+        """Send the requests by which a cablestore recognizes this node."""
         self._greetings += 1
         for _ in range(recognition.REQUESTS):
             self.ask(ListRequest(b"", 0, 1))
 
     def _meet(self) -> None:
-        """Notice that both sides know that the other one reconciles."""
+        """Complete `met` if both sides know that the other one reconciles."""
         knows_both = self.session.is_cablestore and self.session.has_greeted
         if knows_both and self._context.settings.reconciles and not self.met.done():
             self.met.set_result(True)
 
-    # --- what is read from the peer ------------------------------------------------------------
+    # --- reading from the peer -----------------------------------------------------------------
 
     def pause(self, reason: PauseReason) -> None:
         """Stop reading from the peer."""
         self._change_pauses(self.pauses | {reason})
 
     def resume(self, reason: PauseReason) -> None:
-        """Read from the peer again, if that was the last reason not to."""
+        """Remove a reason, and read from the peer again after the last one."""
         self._change_pauses(self.pauses - {reason})
 
     def _change_pauses(self, pauses: set[PauseReason]) -> None:
@@ -221,22 +222,22 @@ class Connection(PeerLink):
             self._transport.resume_reading()
 
     def _postpone(self) -> None:
-        """Give the peer time for what it may have answered while we did not read."""
+        """Restart the timeouts of requests that the peer may have answered during the pause."""
         now_s = self._context.loop.time()
         if now_s - self._paused_at_s >= _LONG_PAUSE_S:
             self.session.postpone_all(now_s)
 
     def _took(self, seconds: float) -> None:
-        """Count what the peer's bytes cost the loop. A peer beyond its share is not read from until that is made up."""
+        """Count the loop time of the peer's bytes. A peer beyond its share is paused until its share has recovered."""
         wait_s = self._loop_share.charge(seconds, self._context.loop.time())
         if wait_s and PauseReason.SHARE not in self.pauses:
             self.pause(PauseReason.SHARE)
             self._context.loop.call_later(wait_s, self.resume, PauseReason.SHARE)
 
-    # --- what the peer costs -------------------------------------------------------------------
+    # --- cost of the peer ----------------------------------------------------------------------
 
     def _weigh(self) -> None:
-        """Add up the memory that the peer's requests take. While it is too much, further ones wait unread."""
+        """Sum up the memory of the peer's requests. While it is over the limit, further requests wait unread."""
         self._alive_size_bytes = sum(size_of(exchange.request) for exchange in self.session.to_answer.values())
         is_much = self._alive_size_bytes > self._context.settings.max_queued_size_bytes // 2
         (self.pause if is_much else self.resume)(PauseReason.REQUESTS)
@@ -252,11 +253,11 @@ class Connection(PeerLink):
 
     @property
     def is_banished(self) -> bool:
-        """Whether the connection is ending because the local user blocks the peer."""
+        """True if the connection is ending because the local user blocks the peer."""
         return self._leaves_at_s is not None
 
     def banish(self) -> None:
-        """End the connection. A peer that must be notified has some time to ask for the post/block first."""
+        """End the connection. A peer that must be notified has some time to request the post/block first."""
         if self.is_banished:
             return
         self._leaves_at_s = self._context.loop.time()
@@ -268,7 +269,7 @@ class Connection(PeerLink):
     # --- the clock -----------------------------------------------------------------------------
 
     def tick(self, now_s: float) -> None:
-        """Act on what takes too long: as any link, and a peer that does not read."""
+        """End the connection if the peer does not read or must leave, else act as any link."""
         is_stuck = self.is_slow and now_s - self._slow_at_s > self._context.settings.idle_timeout_s
         if is_stuck and (self._ends_s is None or now_s <= self._ends_s):
             self.close("it does not read")
@@ -278,8 +279,8 @@ class Connection(PeerLink):
             super().tick(now_s)
 
     def expire(self, now_s: float) -> None:
-        """Give up requests that the peer did not answer in time."""
-        if self.pauses.isdisjoint((PauseReason.STORING, PauseReason.INSPECTING)):  # what we do not read cannot be late
+        """Expire requests that the peer did not answer in time."""
+        if self.pauses.isdisjoint((PauseReason.STORING, PauseReason.INSPECTING)):  # unread answers cannot be late
             events = self.session.expire(now_s)
             if events:
                 self._take(events)
@@ -294,21 +295,21 @@ class Connection(PeerLink):
         return self.session.is_understood
 
     def _ask_for_life(self) -> None:
-        """Send a frame that a store like this one answers at once, and what other peers answer."""
+        """Send a frame that another cablestore answers immediately, or a request that other peers answer."""
         self.send_frames([LIFE_REQUEST])
         if not self._knows_life_frames:
             self.ask(ListRequest(b"", 0, 1))
 
     def check_life(self) -> None:
-        """Ask the peer for a sign of life soon, and give it time again for what it was asked before."""
+        """Probe the peer soon, and restart the timeouts of its open requests."""
         super().check_life()
         self.session.postpone_all(self._context.loop.time())
 
 
 def _new_session(context: PeerContext, *, greets: bool) -> Session:
-    """Make the session of a connection.
+    """Create the session of a connection.
 
-    It sends nothing before `speak`. With `greets`, a store like this one recognises us.
+    It sends nothing before `speak`. With `greets`, another cablestore recognizes this node.
     """
     settings = context.settings
     return Session(
@@ -322,7 +323,7 @@ def _new_session(context: PeerContext, *, greets: bool) -> Session:
 
 
 def size_of(request: Request) -> int:
-    """Return about how much memory a request takes."""
+    """Return the approximate memory of a request."""
     match request:
         case PostRequest(_, hashes):
             return _REQUEST_SIZE_BYTES + _HASH_SIZE_BYTES * len(hashes)
@@ -332,7 +333,7 @@ def size_of(request: Request) -> int:
 
 
 def _new_request_id(size_bytes: int) -> bytes:
-    """Make a random id. One of draft 8 does not begin as a circuit id of the legacy dialect does."""
+    """Return a random id. In draft 8 it does not begin like a circuit id of the legacy dialect."""
     while True:
         found = os.urandom(size_bytes)
         if found[:4] != bytes(4):
@@ -340,7 +341,7 @@ def _new_request_id(size_bytes: int) -> bytes:
 
 
 class Links:
-    """The connections of a node, at both ports. Iterating goes over those of the moment at which it begins."""
+    """The connections of a node, at both ports. Iteration uses a copy."""
 
     def __init__(self) -> None:
         self.cable: Final[set[Connection]] = set()
@@ -352,7 +353,7 @@ class Links:
 
 
 def disconnect_slowest(connections: Iterable[Connection], max_size_bytes: int) -> None:
-    """Close the connections that hold most, until all together hold at most this."""
+    """Close the connections that use most memory until the total is within the limit."""
     sizes = {connection: connection.held_size_bytes for connection in connections}
     held_size_bytes = sum(sizes.values())
     by_size = sorted(sizes, key=sizes.__getitem__)

@@ -23,7 +23,7 @@ from cablestore.store.store import CableStore
 
 @dataclass(slots=True, eq=False)
 class PeerContext:
-    """Services of one node, made when it starts. Used on its loop."""
+    """Services of one node, created when it starts. Used on its loop."""
 
     store: CableStore
     dialect: Dialect
@@ -48,13 +48,13 @@ class PeerContext:
         return self.marks
 
     async def save_marks(self) -> None:
-        """Write the marks to the disk if they have changed. The loop does not wait for the disk."""
+        """Write changed marks to the disk without blocking the loop."""
         write = self.marks.changed()
         if write is not None:
             await beside_loop(write)
 
     def new_channel(self, *, is_initiator: bool, port_name: bytes = b"") -> SecureChannel | None:
-        """Make the encrypted channel of a connection, None if the node has no cabal key.
+        """Create the encrypted channel of a connection, None if the node has no cabal key.
 
         `port_name` is added to the prologue, so that a peer cannot take one port for another.
         """

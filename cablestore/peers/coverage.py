@@ -1,9 +1,8 @@
-"""Coverage: what the comparisons over one connection are about, so that nothing of it is requested over Cable.
+"""Coverage: the posts that reconciliation compares over one connection, which are then not requested over Cable.
 
-A comparison is about one state of each store. Posts before that state are its subject; posts after it are announced to
-live requests. So a live request for compared posts needs no history: it is answered from the arrival log, from the
-entry at which the compared state was read. Each side sends SNAPSHOT when it has read that state. Older versions do not,
-and get and give the history.
+A comparison covers one state of each store. Later posts are announced to live requests. So a live request for compared
+posts needs no history: it is answered from the arrival log, from the entry at which the compared state was read. Each
+side sends SNAPSHOT when it has read that state. Older versions do not, and exchange the history.
 """
 
 from __future__ import annotations
@@ -21,25 +20,25 @@ class Coverage:
 
     def __init__(self) -> None:
         self._terms: Terms | None = None
-        """What both sides compare, or compared last. None before that, and after a comparison that failed."""
+        """The terms of the present or last comparison. None before the first, and after a failed one."""
         self._place: LogPlace | None = None
-        """Where the first compared state is in the arrival log."""
+        """The position of the first compared state in the arrival log."""
         self._is_known_there = False
         self._is_under_way = False
         self._has_failed = False
         self._changed = asyncio.Event()
 
-    # --- what comparisons find ------------------------------------------------------------------
+    # --- results of comparisons -----------------------------------------------------------------
 
     def begin(self) -> None:
-        """Note that a comparison begins."""
+        """Note the start of a comparison."""
         self._is_under_way = True
         self._changed.set()
 
     def read(self, terms: Terms, place: LogPlace) -> list[bytes]:
-        """Note that the compared state was read at `place`. Return what announces it to the peer.
+        """Note that the compared state was read at `place`. Return the frames that announce it to the peer.
 
-        A comparison of older posts extends one that began where it ends. Others without an end replace it.
+        A comparison of older posts extends the one that began where it ends. Others without an end replace it.
         """
         if terms.until_ms is None:
             self._terms, self._place, self._has_failed = terms, place, False
@@ -58,18 +57,18 @@ class Coverage:
         self._changed.set()
 
     def known_there(self) -> None:
-        """Note that the peer has read its state, and answers live requests as this side does."""
+        """Note that the peer has read its state, and answers live requests from that state."""
         self._is_known_there = True
         self._changed.set()
 
-    # --- what is covered ------------------------------------------------------------------------
+    # --- covered posts --------------------------------------------------------------------------
 
     def has(self, channel: str) -> bool:
-        """True if posts of a channel are compared, and the peer answers live requests without history."""
+        """Return True if posts of a channel are compared, and the peer answers live requests without history."""
         return self._is_known_there and self._terms is not None and _names(self._terms, [channel])
 
     def reaches(self, channel: str, start_ms: int) -> bool:
-        """True if all posts of a channel since `start_ms` are compared."""
+        """Return True if all posts of a channel since `start_ms` are compared."""
         return self._terms is not None and _names(self._terms, [channel]) and self._terms.from_ms <= start_ms
 
     @property
@@ -83,7 +82,7 @@ class Coverage:
         return self._terms.from_ms if self._terms is not None else 0
 
     def since(self, request: Request) -> LogPlace | None:
-        """Return from where in the arrival log a live request of the peer is answered. None: it gets the history."""
+        """Return the position in the arrival log from which to answer a live request, None to send the history."""
         if not request.is_live or not self._is_known_there or self._terms is None:
             return None
         match request:
@@ -122,7 +121,7 @@ class Coverage:
         self._has_failed = False
 
     async def _change(self, timeout_s: float | None) -> bool:
-        """Wait for a change. False if there is none for `timeout_s` while no comparison is under way."""
+        """Wait for a change. Return False if none occurs for `timeout_s` while no comparison is under way."""
         self._changed.clear()
         with suppress(TimeoutError):
             async with asyncio.timeout(None if self._is_under_way else timeout_s):

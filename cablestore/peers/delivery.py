@@ -1,4 +1,4 @@
-"""What the system knows of a connection: whether the peer's machine still acknowledges what is sent to it.
+"""Acknowledgements of a connection: whether the peer's machine still acknowledges sent data.
 
 TCP_USER_TIMEOUT is not used: it also ends the connection of a peer that is reachable and reads slowly.
 """
@@ -21,11 +21,12 @@ _KEEPALIVE: Final = {
     "TCP_KEEPCNT": limits.KEEPALIVE_PROBES,
 }
 _MACOS_RXT_CONNDROPTIME: Final = 0x80
-"""Seconds without an acknowledgement after which macOS drops a connection. Python does not name it."""
+"""Seconds without an acknowledgement after which macOS drops a connection. Python does not define it."""
 
 _TCP_INFO: Final = struct.Struct("=3xB4x16xI24xII84xI")
-"""Of tcp_info in linux/tcp.h: probes without an answer, segments without an acknowledgement, milliseconds since data and
-since an acknowledgement arrived, and bytes that are not sent yet."""
+"""Fields of tcp_info in linux/tcp.h: unanswered probes, unacknowledged segments, milliseconds since data and since an
+acknowledgement arrived, and unsent bytes.
+"""
 
 
 class _State(NamedTuple):
@@ -37,7 +38,7 @@ class _State(NamedTuple):
 
 
 def keep_alive(connection: Any) -> None:
-    """Have the system find out about peers that vanished while nothing is sent."""
+    """Enable keep-alive, so that the system detects peers that vanished during silence."""
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in _KEEPALIVE.items():
         if hasattr(socket, name):
@@ -48,7 +49,7 @@ def keep_alive(connection: Any) -> None:
 
 
 def keep_queue_short(transport: asyncio.Transport) -> None:
-    """Have what the peer has not read wait here and not in the system, where nothing can overtake it."""
+    """Keep unread data in the transport's buffer and not in the system's, where nothing can overtake it."""
     transport.set_write_buffer_limits(high=limits.SLOW_READER_SIZE_BYTES)
     connection = transport.get_extra_info("socket")
     if hasattr(socket, "TCP_NOTSENT_LOWAT") and connection.family in (socket.AF_INET, socket.AF_INET6):
@@ -56,7 +57,7 @@ def keep_queue_short(transport: asyncio.Transport) -> None:
 
 
 class Delivery:
-    """The acknowledgements of one connection. Only Linux shows them; elsewhere all counts as delivered."""
+    """The acknowledgements of one connection. Only Linux shows them; elsewhere everything counts as delivered."""
 
     def __init__(self, connection: Any, now_s: float) -> None:
         """`connection` is the socket of a transport."""
@@ -64,28 +65,28 @@ class Delivery:
         self._since_s = now_s
 
     def unacknowledged_s(self, now_s: float) -> float:
-        """Return for how long the peer's machine has not acknowledged what was sent, 0 if it waits for nothing.
+        """Return how long the peer's machine has not acknowledged sent data, 0 if everything is acknowledged.
 
-        A full window does not count as long as the peer's machine answers the probes of it. Call it every second.
+        A full window does not count while the peer's machine answers its probes. Call it every second.
         """
         state = self._state()
         if state is None:
             return 0.0
-        if not state.segments and state.probes < 2:  # one may be on its way
+        if not state.segments and state.probes < 2:  # one may be in transit
             self._since_s = now_s
         return min(now_s - self._since_s, min(state.data_ms, state.acknowledgement_ms) / 1000)
 
     def restart(self, now_s: float) -> None:
-        """Count from now on: nobody could acknowledge anything until now."""
+        """Start to count now: an acknowledgement was not possible before."""
         self._since_s = now_s
 
     def is_complete(self) -> bool:
-        """Return True if the peer's machine has acknowledged everything that the system got to send."""
+        """Return True if the peer's machine has acknowledged all data that was passed to the system."""
         state = self._state()
         return state is None or not (state.segments or state.unsent_size_bytes)
 
     def _state(self) -> _State | None:
-        """Return what the system knows, None if it knows nothing or the connection is closed."""
+        """Return the state of the connection, None if it is unknown or the connection is closed."""
         if self._connection is None:
             return None
         try:

@@ -1,4 +1,4 @@
-"""File descriptors: how many of them connections of peers may use, so that the store and commands always get some."""
+"""File descriptors: connections of peers may use only so many that the store and commands always get some."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _LOG: Final = logging.getLogger("cablestore.node")
 
 
 def allow(peers: int) -> None:
-    """Raise the limit of the process to what this many peers may need.
+    """Raise the limit of the process to the number that this many peers may need.
 
     Most shells set 1,024 and let a process raise it.
     """
@@ -33,8 +33,8 @@ def allow(peers: int) -> None:
 def refusal(descriptor: int) -> str:
     """Return why a connection with this descriptor is refused, or "".
 
-    The system assigns the lowest free number, so a number tells how many descriptors are in use at least, whatever part
-    of the process opened them. The limit is read each time, because `prlimit` changes it while a process runs.
+    The system assigns the lowest free number, so a descriptor's number is a lower bound of the descriptors in use. The
+    limit is read each time, because `prlimit` changes it while a process runs.
     """
     allowed = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     if allowed == resource.RLIM_INFINITY or descriptor < allowed - reserved(allowed):
@@ -43,5 +43,5 @@ def refusal(descriptor: int) -> str:
 
 
 def reserved(allowed: int) -> int:
-    """Return how many of the allowed descriptors are not for peers."""
+    """Return how many of the allowed descriptors are reserved."""
     return min(limits.RESERVED_DESCRIPTORS, allowed // 2)

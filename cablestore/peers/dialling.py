@@ -1,4 +1,4 @@
-"""The addresses that a node stays connected to: pauses between attempts, and what ends a pause early."""
+"""The addresses that a node stays connected to: pauses between attempts, and events that end a pause early."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cablestore.peers.address import Address
 
 
 class DialState(NamedTuple):
-    """An address that a node stays connected to, as it was when this was read."""
+    """A snapshot of an address that a node stays connected to."""
 
     address: Address
     only_reconciles: bool
@@ -40,15 +40,16 @@ class Dial:
         self._again_s = self._early_s = self._fresh_s = float("-inf")
 
     def connected(self) -> bool:
-        """Note that a connection is established. Returns True if the attempt before it failed."""
+        """Note that a connection is established. Return True if the attempt before it failed."""
         self._connected_s = self._clock()
         return self._is_away
 
     def ended(self, reason: str, first_s: float, longest_s: float, spread: Callable[[float, float], float]) -> float:
-        """Note that an attempt failed or a connection ended. Returns the pause before the next attempt.
+        """Note that an attempt failed or a connection ended. Return the pause before the next attempt.
 
-        It is short after a connection that has worked, and doubles from `first_s` with each failure, up to `longest_s`.
-        `spread` returns a random number between two, so that many nodes do not come back at the same moment.
+        The pause is short after a connection that worked, and doubles from `first_s` with each failure, up to
+        `longest_s`. `spread` returns a random number between two limits, so that many nodes do not reconnect at the
+        same moment.
         """
         has_worked = self._connected_s is not None and self._clock() - self._connected_s >= limits.WORKING_S
         self._is_away = self._connected_s is None
@@ -71,9 +72,9 @@ class Dial:
         self._again_s = float("-inf")
 
     def retry_now(self) -> None:
-        """End the pause, or skip the next one if an attempt is in progress. Pauses begin again at the shortest.
+        """End the pause, or skip the next one if an attempt is in progress. Pauses restart at the shortest.
 
-        They do so once in a while only, because some networks announce changes all the time.
+        This happens at most once in `limits.LONGEST_RETRY_S`, because some networks announce changes all the time.
         """
         if self._connected_s is not None:
             return
@@ -89,7 +90,7 @@ class Dial:
 
     @property
     def state(self) -> DialState:
-        """The state at this moment."""
+        """A snapshot of the present state."""
         again_in_s = max(0.0, self._again_s - self._clock())
         return DialState(self._address, self._only_reconciles, self._connected_s is not None, self._reason, again_in_s)
 
@@ -113,7 +114,7 @@ class Dials:
         self._dials.remove(dial)
 
     def connected(self, dial: Dial) -> None:
-        """Note that a connection is established. If its peer was unreachable before, others may be reachable too."""
+        """Note that a connection is established. If the attempt before it failed, retry the other addresses early."""
         if dial.connected():
             for other in self._dials:
                 other.retry_early()

@@ -1,4 +1,4 @@
-"""Posts that were refused because they are dated too far ahead: from when they are accepted, and who has them. Pure."""
+"""Posts that were rejected because they are dated too far ahead: when they become acceptable, and who has them."""
 
 from __future__ import annotations
 
@@ -13,30 +13,30 @@ Giver = TypeVar("Giver", bound=Hashable)
 
 
 class DuePosts(NamedTuple, Generic[Giver]):
-    """Posts that are accepted from now on, and were not before."""
+    """Posts that have become acceptable."""
 
     hashes: dict[Giver, list[bytes]]
-    """By the peers that have them."""
+    """Hashes by the peers that have the posts."""
     are_complete: bool
-    """False if there are others, which peers must be asked for by channel."""
+    """False if peers must be asked for further posts by channel."""
 
 
 class EarlyPosts(Generic[Giver]):
-    """Hashes of refused posts, at most `max_posts`. Of further ones only the earliest time is kept."""
+    """Hashes of rejected posts, at most `max_posts`. Of further ones only the earliest time is kept."""
 
     def __init__(self, max_posts: int = limits.MAX_EARLY_POSTS) -> None:
         self._max_posts = max_posts
         self._due: list[tuple[int, bytes]] = []
-        """Heap of the times from when posts are accepted."""
+        """Heap of the times at which posts become acceptable."""
         self._givers: dict[bytes, list[Giver]] = {}
         self._others_due_ms: int | None = None
 
     def __len__(self) -> int:
-        """Return the number of posts that are remembered."""
+        """Return the number of remembered posts."""
         return len(self._givers)
 
     def refuse(self, digest: bytes, due_ms: int, giver: Giver | None) -> None:
-        """Note a post that is accepted from `due_ms` on. The giver is None if nobody can be asked for it by hash."""
+        """Record a post that becomes acceptable at `due_ms`. `giver` is None if it cannot be requested by hash."""
         if digest not in self._givers:
             if len(self._givers) >= self._max_posts:
                 self._others_due_ms = min(due_ms, self._others_due_ms or due_ms)
@@ -47,7 +47,7 @@ class EarlyPosts(Generic[Giver]):
             self.is_early(digest, giver)
 
     def is_early(self, digest: bytes, giver: Giver) -> bool:
-        """Return True if a post that a peer offers was refused, and note that the peer has it."""
+        """Return True if a post that a peer offers was rejected before, and note that the peer has it."""
         givers = self._givers.get(digest)
         if givers is None:
             return False
@@ -56,13 +56,13 @@ class EarlyPosts(Generic[Giver]):
         return True
 
     def lose(self, giver: Giver) -> None:
-        """Forget a peer that is gone."""
+        """Forget a lost peer."""
         for givers in self._givers.values():
             if giver in givers:
                 givers.remove(giver)
 
     def take_due(self, now_ms: int) -> DuePosts[Giver]:
-        """Remove and return what is accepted now."""
+        """Remove and return the posts that are acceptable now."""
         hashes: defaultdict[Giver, list[bytes]] = defaultdict(list)
         are_complete = self._others_due_ms is None or self._others_due_ms > now_ms
         if not are_complete:

@@ -1,8 +1,8 @@
-"""Fetching: posts that peers offer are asked of one of them, and stored.
+"""Fetching: offered posts are requested from one of the peers that offer them, and stored.
 
-Posts that are here, that are known to be deleted, or that are on their way already are not asked for. What a peer has
-not delivered when it is lost is asked of others that offered it, or else of the next peers. Requests are as long as the
-link carries in about a second (`protocol.flow_window`), and the first ones go out with the first hashes.
+Posts that are stored, known to be deleted, or already in transit are not requested. Posts that a lost peer did not
+deliver are requested from others that offered them, or else from the next peers. A request has the length that the link
+transfers in about a second (`protocol.flow_window`). The first requests are sent with the first hashes.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ from cablestore.protocol.post import peek_type
 from cablestore.store import answers
 
 _SHARE_WAIT_S: Final = 0.05
-"""How often a peer that offered more than its share allows is looked at again."""
+"""Interval of checks of a peer that offered more than its share allows."""
 
 _POST_SIZE_BYTES: Final = 256
-"""About the size of a post, until some have come."""
+"""Approximate size of a post, until some have arrived."""
 _MEAN_POSTS: Final = 64
-"""About how many of the latest posts count for their mean size."""
+"""Approximate number of the latest posts in their mean size."""
 
 _USELESS: Final = frozenset({Verdict.MALFORMED, Verdict.UNKNOWN_TYPE, Verdict.BAD_SIGNATURE, Verdict.LOCAL_ONLY})
-"""Posts that are not asked for again."""
+"""Posts that are not requested again."""
 _NOT_ADMITTED: Final = frozenset({Verdict.DROPPED, Verdict.BLOCKED})
-"""Posts that are not asked for again until moderation lets them in."""
+"""Posts that are not requested again until moderation admits them."""
 _GENUINE: Final = frozenset({Verdict.ACCEPTED, Verdict.DUPLICATE, Verdict.DELETED, *_NOT_ADMITTED})
 
 
@@ -55,37 +55,37 @@ class Fetches:
         self.intake: Final = intake
         self.wanted: Final[Wanted[Connection]] = Wanted()
         self.storing: Final[set[bytes]] = set()
-        """Hashes of posts that have come and are not stored yet."""
+        """Hashes of posts that have arrived and are not stored yet."""
         self.is_halted = False
         self.post_size_bytes: float = _POST_SIZE_BYTES
-        """Mean size of the posts that came last."""
+        """Mean size of the latest posts."""
         self._known: Final[OrderedDict[bytes, int]] = OrderedDict()
-        """Hashes that lost peers did not deliver, with the number of peers that were asked for them since in vain."""
+        """Hashes that lost peers did not deliver, with the number of later peers that did not have them."""
         self._of_peers: Final[dict[Connection, Fetch]] = {}
         self._useless: OrderedDict[bytes, None] = OrderedDict()
         self._not_admitted: OrderedDict[bytes, None] = OrderedDict()
 
     def __len__(self) -> int:
-        """Return the number of peers that posts are fetched from."""
+        """Return the number of peers from which posts are fetched."""
         return len(self._of_peers)
 
     def begin(self, connection: Connection, progress: Callable[[int], None] | None = None) -> Fetch:
-        """Fetch from a peer from now until it is lost. `progress` gets the number of posts as they are stored.
+        """Fetch from a peer until it is lost. `progress` gets the number of posts as they are stored.
 
-        First it is asked for what lost peers did not deliver.
+        The first requests are for posts that lost peers did not deliver.
         """
         fetch = self._of_peers[connection] = Fetch(self, connection, progress)
         fetch.request_again(list(self._known))
         return fetch
 
     async def requested_again(self, link: PeerLink) -> None:
-        """Wait until a peer gave, or does not have, what lost peers did not deliver."""
+        """Wait until a peer has delivered, or is known to lack, the posts that lost peers did not deliver."""
         fetch = next((found for connection, found in self._of_peers.items() if connection is link), None)
         if fetch is not None:
             await fetch.requested_again()
 
     def lost(self, connection: Connection) -> None:
-        """Ask others for what a lost peer has not delivered."""
+        """Request the posts that a lost peer did not deliver from other peers."""
         fetch = self._of_peers.pop(connection, None)
         if fetch is not None:
             fetch.lose()
@@ -95,19 +95,19 @@ class Fetches:
         self.pass_on(busier, missing)
 
     def remember(self, hashes: Iterable[bytes]) -> None:
-        """Ask the next peers for these posts: a peer that is lost has told of them."""
+        """Request these posts from the next peers: a lost peer announced them."""
         for digest in hashes:
             self._known.setdefault(digest, 0)
         while len(self._known) > limits.MAX_HASHES_REMEMBERED:
             self._known.popitem(last=False)
 
     def forget(self, hashes: Iterable[bytes]) -> None:
-        """Ask for these posts no more: they have come, or are not worth it."""
+        """Stop requesting these posts: they have arrived, or are of no use."""
         for digest in hashes:
             self._known.pop(digest, None)
 
     def missed(self, hashes: Iterable[bytes]) -> None:
-        """Note that a peer that was asked does not have these posts. After some peers they are forgotten."""
+        """Note that a peer does not have these posts. They are forgotten after some peers."""
         for digest in hashes:
             times = self._known.get(digest)
             if times is not None and times < limits.OFFERS_REMEMBERED:
@@ -116,7 +116,7 @@ class Fetches:
                 self._known.pop(digest, None)
 
     def came(self, link: PeerLink, post: bytes) -> None:
-        """Note that a peer gave a post that is about to be stored: `settled` says when it is."""
+        """Note that a post of a peer is about to be stored. `settled` follows when it is."""
         digest = post_hash(post)
         link.note_given(digest)
         self.wanted.arrived(digest)
@@ -125,13 +125,13 @@ class Fetches:
         self.post_size_bytes += (len(post) - self.post_size_bytes) / _MEAN_POSTS
 
     def offer_again(self, connection: Connection, hashes: Sequence[bytes]) -> None:
-        """Fetch posts from a peer that gave them before, when they were refused."""
+        """Fetch posts again that a peer sent before, when they were rejected."""
         fetch = self._of_peers.get(connection)
         if fetch is not None:
             fetch.offer_soon(hashes)
 
     def pass_on(self, busier: Iterable[Connection], missing: Sequence[bytes]) -> None:
-        """Fetch what was passed on to other peers, and give up what nobody else offers."""
+        """Fetch the posts that other peers took over, and give up those that no other peer offers."""
         for connection in busier:
             fetch = self._of_peers.get(connection)
             if fetch is not None:
@@ -140,13 +140,13 @@ class Fetches:
             self.settled(digest)
 
     def settled(self, digest: bytes, *, has_come: bool = False) -> None:
-        """Tell all fetches that wait for a post that it is here, or will not come."""
+        """Notify all fetches that wait for a post that it is stored, or will not arrive."""
         self.storing.discard(digest)
         for fetch in self._of_peers.values():
             fetch.settled(digest, has_come=has_come)
 
     def not_stored(self, posts: Iterable[bytes]) -> None:
-        """Fetch nothing more until `resume`: the store did not accept these posts, and peers would offer the same."""
+        """Stop fetching until `resume`: the store failed to write these posts, and would fail again."""
         for post in posts:
             self.settled(post_hash(post))
         self.is_halted = True
@@ -160,27 +160,27 @@ class Fetches:
         self.is_halted = False
 
     def is_on_its_way(self, digest: bytes) -> bool:
-        """Tell whether a post is asked of some peer, or is being stored."""
+        """Return True if a post is requested from a peer, or is being stored."""
         return digest in self.wanted or digest in self.storing
 
     def is_useless(self, digest: bytes) -> bool:
-        """Tell whether a post was refused before."""
+        """Return True if a post was rejected before."""
         return digest in self._useless or digest in self._not_admitted
 
     def refuse(self, outcome: Outcome) -> None:
-        """Remember a post that was refused."""
+        """Remember a rejected post."""
         refused = self._not_admitted if outcome.verdict in _NOT_ADMITTED else self._useless
         refused[outcome.hash] = None
         if len(refused) > limits.MAX_WANTED_PER_PEER:
             refused.popitem(last=False)
 
     def admit_again(self) -> None:
-        """Forget which posts moderation did not let in: it may do so now."""
+        """Forget which posts moderation rejected: it may admit them now."""
         self._not_admitted.clear()
 
 
 class FetchRequest(NamedTuple):
-    """A request for posts that is open, and about the size of these."""
+    """An open request for posts, and their approximate size."""
 
     start: BatchStart
     size_bytes: float
@@ -201,46 +201,46 @@ class Fetch:
         self._storing = 0
         self._offers: deque[Sequence[bytes]] = deque()
         self._offered = 0
-        """Hashes that wait to be looked up."""
+        """Hashes that wait for their lookup."""
         self._elsewhere: set[bytes] = set()
-        """Hashes that the peer offered while they were on their way already, maybe from others."""
+        """Hashes that the peer offered while they were already in transit, maybe from others."""
         self._waiting: dict[bytes, asyncio.Future[None]] = {}
         self._changed = asyncio.Event()
         self._failed = 0
         self._has_overflowed = False
         self._has_ended = False
-        """True if nothing more is fetched from the peer. It may be connected still, if the local user blocks it."""
+        """True if nothing more is fetched from the peer. It may still be connected, if the local user blocks it."""
         self._error: CableStoreError | None = None
-        """Why hashes that were offered live could not be looked up."""
+        """Why the lookup of hashes that were offered live failed."""
 
     def take_failed(self) -> int:
-        """Return how many of the offered posts did not come or were not stored since the last call."""
+        """Return the number of offered posts that did not arrive or were not stored since the last call."""
         failed, self._failed = self._failed, 0
         return failed
 
     @property
     def has_failed(self) -> bool:
-        """True if an offered post did not come or was not stored since `take_failed` was called."""
+        """True if an offered post did not arrive or was not stored since `take_failed` was called."""
         return bool(self._failed)
 
     def take_overflow(self) -> bool:
-        """Tell whether a post that was offered live was passed over since the last call.
+        """Return True if a post that was offered live was skipped since the last call.
 
         There was no room for it, or the store could not be read.
         """
         has_overflowed, self._has_overflowed = self._has_overflowed, False
         return has_overflowed
 
-    # --- what is offered -----------------------------------------------------------------------
+    # --- offered posts -------------------------------------------------------------------------
 
     def request_again(self, hashes: list[bytes]) -> None:
-        """Ask for posts that lost peers did not deliver."""
+        """Request posts that lost peers did not deliver."""
         self._again = hashes
         if hashes:
             self.offer_soon(hashes)
 
     async def requested_again(self) -> None:
-        """Wait until these are stored, or will not come."""
+        """Wait until the posts of `request_again` are stored, or will not arrive."""
         requested_again, self._again = self._again, []
         if requested_again:
             while self._offered and not self._is_at_end:
@@ -248,7 +248,7 @@ class Fetch:
             await self.landed(requested_again)
 
     def offer_soon(self, hashes: Sequence[bytes]) -> None:
-        """Look up hashes in the order of the offers. While many wait, nothing more is read from the peer."""
+        """Look up hashes in the order of the offers. While many wait, reading from the peer is paused."""
         if self._has_ended:
             return
         self._offers.append(hashes)
@@ -277,7 +277,7 @@ class Fetch:
             self._changed.set()
 
     async def _offer(self, hashes: Sequence[bytes]) -> None:
-        """Fetch the posts that the store lacks and that nobody fetches yet.
+        """Fetch the posts that the store lacks and that are not being fetched yet.
 
         Hashes that do not fit are left to the next pass.
         """
@@ -294,7 +294,7 @@ class Fetch:
                 self._has_overflowed = not self._is_at_end
 
     def _want(self, found: Sequence[bytes]) -> list[bytes]:
-        """Ask for posts that the store lacks. Returns those for which there was no room."""
+        """Request posts that the store lacks. Return those for which there was no room."""
         if self._is_at_end:
             return list(found)
         self._elsewhere.update(filter(self._all.is_on_its_way, found))
@@ -305,7 +305,7 @@ class Fetch:
         return left
 
     def advance(self) -> None:
-        """Ask for posts, a few requests at a time, as many as the link carries."""
+        """Request posts, a few requests at a time, as many as the link can transfer."""
         while len(self._requests) < limits.FETCHES_OPEN and not self._is_at_end:
             count = self._share_of_window
             if self._requests and self._flow.room_size_bytes < count * self._all.post_size_bytes:
@@ -320,19 +320,19 @@ class Fetch:
 
     @property
     def _share_of_window(self) -> int:
-        """How many posts one request asks for."""
+        """The number of posts in one request."""
         posts = self._flow.window_size_bytes / self._all.post_size_bytes / limits.FETCHES_OPEN
         return max(limits.FETCH_POSTS_LEAST, min(int(posts), limits.FETCH_POSTS))
 
     @property
     def page_hashes(self) -> int:
-        """How many hashes to ask for at a time: of posts that keep the link busy for some requests."""
+        """The number of hashes to request at a time: their posts keep the link busy for some requests."""
         return max(limits.PAGE_HASHES_LEAST, 2 * limits.FETCHES_OPEN * self._share_of_window)
 
-    # --- what comes ----------------------------------------------------------------------------
+    # --- received posts ------------------------------------------------------------------------
 
     def take(self, event: ResponseEvent) -> None:
-        """Store posts that were asked for. At the end of a request, ask others for what did not come."""
+        """Store requested posts. At the end of a request, request missing posts from others."""
         match event:
             case Posts(exchange, posts) if exchange in self._requests:
                 self._store(posts)
@@ -345,7 +345,7 @@ class Fetch:
         self._flow.arrived(sum(map(len, posts)))
         self._storing += 1
         stored = self._all.intake.store(self._connection.name, posts, self._connection)
-        stored.add_done_callback(partial(self._stored, posts))  # also after the tasks of a node that stops
+        stored.add_done_callback(partial(self._stored, posts))  # called also after the tasks of a stopping node
 
     def _conclude(self, exchange: Exchange, step: Step) -> None:
         request = self._requests.pop(exchange)
@@ -385,7 +385,7 @@ class Fetch:
         session = self._connection.session
         if session.may_be_cable_js and outcome.verdict in _GENUINE and not cable_js.handles_post(post):
             session.reads_everything = True
-        # post/info of the other dialect cannot be read here, and is no lie.
+        # post/info of the other dialect cannot be decoded here, so it is not a false claim.
         if outcome.verdict in FALSE_CLAIMS and (is_ours or peek_type(post) != INFO):
             self._connection.gave_invalid_posts(1, outcome.reason)
 
@@ -400,7 +400,7 @@ class Fetch:
         return self._all.is_halted or self._is_lost
 
     def wake(self) -> None:
-        """Check again what is waited for."""
+        """Check all waiting conditions again."""
         self._changed.set()
 
     async def _change(self) -> None:
@@ -408,9 +408,9 @@ class Fetch:
         await self._changed.wait()
 
     async def drained(self) -> None:
-        """Wait until all that was offered has come and is stored, or will not come.
+        """Wait until all offered posts are stored, or will not arrive.
 
-        Raises CableStoreError if the store could not be read to look up what was offered.
+        Raises CableStoreError if the store could not be read to look up hashes.
         """
         waiting = self._all.wanted.waiting
         while not self._is_lost and (
@@ -420,13 +420,13 @@ class Fetch:
         self._raise_error()
 
     async def looked_up(self) -> None:
-        """Wait until all that was offered is looked up. Raises CableStoreError if the store could not be read."""
+        """Wait until all offered hashes are looked up. Raises CableStoreError if the store could not be read."""
         while self._offered and not self._is_at_end:
             await self._change()
         self._raise_error()
 
     async def has_room(self) -> None:
-        """Wait until so few posts wait to be asked for that further hashes are of use."""
+        """Wait until few enough posts are pending that further hashes are useful."""
         while not self._is_at_end and (
             self._all.wanted.waiting(self._connection) > limits.FETCHES_OPEN * self._share_of_window
         ):
@@ -438,14 +438,14 @@ class Fetch:
             raise error
 
     async def landed(self, hashes: Sequence[bytes]) -> None:
-        """Wait until those of these posts that are on their way are stored, or will not come. Ask for them first."""
+        """Wait until those of these posts that are in transit are stored, or will not arrive. Request them first."""
         self._all.wanted.hurry(hashes)
         for digest in hashes:
             if self._all.is_on_its_way(digest):
                 await self._waiting.setdefault(digest, self._context.loop.create_future())
 
     def settled(self, digest: bytes, *, has_come: bool) -> None:
-        """Go on if this post was waited for."""
+        """Resume waits for this post."""
         if digest in self._elsewhere:
             self._elsewhere.remove(digest)
             self._failed += not has_come
@@ -455,7 +455,7 @@ class Fetch:
             future.set_result(None)
 
     def lose(self) -> None:
-        """End all waiting, and take no more: the peer is lost."""
+        """End all waits, and accept no more posts: the peer is lost."""
         self._has_ended = True
         self._requests.clear()
         for future in self._waiting.values():

@@ -1,9 +1,9 @@
-"""Histories of channels at one peer that does not reconcile: passes over them, page by page, and their marks.
+"""Histories of channels at one peer that does not reconcile: passes over them in pages, and their marks.
 
-The first pass goes back to the start of the window. Where the connection breaks, the next one continues it. Later
-passes go back to a *safe point*, an hour before the mark, as far as few posts are younger than that. A peer may learn
-old posts late, so each connection also makes a full pass in the background, at a bounded rate. It continues where the
-last connection ended.
+The first pass goes back to the start of the window. If the connection breaks, the next connection continues the pass.
+Later passes go back to a *safe point*, an hour before the mark, or less if many posts are younger. A peer may learn old
+posts late, so each connection also makes a full pass in the background, at a bounded rate. It continues where the last
+connection ended.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from cablestore.store import answers
 from cablestore.store.options import system_clock_ms
 
 _LEAST_OVERLAP: Final = 16
-"""Posts that are listed again however old they are: clocks differ."""
+"""Posts that are always listed again, regardless of their age, because clocks differ."""
 _HASHES_OF_REQUEST: Final = 2
-"""How many hashes have the size of a request and the end of its answer."""
+"""The size of a request and the end of its answer, in hashes."""
 
 
 class _Pass(NamedTuple):
-    """Complete pass over a channel. `full_at_ms` is None unless it went back to the start of the window."""
+    """A complete pass over a channel. `full_at_ms` is None unless it went back to the start of the window."""
 
     epoch: int
     """The epoch of the marks in which it began."""
@@ -46,7 +46,7 @@ class _Pass(NamedTuple):
 
 
 class _Page(NamedTuple):
-    """Page of a history: its hashes, how many came, and if it was the last page."""
+    """A page of a history: its hashes, the number of hashes received, and whether it was the last page."""
 
     hashes: list[bytes]
     posts: int
@@ -54,7 +54,7 @@ class _Page(NamedTuple):
 
 
 class Histories:
-    """Passes over the channels of one peer. `followed` are those that are still followed."""
+    """Passes over the channels of one peer. `followed` are the channels that the node still follows."""
 
     def __init__(
         self, context: PeerContext, connection: Connection, fetch: Fetch, requests: Requests, followed: Collection[str]
@@ -73,7 +73,7 @@ class Histories:
         return 0 if window_ms is None else max(0, system_clock_ms() - window_ms)
 
     async def fetch(self, channel: str, *, whole: bool) -> int:
-        """Fetch a channel's history: with `whole` from the start of the window, else from where the last pass ended.
+        """Fetch a channel's history: with `whole` from the start of the window, else from the end of the last pass.
 
         Return the date from which a live request must list posts.
         """
@@ -81,7 +81,7 @@ class Histories:
         marks = await self._context.current_marks()
         mark, epoch = marks.get(self._peer_name, channel), marks.epoch
         if mark is not None and max(mark.until_ms, mark.full_at_ms) > now_ms:
-            mark = None  # the clock was wrong: no pass would reach back to what is written until then
+            mark = None  # the clock was wrong: no pass would reach back to posts written until then
         start_ms = window_ms
         if mark is not None and not whole:
             start_ms = max(window_ms, await self._safe_ms(channel, mark.until_ms))
@@ -89,18 +89,20 @@ class Histories:
         began = SyncMark(now_ms, now_ms, now_ms)
         page = Paging(start_ms, now_ms + limits.MAX_FUTURE_MS, self._page_hashes)
         found = await self._all_pages(channel, page, began if mark is None else None)
-        if found is not None and mark is not None and mark.from_ms > window_ms and not whole:  # it broke off
+        if (
+            found is not None and mark is not None and mark.from_ms > window_ms and not whole
+        ):  # the last pass was interrupted
             is_full, began = True, replace(mark, until_ms=now_ms)
             rest = await self._all_pages(channel, Paging(window_ms, mark.from_ms, self._page_hashes), began)
             found = None if rest is None else found + rest
-        if found or (found == 0 and mark is not None):  # one that brought nothing costs little again
+        if found or (found == 0 and mark is not None):  # a pass without posts is cheap to repeat
             self._passed[channel] = _Pass(epoch, window_ms, now_ms, began.full_at_ms if is_full else None)
         return window_ms if mark is None else max(window_ms, await self._safe_ms(channel, now_ms))
 
     async def check(self, since_ms: int) -> None:
-        """Request whole histories at a bounded rate: of channels for which that was not done since `since_ms`.
+        """Request the whole history of channels without a full pass since `since_ms`, at a bounded rate.
 
-        A pass that an earlier connection began is continued. Then comes what is newer than its beginning.
+        A pass that an earlier connection began is continued. Then posts that are newer than its start are requested.
         """
         marks = await self._context.current_marks()
         for channel in sorted(self._followed):
@@ -115,9 +117,9 @@ class Histories:
                     self._note(channel, marks, full_at_ms=now_ms, back_ms=0)
 
     async def put_marks(self) -> None:
-        """Store the marks of the complete passes, unless an offered post did not come or was not stored.
+        """Store the marks of the complete passes, unless an offered post did not arrive or was not stored.
 
-        A pass counts only if its posts are still here, and if what it did not ask for is still refused.
+        A pass counts only while its posts are stored, and while the posts that it skipped are still rejected.
         """
         passed, self._passed = self._passed, {}
         if self._fetch.take_failed() or not passed or not self._peer_name:
@@ -136,10 +138,10 @@ class Histories:
     # --- pages ---------------------------------------------------------------------------------
 
     async def _all_pages(self, channel: str, page: Paging, began: SyncMark | None) -> int | None:
-        """Request page after page, until the channel is dropped.
+        """Request all pages, unless the channel is dropped.
 
-        `began` is the mark of a pass that is not whole yet. It is kept for the next connection, with how far the pass
-        has come. Return how many hashes came, None if the last page was not reached.
+        `began` is the mark of an incomplete pass. It is kept for the next connection, with the progress of the pass.
+        Return the number of hashes received, None if the last page was not reached.
         """
         count, epoch = 0, self._context.marks.epoch
         before: list[bytes] = []
@@ -157,13 +159,13 @@ class Histories:
             before = found.hashes
 
     def _keep(self, channel: str, epoch: int, mark: SyncMark) -> None:
-        """Keep how far a pass has come, if all posts up to there are here."""
+        """Keep the progress of a pass if all its posts so far are stored."""
         marks = self._context.marks
         if self._peer_name and epoch == marks.epoch and not self._fetch.has_failed and mark.from_ms < mark.until_ms:
             marks.put(self._peer_name, channel, mark)
 
     async def _slow_pages(self, channel: str, marks: SyncState, start_ms: int, end_ms: int) -> bool:
-        """Request a range page by page, with pauses, and note how far it came. False if it broke off."""
+        """Request a range in pages, with pauses, and note the progress. Return False if it was interrupted."""
         page = Paging(start_ms, end_ms, min(limits.BACKGROUND_PAGE_HASHES, self._page_hashes))
         epoch = marks.epoch
         while (found := await self._page(channel, page)) is not None and epoch == marks.epoch:
@@ -179,7 +181,7 @@ class Histories:
             marks.put(self._peer_name, channel, replace(mark, **changes))
 
     async def _page(self, channel: str, page: Paging) -> _Page | None:
-        """Request a page, offer its posts to the fetch, and turn to the next one. None if it broke off."""
+        """Request a page, offer its posts to the fetch, and advance `page`. Return None if it was interrupted."""
         if channel not in self._followed:
             return None
         request = TimeRangeRequest(b"", channel, page.start_ms, page.end_ms, page.limit)
@@ -189,7 +191,7 @@ class Histories:
         await self._fetch.looked_up()
         if step in (Step.LOST, Step.CANCELLED) or (step is Step.TIMED_OUT and not hashes):
             return None
-        # cable.rs concludes nothing. Others may break off in the middle, so the rest is requested.
+        # cable.rs does not conclude answers. Others may stop in the middle of an answer, so the rest is requested.
         is_last = (step is not Step.TIMED_OUT or page.is_repeated(hashes)) and page.is_last(len(hashes))
         if not is_last:
             ends_ms = await self._ends_ms(hashes)
@@ -206,7 +208,7 @@ class Histories:
         return first_ms, last_ms
 
     async def _times(self, hashes: Sequence[bytes]) -> list[int | None]:
-        """Return the times of posts, after those that are on their way are stored."""
+        """Return the times of posts, after those in transit are stored."""
         await self._fetch.landed(hashes)
 
         def times(reader: Reader) -> list[int | None]:
@@ -233,7 +235,7 @@ class Histories:
 def safe_point_ms(reader: Reader, channel: str, known_ms: int) -> int:
     """Return the date from which posts are listed again after all were known at `known_ms`.
 
-    It is an hour earlier, or earlier by a few posts; but in a busy channel not by more than a number of posts.
+    It is at least an hour and `_LEAST_OVERLAP` posts earlier, but at most `limits.MAX_OVERLAP_POSTS` posts.
     """
     hashes = answers.channel_time_range(reader, channel, 0, known_ms, limits.MAX_OVERLAP_POSTS)
     dates = [answers.time_of(reader, digest) or 0 for digest in hashes]

@@ -1,4 +1,4 @@
-"""Which peers of a node are in step: what comparisons found, what peers say, and what the store stored since."""
+"""Which peers of a node are in step, from comparisons, frames of peers, and later changes of the store."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from cablestore.reconcile.messages import EQUAL
 
 
 class Agreements:
-    """Agreements of a node with its peers. On the loop, but for `_wrote`."""
+    """Agreements of a node with its peers. On the loop, except for `_wrote`."""
 
     def __init__(self, context: PeerContext, links: Iterable[PeerLink]) -> None:
         """`links` are the connections of both ports."""
         self._context = context
         self._links = links
         self._watched: LogPlace | None = None
-        """The place that links have agreed at. A write that leaves it is a change, and so is a rebuild."""
+        """The log position at which links agreed. A write that changes it, or a rebuild, is a change."""
         self._unwatch = context.store.watch(self._wrote)
 
     def close(self) -> None:
-        """Watch the store no more."""
+        """Stop watching the store."""
         self._unwatch()
 
     def _wrote(self) -> None:
-        """Have the loop look at what changed. In the thread that wrote, after each write."""
+        """Schedule `_look` on the loop. In the thread that wrote, after each write."""
         watched = self._watched
         if watched is not None and self._context.store.place != watched:
             self._watched = None
@@ -35,7 +35,7 @@ class Agreements:
                 self._context.loop.call_soon_threadsafe(self._look)
 
     def _look(self) -> None:
-        """End the agreements that were made before the store changed, and watch for the next change of others."""
+        """End the agreements from before the store changed, and watch for the next change of others."""
         place = None
         while place != self._context.store.place:
             place = self._watched = self._context.store.place
@@ -45,20 +45,20 @@ class Agreements:
             self._watched = None
 
     def compared(self, link: PeerLink, compared: LogPlace | None, *, is_complete: bool, gave: bool) -> None:
-        """Note a comparison that came to its end. `compared` is the place of the state that was compared.
+        """Note a complete comparison. `compared` is the log position of the compared state.
 
-        `is_complete` is true on the side that compared everything both want, `gave` if the peer was sent posts.
+        `is_complete` is true on the side that compared all common posts, `gave` if the peer was sent posts.
         """
         frames = link.agreement.compared(compared, self._context.store.place)
         self._say(link, frames + (link.agreement.claim(is_certain=not gave) if is_complete else []))
         self._look()
 
     def failed(self, link: PeerLink) -> None:
-        """Note a comparison that broke off."""
+        """Note a failed comparison."""
         self._say(link, link.agreement.failed())
 
     def receive(self, link: PeerLink, frame: bytes) -> None:
-        """Take an EQUAL or CHANGED of a peer, after the end of the comparison that it is about."""
+        """Handle EQUAL or CHANGED of a peer, after the end of the comparison that the frame refers to."""
         agreement = link.agreement
         if frame == EQUAL:
             self._say(link, agreement.peer_is_equal(self._context.store.place, answers=not link.is_ours))

@@ -1,9 +1,9 @@
-"""Inspecting what peers give for others before it is passed on, in a thread of its own, so that nobody waits for it.
+"""Inspection of posts and hashes that are forwarded for other peers, in a separate thread that does not block the loop.
 
-Posts are decoded, verified and compared with the known deletions and with what moderation drops and blocks, as all posts
-that come. Hashes of posts that are known to be deleted or dropped are removed. So is what the asking peer must not get
-because of blocks (`audience`), and what crashes cable.js if the asking peer may be that program. False claims count against the
-peer that gave them.
+Posts are decoded, verified and compared with the known deletions and with the restrictions of moderation, like all
+received posts. Hashes of posts that are known to be deleted or dropped are removed. So are items that blocks hide from
+the requesting peer (`audience`), and items that crash cable.js if that peer may be cable.js. False claims count against
+the peer that sent them.
 """
 
 from __future__ import annotations
@@ -27,21 +27,22 @@ from cablestore.store import answers
 
 _ROWS_PER_POST: Final = 60
 _ROWS_PER_HASH: Final = 2
-"""What inspecting one costs the peer that asked for it, in rows: verifying a signature takes as long as reading this
-many."""
+"""The cost of one inspection for the requesting peer, in rows: to verify a signature takes as long as to read this many
+rows.
+"""
 
 T = TypeVar("T")
 
 
 class Appraised(NamedTuple):
-    """Posts that may be passed on, and the reasons why others are false claims."""
+    """Posts that may be forwarded, and the reasons why others are false claims."""
 
     taken: list[bytes]
     false_claims: list[str]
 
 
 class InspectionThread:
-    """The `Inspector` of all routes. On the loop, except for what the thread runs."""
+    """The `Inspector` of all routes. On the loop, except for the work of the thread."""
 
     def __init__(
         self,
@@ -49,26 +50,26 @@ class InspectionThread:
         connection_of: Callable[[Session], Connection | None],
         send_on: Callable[[Route], None],
     ) -> None:
-        """`connection_of` returns the connection of a session, `send_on` sends what a route has passed on."""
+        """`connection_of` returns the connection of a session, `send_on` sends the forwarded items of a route."""
         self._context = context
         self._connection_of = connection_of
         self.send_on: Final = send_on
         self._thread = ThreadPoolExecutor(1, "cablestore-relay")
         self._waiting_size_bytes = 0
         self._paused: Final[set[Connection]] = set()
-        """Givers that are not read from until less waits."""
+        """Connections that are paused until the queue is shorter."""
 
     def close(self) -> None:
         """End the thread."""
         self._thread.shutdown()
 
     def allowed_names(self, names: tuple[str, ...]) -> tuple[str, ...]:
-        """Return those that are not dropped here. Others may know a channel that is (moderation.md 5.1.3.7)."""
+        """Return the names that are not dropped here. Other peers may know a dropped channel (moderation.md 5.1.3.7)."""
         dropped, channel_id = self._context.restrictions.now.channels, self._context.dialect.channel_id
         return tuple(name for name in names if channel_id(name) not in dropped)
 
     def look_at_hashes(self, route: Route, giver: Session, hashes: tuple[bytes, ...]) -> None:
-        """Give those that are not known to be deleted to `route.pass_hashes`."""
+        """Pass the permitted hashes to `route.pass_hashes`."""
         may_be_cable_js, audience = route.origin.may_be_cable_js, self._audience(route)
 
         def look() -> list[bytes]:
@@ -87,7 +88,7 @@ class InspectionThread:
         self._look(giver, look, len(hashes) * HASH_SIZE_BYTES, partial(self._pass_hashes, route))
 
     def look_at_posts(self, route: Route, giver: Session, posts: list[bytes]) -> None:
-        """Give those that may be passed on to `route.pass_posts`."""
+        """Pass the permitted posts to `route.pass_posts`."""
         dialect, may_be_cable_js, audience = giver.dialect, route.origin.may_be_cable_js, self._audience(route)
 
         def look() -> Appraised:

@@ -1,4 +1,4 @@
-"""Posts of peers on their way to the store."""
+"""The path of received posts to the store."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from cablestore.protocol.post import decode_post
 
 
 class PostIntake:
-    """The queue of posts to store. While too many wait, nothing more is read from the peers that gave them."""
+    """The queue of posts to store. While it is too long, the connections that fill it are paused."""
 
     def __init__(self, context: PeerContext) -> None:
         self._context = context
         self.early: Final[EarlyPosts[Connection]] = EarlyPosts()
-        """Posts that were refused as too far ahead."""
+        """Posts that were rejected as too far ahead."""
         self.paused: Final[set[Connection]] = set()
-        """Connections that are not read from until there is room for their posts."""
+        """Connections that are paused until the queue has room."""
 
     def store(self, peer: str, posts: list[bytes], giver: Connection | None = None) -> asyncio.Future[list[Outcome]]:
-        """Return the coming outcomes of posts to store. The future raises CableStoreError if they cannot be stored.
+        """Queue posts for storing, and return a future of their outcomes. It raises CableStoreError if storing fails.
 
-        The `giver` can be asked for the posts by hash again, and pauses if too many wait.
+        The posts can be requested again by hash from `giver`. It is paused if too many posts wait.
         """
         future = self._context.writes.submit(posts)
         future.add_done_callback(partial(self._stored, peer, posts, giver))
@@ -39,7 +39,7 @@ class PostIntake:
     def _stored(
         self, peer: str, posts: list[bytes], giver: Connection | None, future: asyncio.Future[list[Outcome]]
     ) -> None:
-        """Count outcomes, before those who wait for them get them."""
+        """Count outcomes, before the waiting code gets them."""
         metrics, error = self._context.metrics, future.exception()
         if error is not None:
             metrics.failed_writes += not self._context.store.write_failure  # the store counts its own

@@ -1,9 +1,9 @@
-"""Invitation: what somebody needs to join a cabal, on one line.
+"""Invitation: the data that a new member needs to join a cabal, on one line.
 
     cable:<cabal key>?peer=<host:port>&peer=<host:port>&seed=<moderation seed>
 
-The cabal key is in 64 hex digits, and is left out if connections are not encrypted. Peers are where members can be
-reached. The seed is in hex digits, as moderation.md 4.7.2 defines it. The specification leaves open how the three travel
+The cabal key is in 64 hex digits, and is left out if connections are not encrypted. Peers are the addresses of members.
+The seed is in hex digits, as moderation.md 4.7.2 defines it. The specification does not define how the three are sent
 together. Names and values of the query are percent-encoded.
 """
 
@@ -38,7 +38,7 @@ _STANDARD_INPUT: Final = "-"
 class Invitation:
     """Cabal key, addresses of peers, and the bytes of a moderation seed (b"" for none).
 
-    `str` gives the text that `parse` reads. `repr` shows no key. Raises ArgumentError for what is no invitation.
+    `str` returns the text that `parse` reads. `repr` hides the key. Raises ArgumentError for invalid values.
     """
 
     cabal_key: bytes | None = field(repr=False)
@@ -48,7 +48,7 @@ class Invitation:
     __repr__ = hex_repr
 
     def __post_init__(self) -> None:
-        """Refuse what others could not use."""
+        """Reject values that others could not use."""
         if self.cabal_key is None and not self.peers:
             raise ArgumentError("the invitation has neither a cabal key nor a peer: one of them is needed")
         if self.cabal_key is not None and len(self.cabal_key) != KEY_SIZE_BYTES:
@@ -67,7 +67,7 @@ class Invitation:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read the text of an invitation, also with `cable://`. Raises ArgumentError, which shows no key."""
+        """Parse the text of an invitation, also with `cable://`. Raises ArgumentError, which does not contain the key."""
         if len(text) > limits.MAX_INVITATION_SIZE_CHARACTERS:
             raise ArgumentError(
                 f"the text has more than {limits.MAX_INVITATION_SIZE_CHARACTERS:,} characters: it is not an invitation"
@@ -89,7 +89,7 @@ class Invitation:
     def read(cls, path: Path | str) -> Self:
         """Read the invitation in a file, or on standard input if `path` is "-". Raises ArgumentError.
 
-        A file that other users of the machine can read is a warning in the log.
+        Logs a warning if other users of the machine can read the file.
         """
         if str(path) == _STANDARD_INPUT:
             if sys.stdin is None:
@@ -118,7 +118,7 @@ class Invitation:
 
 
 def _fields(query: str) -> tuple[list[str], list[str]]:
-    """Return the peers and the seeds that a query names."""
+    """Return the peers and the seeds in a query."""
     found: dict[str, list[str]] = {"peer": [], "seed": []}
     try:
         pairs = parse_qsl(query, keep_blank_values=True, strict_parsing=True, errors="strict") if query else []
@@ -153,14 +153,14 @@ def _seed(texts: list[str]) -> bytes:
 
 
 def _require_reachable(peer: Address) -> None:
-    """Raise ArgumentError for an address to which nobody can connect."""
+    """Raise ArgumentError for an address that cannot be connected to."""
     host, port = peer
     try:
         if ":" in host:
             is_possible = not ip_address(host.partition("%")[0]).is_unspecified and "%" not in host
         else:
             is_possible = _HOST.fullmatch(host.encode("idna").decode()) is not None and host.isprintable()
-            is_possible = is_possible and host != "0.0.0.0"  # noqa: S104 - that is what is refused
+            is_possible = is_possible and host != "0.0.0.0"  # noqa: S104 - this address is rejected
     except ValueError:
         is_possible = False
     if not is_possible or not 0 < port < 65_536:
@@ -170,7 +170,7 @@ def _require_reachable(peer: Address) -> None:
 
 
 def _text_of(file: BinaryIO, where: str) -> str:
-    """Return the text of an open file, as far as an invitation may reach."""
+    """Return the text of an open file, up to the longest possible invitation."""
     try:
         return text_of(file.read(4 * limits.MAX_INVITATION_SIZE_CHARACTERS + 1))
     except UnicodeDecodeError:

@@ -1,4 +1,4 @@
-"""Warnings of peers that probably have another cabal key: one for each address, not one for each attempt."""
+"""Warnings about peers that probably have another cabal key: one per address, not one per attempt."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _NO_KEY_HERE: Final = "the peer probably has a cabal key, and this node has none
 def probable_cause(*, is_ours: bool, has_key: bool, received_size_bytes: int) -> str:
     """Return the probable cause if a connection ends before any message of the peer is understood.
 
-    It is "" if a stranger connected and sent nothing, as health checks and port scanners do.
+    It is "" if an unknown peer connected and sent nothing, as health checks and port scanners do.
     """
     if not received_size_bytes and not is_ours:
         return ""
@@ -26,14 +26,14 @@ def probable_cause(*, is_ours: bool, has_key: bool, received_size_bytes: int) ->
 
 
 class KeyWarnings:
-    """The addresses of which a node has warned."""
+    """The addresses that a node has warned about."""
 
     def __init__(self, log: Logger) -> None:
         self._log = log
         self._warned: Final[OrderedDict[str, None]] = OrderedDict()
 
     def suspect(self, peer: str, reason: str) -> None:
-        """Log a warning, unless there was one for this peer since it was last understood."""
+        """Log a warning, unless one was logged for this peer since its last valid message."""
         if peer in self._warned:
             return
         self._warned[peer] = None
@@ -42,5 +42,5 @@ class KeyWarnings:
         self._log.warning("another cabal key?", extra={"peer": peer, "reason": reason})
 
     def understood(self, peer: str) -> None:
-        """Note that a peer is understood: if that changes, it is worth another warning."""
+        """Note a valid message of a peer. A later problem is logged again."""
         self._warned.pop(peer, None)

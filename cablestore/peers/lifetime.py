@@ -1,4 +1,4 @@
-"""The life of a node on its event loop: the calls that it accepts, its tasks, and an end that nothing breaks off."""
+"""The life of a node on its event loop: accepted calls, tasks, and a shutdown that cancellation does not interrupt."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ class Lifetime:
         self.log: Final = log
         self._thread_id: Final = threading.get_ident()
         self.tasks: Final[set[asyncio.Task[Any]]] = set()
-        """Tasks that are not done: of the node itself, and calls of the program."""
+        """Unfinished tasks: those of the node, and calls of the program."""
         self._is_ending = False
         self._cancellation: asyncio.CancelledError | None = None
-        """What cancelled the caller that waits for the end."""
+        """The cancellation of the caller that waits for the shutdown."""
         self._errors: list[Exception] = []
 
     # --- calls ---------------------------------------------------------------------------------
@@ -41,7 +41,7 @@ class Lifetime:
     def check_loop(self) -> None:
         """Raise NodeError if the caller is not on the loop of the node.
 
-        A program that runs the loop in turns with another one may call between two turns.
+        A program that alternates this loop with another one may call while neither runs.
         """
         here = running_loop()
         if here is self.loop or (here is None and (not self.loop.is_running() or self._is_own_thread())):
@@ -55,7 +55,7 @@ class Lifetime:
         return threading.get_ident() == self._thread_id
 
     async def call(self, function: Callable[P, Coroutine[Any, Any, T]], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        """Return what a call of the program returns. The end of the node ends the call with NodeError."""
+        """Call a function for the program, and return its result. Raises NodeError if the node ends first."""
         check_task()
         self.check()
         task = self._begin(function(*args, **kwargs))
@@ -70,7 +70,7 @@ class Lifetime:
     # --- tasks ---------------------------------------------------------------------------------
 
     def run(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Run work of the node itself until it is done or the node ends. Its error is logged."""
+        """Run a task of the node until it is done or the node ends. Its error is logged."""
         task = self._begin(work)
         task.add_done_callback(self._report)
         return task
@@ -89,11 +89,11 @@ class Lifetime:
     # --- the end -------------------------------------------------------------------------------
 
     def end(self) -> None:
-        """Accept no more calls."""
+        """Reject further calls."""
         self._is_ending = True
 
     def cancel_tasks(self) -> None:
-        """Cancel all tasks, and the calls of the program."""
+        """Cancel all tasks, including the calls of the program."""
         for task in self.tasks:
             task.cancel()
 
@@ -102,9 +102,9 @@ class Lifetime:
         await asyncio.gather(*self.tasks, return_exceptions=True)
 
     async def finish(self, work: Awaitable[object], *, may_hurry: bool = False) -> None:
-        """Await a step of the end, however often the caller is cancelled, and keep its error for `conclude`.
+        """Await a step of the shutdown despite any cancellation of the caller, and keep its error for `conclude`.
 
-        A step that `may_hurry` only gives peers time. It is cancelled when the caller is.
+        A step with `may_hurry` only gives peers time. It is cancelled with the caller.
         """
         step = asyncio.ensure_future(work)
         if may_hurry and self._cancellation is not None:
@@ -118,20 +118,20 @@ class Lifetime:
                     step.cancel()
         try:
             step.result()
-        except asyncio.CancelledError:  # by us, or by an asyncio.run that ends all tasks
+        except asyncio.CancelledError:  # by this node, or by an asyncio.run that cancels all tasks
             pass
-        except Exception as error:  # noqa: BLE001 - the other steps come first
+        except Exception as error:  # noqa: BLE001 - other steps must still run
             self._errors.append(error)
 
     def conclude(self) -> None:
-        """Raise the CancelledError or the first error that came during the end."""
+        """Raise the CancelledError or the first error of the shutdown."""
         errors, self._errors = [self._cancellation, *self._errors], []
         for error in filter(None, errors):
             raise error
 
 
 def running_loop() -> asyncio.AbstractEventLoop | None:
-    """Return the event loop that runs in this thread."""
+    """Return the event loop that runs in this thread, None if none does."""
     try:
         return asyncio.get_running_loop()
     except RuntimeError:
@@ -139,7 +139,7 @@ def running_loop() -> asyncio.AbstractEventLoop | None:
 
 
 def check_task() -> None:
-    """Raise NodeError if the caller is not in a task of asyncio, as in one of trio: it could not await the end."""
+    """Raise NodeError unless the caller is in an asyncio task. A trio task, for example, cannot await the shutdown."""
     if running_loop() is None or asyncio.current_task() is None:
         raise NodeError(
             "a node needs a task on a running event loop of asyncio. Use it there, or in a thread that has one"

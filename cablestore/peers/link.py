@@ -1,4 +1,4 @@
-"""What the connections of both ports have in common: handshake, encryption, limits, and an end with a reason."""
+"""The common part of connections of both ports: handshake, encryption, limits, and an end with a reason."""
 
 from __future__ import annotations
 
@@ -28,22 +28,22 @@ from cablestore.store.options import system_clock_ms
 
 BLOCKED: Final = "the local user blocks the peer"
 ITSELF: Final = "it is this node itself"
-"""Why a connection ends."""
+"""Reasons for the end of a connection."""
 
 
 class PeerLink(asyncio.Protocol, ABC):
     """A TCP connection to or from a peer.
 
-    It runs on the loop of its node, and changes there alone. Other threads only read:
+    It runs on the loop of its node, and only changes there. Other threads only read:
 
-    * the threads that read the store and that compare stores: `audience`, when they choose what the peer may get;
-    * any thread, through `Node.load`: sizes, counts, and if the peer is silent. The numbers may be of different moments.
+    * the threads that read the store and that compare stores: `audience`, to choose the posts that the peer may get;
+    * any thread, through `Node.load`: sizes, counts, and `is_silent`. The values may not belong to the same moment.
 
-    What another thread has for a connection goes through the loop: as the result of a job, or as a future.
+    Other threads pass data to a connection through the loop: as the result of a job, or as a future.
     """
 
     port_name: bytes = b""
-    """What the prologue of the handshake says of the port."""
+    """The name of the port in the prologue of the handshake."""
 
     def __init__(self, context: PeerContext, dialed: Address | None) -> None:
         self._context = context
@@ -52,80 +52,80 @@ class PeerLink(asyncio.Protocol, ABC):
         self.host = "?"
         self.number: Final = context.watchers.next_number()
         self.agreement: Final = Agreement()
-        """Whether the stores are in step."""
+        """Agreement about whether the stores are in step."""
         self.coverage: Final = Coverage()
         self._step_announced: bool | None = None
         self.is_kept = False
-        """True if this node connects again when the connection is over."""
+        """True if this node connects again after the connection ends."""
         self.node_id = b""
-        """Id of the node that the connection leads to, if the peer has sent it."""
+        """Id of the peer's node, if the peer has sent it."""
         self.duplicate: PeerLink | None = None
-        """The other connection with the same peer, for which this one ends."""
+        """The other connection with the same peer that replaces this one."""
         self.ends: tuple[Any, Any] = (None, None)
-        """Addresses of the socket here and of the one there."""
+        """Local and remote addresses of the socket."""
         self._address = dialed or Address("?", 0)
         self._since_ms = 0
         self.is_ours: Final = dialed is not None
         self.closed: Final[asyncio.Future[str]] = context.loop.create_future()
-        """Done with the reason when the connection is over."""
+        """Done with the reason when the connection has ended."""
         self.established: Final[asyncio.Future[bool]] = context.loop.create_future()
         """Done with True when messages can be exchanged, with False if the connection ends before."""
         self.is_established = False
-        """True if messages can be exchanged, or could until the connection was over."""
+        """True if messages can be exchanged. It stays True after the end of the connection."""
         self.began_s = self.heard_s = context.loop.time()
         self.silence: Final = Silence(self.began_s, is_ours=self.is_ours)
         self._delivery: Delivery | None = None
         self._knows_life_frames = False
         self.is_silent = False
-        """True while programs know that the peer does not answer."""
+        """True while watchers have been notified that the peer does not answer."""
         self.received_size_bytes = self.sent_size_bytes = 0
         self._pace = MessagePace(0, self.began_s)
         self.invalid_posts = 0
         self.given: Final[OrderedDict[bytes, None]] = OrderedDict()
-        """Hashes of posts that the peer gave last. They are not announced to it."""
+        """Hashes of the latest posts that the peer sent. They are not announced to it."""
         self._transport: asyncio.Transport | None = None
         self._channel: SecureChannel | None = None
         self._reason = ""
-        """Why the connection ends, once that is decided."""
+        """The reason for the end of the connection, once it is decided."""
         self._ends_s: float | None = None
-        """When the peer must have ended the stream too, once we have."""
+        """The deadline for the peer's end of the stream, after this side has ended its own."""
 
-    # --- what a port does with it --------------------------------------------------------------
+    # --- calls of a port -----------------------------------------------------------------------
 
     @abstractmethod
     def _admit(self) -> str:
-        """Add the connection to those of the port. Returns why it is refused, or ""."""
+        """Add the connection to those of the port. Return the reason for its rejection, or ""."""
 
     @abstractmethod
     def _begin(self) -> None:
-        """Start: messages can be exchanged."""
+        """Start to exchange messages."""
 
     @abstractmethod
     def _receive(self, messages: list[bytes]) -> None:
-        """Take bytes of the peer, decrypted. Raises DecodeError or ReconcileError if they end the connection."""
+        """Handle decrypted bytes of the peer. Raises DecodeError or ReconcileError if they end the connection."""
 
     @property
     @abstractmethod
     def _messages(self) -> int:
-        """How many messages of the peer are complete."""
+        """The number of complete messages of the peer."""
 
     @abstractmethod
     def _look_at_silence(self, now_s: float) -> None:
-        """Act on what takes too long on an established connection."""
+        """Check the timeouts of an established connection."""
 
     @abstractmethod
     def _ask_for_life(self) -> None:
-        """Ask the peer for something that it answers at once."""
+        """Send the peer a request that it answers immediately."""
 
     @property
     @abstractmethod
     def _is_read(self) -> bool:
-        """True if the peer's bytes are read now, so that its silence is its own."""
+        """True if reading is not paused, so that silence is due to the peer."""
 
     @property
     @abstractmethod
     def _is_understood(self) -> bool:
-        """True if a message of the peer was understood."""
+        """True if a valid message of the peer was received."""
 
     @abstractmethod
     def _lost(self) -> None:
@@ -137,19 +137,19 @@ class PeerLink(asyncio.Protocol, ABC):
 
     @abstractmethod
     def faulted(self, what: str, detail: str) -> None:
-        """Log a fault of the peer. Too many end the connection."""
+        """Log a fault of the peer. Too many faults end the connection."""
 
     @property
     def descriptor(self) -> int:
-        """The descriptor of the connection, -1 if it is over."""
+        """The descriptor of the connection, -1 if it has ended."""
         socket = None if self._transport is None else self._transport.get_extra_info("socket")
         return -1 if socket is None else int(socket.fileno())
 
     # --- the transport calls these -------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Start the handshake, unless the port refuses the connection."""
-        self._transport = cast(asyncio.Transport, transport)  # what a stream protocol gets
+        """Start the handshake, unless the port rejects the connection."""
+        self._transport = cast(asyncio.Transport, transport)  # stream protocols always get this type
         address = transport.get_extra_info("peername")
         if address:
             self.host = address[0]
@@ -171,7 +171,7 @@ class PeerLink(asyncio.Protocol, ABC):
             self._write(self._channel.start())
 
     def data_received(self, data: bytes) -> None:
-        """Decrypt what the peer sent, and take it."""
+        """Decrypt and handle bytes of the peer."""
         self.heard_s = self._context.loop.time()
         self.received_size_bytes += len(data)
         try:
@@ -194,7 +194,7 @@ class PeerLink(asyncio.Protocol, ABC):
         return messages
 
     def _take_end(self) -> None:
-        """End the connection: the peer has ended its stream."""
+        """End the connection after the peer ended its stream."""
         if self._ends_s is None:
             self.end("the peer ended the stream")
         elif self._transport is not None:
@@ -209,12 +209,12 @@ class PeerLink(asyncio.Protocol, ABC):
         self._begin()
 
     def eof_received(self) -> None:
-        """Wait for what is written to go out, as far as the peer reads it in time."""
+        """Keep the connection open so that pending output can be sent, within a time limit."""
         if self._ends_s is None:
             self._ends_s = self._context.loop.time() + limits.END_TIMEOUT_S
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Settle both futures, tell the port, and log the reason."""
+        """Complete both futures, notify the port, and log the reason."""
         reason = self._reason
         if not reason:
             reason = f"the connection broke: {exc}" if exc else "the peer closed the connection"
@@ -237,7 +237,7 @@ class PeerLink(asyncio.Protocol, ABC):
 
     @property
     def peer(self) -> Peer:
-        """What programs see of the connection at this moment."""
+        """A snapshot of the connection for programs."""
         return Peer(
             number=self.number,
             address=self._address,
@@ -256,7 +256,7 @@ class PeerLink(asyncio.Protocol, ABC):
         return self.agreement.is_in_step(self._context.store.place)
 
     def tell_step(self) -> None:
-        """Notify watchers if the peer is in step and was not, or the other way round."""
+        """Notify watchers if the peer is in step and was not, or the reverse."""
         is_in_step = self._is_in_step
         if self._step_announced is not is_in_step and not self.closed.done():
             self._step_announced = is_in_step
@@ -264,12 +264,12 @@ class PeerLink(asyncio.Protocol, ABC):
 
     @property
     def remote_static(self) -> bytes | None:
-        """The peer's static key, if there was a handshake."""
+        """The peer's static key, None before the end of a handshake."""
         return self._channel.remote_static if self._channel is not None and self._channel.is_established else None
 
     @property
     def audience(self) -> Audience:
-        """What the peer may get now."""
+        """The peer's present rights to posts."""
         return self._context.restrictions.audience(self.remote_static)
 
     def banish(self) -> None:
@@ -278,11 +278,11 @@ class PeerLink(asyncio.Protocol, ABC):
 
     @property
     def _unread_size_bytes(self) -> int:
-        """How many bytes the peer has not read yet."""
+        """The number of bytes that the peer has not read yet."""
         return self._transport.get_write_buffer_size() if self._transport is not None else 0
 
     def tick(self, now_s: float) -> None:
-        """Act on what takes too long: the end of the stream, the handshake, silence."""
+        """Check the timeouts: the end of the stream, the handshake, silence."""
         if self._ends_s is not None and now_s > self._ends_s:
             self.close("it does not end")
         elif self.is_established and self._is_too_slow(now_s):
@@ -296,7 +296,7 @@ class PeerLink(asyncio.Protocol, ABC):
     # --- peers that vanish ---------------------------------------------------------------------
 
     def _look_for_life(self, now_s: float) -> None:
-        """Ask a silent peer for a sign of life, and close the connection if none comes."""
+        """Probe a silent peer, and close the connection if it does not respond."""
         if not self._is_read:
             self.heard_s = now_s
         undelivered_s = self._undelivered_s(now_s)
@@ -317,7 +317,7 @@ class PeerLink(asyncio.Protocol, ABC):
             self._context.watchers.tell(PeerSilent(self.peer))
 
     def _takes_life_frame(self, frame: bytes) -> bool:
-        """Answer a request for a sign of life, or take one. Returns False if the frame is another one."""
+        """Handle a request for a sign of life, or a sign of life. Return False for other frames."""
         if frame not in (LIFE_REQUEST, LIFE_SIGN):
             return False
         self._knows_life_frames = self.silence.is_answerable = True
@@ -326,25 +326,25 @@ class PeerLink(asyncio.Protocol, ABC):
         return True
 
     def _undelivered_s(self, now_s: float) -> float:
-        """Return for how long the peer's machine has acknowledged nothing of what it should have."""
+        """Return how long the peer's machine has not acknowledged sent data."""
         if self._delivery is None or now_s - self.heard_s < 1:
             return 0.0
         return self._delivery.unacknowledged_s(now_s)
 
     def _no_answer_s(self, now_s: float) -> int:
-        """Return for how many seconds the peer has sent nothing although it should, else 0."""
+        """Return for how many seconds an expected answer of the peer is missing, else 0."""
         is_late = self.silence.is_unanswered or self._undelivered_s(now_s) > limits.LIFE_SIGN_TIMEOUT_S
         return max(1, round(now_s - self.heard_s)) if is_late and not self.closed.done() else 0
 
     def check_life(self) -> None:
-        """Ask the peer for a sign of life soon: until now it may have been out of reach."""
+        """Probe the peer soon: it may have been unreachable until now."""
         now_s = self._context.loop.time()
         self.silence.check_now()
         if self._delivery is not None:
             self._delivery.restart(now_s)
 
     def check_path(self) -> None:
-        """Look if the peer is still reached from this end's address, after a change of the machine's addresses."""
+        """Check whether the connection still uses a valid local address, after the machine's addresses changed."""
         here, there = self.ends
         if not here or not there or self.closed.done():
             return
@@ -357,20 +357,20 @@ class PeerLink(asyncio.Protocol, ABC):
 
     @property
     def _known_as(self) -> str:
-        """The name of the peer that is the same for its next connection."""
+        """The name of the peer, which is the same for its next connection."""
         return str(self.dialed or self.host)
 
     @property
     def key_cause(self) -> str:
-        """Why the two sides probably do not understand each other, "" if they do."""
+        """The probable reason why no valid message was received, "" if one was."""
         has_key = self._channel is not None
-        is_answered = has_key and not self.is_ours and self.sent_size_bytes  # who has no key gets no answer
+        is_answered = has_key and not self.is_ours and self.sent_size_bytes  # a peer without a key never gets an answer
         if self._is_understood or is_answered or (has_key and self.is_established):
             return ""
         return probable_cause(is_ours=self.is_ours, has_key=has_key, received_size_bytes=self.received_size_bytes)
 
     def with_cause(self, reason: str) -> str:
-        """Return a reason with its probable cause. The log warns of a cause once."""
+        """Return a reason with its probable cause. Each cause is logged once."""
         cause = self.key_cause
         if not cause:
             return reason
@@ -378,7 +378,7 @@ class PeerLink(asyncio.Protocol, ABC):
         return f"{reason}: {cause}"
 
     def _is_too_slow(self, now_s: float) -> bool:
-        """Return True if the peer sends a message byte by byte. Called every second or so."""
+        """Return True if the peer sends a message byte by byte. Called about every second."""
         if not self._is_read:
             return False
         self._pace.look(self.received_size_bytes, self._messages, now_s)
@@ -388,7 +388,7 @@ class PeerLink(asyncio.Protocol, ABC):
     # --- sending and ending --------------------------------------------------------------------
 
     def _send(self, messages: list[bytes]) -> None:
-        """Encrypt and send. Nothing is sent on a connection that ends."""
+        """Encrypt and send messages, unless the connection is ending."""
         if self._transport is None or self._transport.is_closing() or self._ends_s is not None:
             return
         if self._channel is not None:
@@ -402,25 +402,25 @@ class PeerLink(asyncio.Protocol, ABC):
             self._transport.write(data)
 
     def note_given(self, digest: bytes) -> None:
-        """Remember that the peer gave a post."""
+        """Remember that the peer sent a post."""
         self.given[digest] = None
         if len(self.given) > limits.MAX_GIVEN_REMEMBERED:
             self.given.popitem(last=False)
 
     def gave_invalid_posts(self, count: int, reason: str) -> None:
-        """Count posts that no honest peer passes on. Too many end the connection."""
+        """Count posts that an honest peer never forwards. Too many end the connection."""
         self.invalid_posts += count
         if self.invalid_posts >= self._context.settings.max_invalid_posts:
             self.close(f"{self.invalid_posts} invalid posts, the last: {reason}")
 
     def close(self, reason: str) -> None:
-        """End the connection at once. The log tells the reason."""
+        """Close the connection immediately, and log the reason."""
         self._reason = self._reason or reason
         if self._transport is not None:
             self._transport.abort()
 
     def end(self, reason: str) -> None:
-        """End the connection in good order: what is written goes out, then the end of the stream (handshake.md 4.4)."""
+        """Close the connection gracefully: send pending output, then the end of the stream (handshake.md 4.4)."""
         self._reason = self._reason or reason
         if self._transport is None or self._transport.is_closing() or self._ends_s is not None:
             return

@@ -1,4 +1,4 @@
-"""One port of a node: it listens, connects, stays connected, and limits how many connections there are."""
+"""One port of a node: it listens, connects, stays connected, and limits the number of connections."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from cablestore.resolution import RESOLVER
 
 _STOP_TIMEOUT_S: Final = 5.0
 _WARN_EVERY_S: Final = 600.0
-"""How often the log repeats that there are too few file descriptors."""
+"""Interval of log messages about too few file descriptors."""
 
 L = TypeVar("L", bound=PeerLink)
 
 
 class PeerListener(ABC, Generic[L]):
-    """The connections of one port. Each connection adds itself by `admit` and removes itself by `remove`."""
+    """The connections of one port. Each connection adds itself with `admit` and removes itself with `remove`."""
 
     def __init__(
         self,
@@ -39,7 +39,7 @@ class PeerListener(ABC, Generic[L]):
         links: set[L],
         purpose: str = "",
     ) -> None:
-        """`links` gets the connections. The log names the `purpose` of the port."""
+        """Initialize a port that adds its connections to `links`. Its `purpose` is for the log."""
         self._context = context
         self._new_link = new_link
         self._purpose = {"for": purpose} if purpose else {}
@@ -49,21 +49,21 @@ class PeerListener(ABC, Generic[L]):
         self._kept: Final[dict[Address, asyncio.Task[None]]] = {}
         self._is_stopping = False
         self._warns_at_s = 0.0
-        """When the log may say again that there are too few file descriptors."""
+        """The earliest time of the next log message about too few file descriptors."""
 
     @abstractmethod
     async def keep(self, link: L) -> None:
-        """Use a connection that is kept, until it is over."""
+        """Use a kept connection until it ends."""
 
     async def listen(self, address: Address) -> Address:
-        """Accept connections. Returns the address, with the port that was given for port 0. Raises NodeError."""
+        """Accept connections. Return the address, with the assigned port for port 0. Raises NodeError."""
         return await self._context.life.call(self._listen, address)
 
     async def _listen(self, address: Address) -> Address:
         loop = self._context.loop
         try:
             sockets = accepting.bind(await RESOLVER.texts(address.host), address.port)
-        except (OSError, ValueError) as error:  # ValueError: no host can have this name
+        except (OSError, ValueError) as error:  # ValueError: not a valid host name
             raise NodeError(f"cannot listen on {address}: {getattr(error, 'strerror', None) or error}") from None
         self._servers.append(accepting.AcceptingSockets(loop, sockets, self._accept, self._not_accepted))
         found = tuple(address_of(each.getsockname()) for each in sockets)
@@ -73,12 +73,12 @@ class PeerListener(ABC, Generic[L]):
         return found[0]
 
     def addresses(self) -> list[Address]:
-        """Return where peers can connect: each address of the machine instead of 0.0.0.0 or ::."""
+        """Return the addresses to connect to: each address of the machine instead of 0.0.0.0 or ::."""
         found = (address_of(each.getsockname()) for server in self._servers for each in server.sockets)
         return [each for address in found for each in reachable_at(address)]
 
     def _accept(self, connection: socket.socket) -> None:
-        """Make a link of a connection that was accepted, unless it would use up the file descriptors."""
+        """Create a link for an accepted connection, unless it would use up the file descriptors."""
         refusal = descriptors.refusal(connection.fileno())
         if refusal:
             self._refuse(connection, refusal)
@@ -91,7 +91,7 @@ class PeerListener(ABC, Generic[L]):
                 connection.close()
 
         def used(task: asyncio.Task[None]) -> None:
-            if task.cancelled():  # maybe before it began
+            if task.cancelled():  # possibly before it started
                 connection.close()
 
         self._context.life.run(use()).add_done_callback(used)
@@ -110,7 +110,7 @@ class PeerListener(ABC, Generic[L]):
             self._context.log.warning("connections cannot be accepted", extra={"reason": str(error.strerror)})
 
     def _may_warn(self) -> bool:
-        """Return True if the log may say now that there are too few file descriptors. It does so a few times an hour."""
+        """Return True if the log may contain another message about too few file descriptors."""
         now_s = self._context.loop.time()
         may_warn = now_s >= self._warns_at_s
         if may_warn:
@@ -123,7 +123,7 @@ class PeerListener(ABC, Generic[L]):
         timeout_s: float = limits.HANDSHAKE_TIMEOUT_S,
         new_link: Callable[[Address | None], L] | None = None,
     ) -> L:
-        """Connect to a peer, the handshake included. Raises NodeError."""
+        """Connect to a peer, including the handshake. Raises NodeError."""
         return await self._context.life.call(self._connect, address, timeout_s, new_link or self._new_link)
 
     async def _connect(self, address: Address, timeout_s: float, make: Callable[[Address | None], L]) -> L:
@@ -135,7 +135,7 @@ class PeerListener(ABC, Generic[L]):
         except TimeoutError:
             reason = f"{what_is_silent(address)} does not answer within {timeout_s:g} s"
             raise NodeError(reason if link is None else link.with_cause(reason)) from None
-        except (OSError, ValueError) as error:  # ValueError: no host can have this name
+        except (OSError, ValueError) as error:  # ValueError: not a valid host name
             raise NodeError(f"cannot connect to {address}: {getattr(error, 'strerror', None) or error}") from None
         finally:
             if link is not None and not link.is_established:
@@ -145,16 +145,16 @@ class PeerListener(ABC, Generic[L]):
         return link
 
     def keep_connected(self, address: Address) -> None:
-        """Stay connected to a peer. Pauses after failures grow: `dialling`.
+        """Stay connected to a peer. Pauses after failures grow (`dialling`).
 
-        Not to this node itself, and not twice to one peer: `node_ids`.
+        Connections to this node itself, and second connections to a peer, are ended (`node_ids`).
         """
         self._context.life.check()
         if address not in self._kept:
             self._kept[address] = self._context.life.run(self._keep_reconnecting(address))
 
     def disconnect(self, address: Address) -> None:
-        """End the connection with a peer, and do not connect to it again by itself."""
+        """End the connection with a peer, and stop reconnecting to it."""
         self._context.life.check()
         if address in self._kept:
             self._kept.pop(address).cancel()
@@ -180,7 +180,7 @@ class PeerListener(ABC, Generic[L]):
             dials.remove(dial)
 
     async def _connect_and_keep(self, address: Address, dial: Dial) -> str:
-        """Connect, and use the connection until it is over. Returns why it is over, or why there was none."""
+        """Connect, and use the connection until it ends. Return the reason for the end or the failure."""
         try:
             link = await self.connect(address)
         except NodeError as error:
@@ -188,7 +188,7 @@ class PeerListener(ABC, Generic[L]):
         self._context.dials.connected(dial)
         await self.keep(link)
         if link.duplicate is not None:
-            await asyncio.wait({link.duplicate.closed})  # then this address is the one to use
+            await asyncio.wait({link.duplicate.closed})  # afterwards this address is used again
         return await asyncio.shield(link.closed)
 
     def sockets(self) -> Iterator[int]:
@@ -199,7 +199,7 @@ class PeerListener(ABC, Generic[L]):
     # --- limits --------------------------------------------------------------------------------
 
     def admit(self, link: L) -> str:
-        """Add a connection. Returns the limit that it exceeds, or ""."""
+        """Add a connection. Return the exceeded limit, or ""."""
         self.links.add(link)
         self.by_host[link.host] += 1
         if self._is_stopping:
@@ -224,7 +224,7 @@ class PeerListener(ABC, Generic[L]):
         return ""
 
     def remove(self, link: L) -> None:
-        """Remove a connection that is over."""
+        """Remove an ended connection."""
         self.links.discard(link)
         self.by_host[link.host] -= 1
         if not self.by_host[link.host]:
@@ -233,27 +233,27 @@ class PeerListener(ABC, Generic[L]):
     # --- the end -------------------------------------------------------------------------------
 
     def stop(self) -> None:
-        """Accept no more connections."""
+        """Stop accepting connections."""
         self._is_stopping = True
         for server in self._servers:
             server.close()
 
     async def close(self) -> None:
-        """End all connections in good order, as far as peers do so in time."""
+        """Close all connections gracefully, within a time limit."""
         for link in list(self.links):
             link.end("the node stops")
         if self.links:
             await asyncio.wait([link.closed for link in self.links], timeout=_STOP_TIMEOUT_S)
 
     async def abort(self) -> None:
-        """End all connections at once, and wait until they are closed."""
+        """Close all connections immediately, and wait until they are closed."""
         while links := list(self.links):
             for link in links:
                 link.close("the node stops")
             await asyncio.wait([link.closed for link in links])
 
     def abandon(self) -> None:
-        """Close what can be closed without the loop."""
+        """Close everything that can be closed without the loop."""
         self.stop()
         for link in list(self.links):
             with suppress(RuntimeError):  # the loop was closed, and the transport with it

@@ -1,4 +1,4 @@
-"""Live requests: which peers get what, as soon as the store has it."""
+"""Live requests: which peers get a change as soon as it is stored."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from cablestore.protocol.message import ModerationRequest, Request, StateRequest
 
 @dataclass(slots=True, eq=False)
 class LiveRequest:
-    """One live request. News that come while the history is still being sent wait, so that nothing is missed."""
+    """One live request. Changes wait while the history is being sent, so that none is missed."""
 
     connection: Final[Connection]
     exchange: Final[Exchange]
     route: Final[Route | None] = None
-    """Where the request is forwarded, if it is."""
+    """The route of the request if it is forwarded."""
     _waiting: dict[bytes, int] = field(default_factory=dict)
-    """Hashes that wait, with the numbers of their entries in the arrival log."""
+    """Waiting hashes, with the numbers of their entries in the arrival log."""
     _known: int = 0
-    """Last entry of the state that the peer got. News of it may come later than the state."""
+    """Last log entry of the state that the peer got. A change may arrive after a state that includes it."""
 
     def tell(self, changes: Iterable[LiveChange]) -> None:
-        """Send the peer the changes that it lacks, now or when the history is sent. New posts that it gave are not."""
+        """Send the changes that the peer lacks, now or after the history. Skip new posts that the peer sent itself."""
         given = self.connection.given
         changes = [item for item in changes if not (item.is_new and item.hash in given)]
         if self.connection.session.may_be_cable_js:
@@ -46,14 +46,14 @@ class LiveRequest:
             self.connection.changes_waiting += len(self._waiting) - before
 
     def caught_up(self, sequence: int) -> None:
-        """Send what waited, except for what the history has, which is sent up to entry `sequence`."""
+        """Send the waiting changes, except for those in the history, which includes log entries up to `sequence`."""
         self._known = sequence
         self._answer([digest for digest, known_at in self.forget().items() if known_at > sequence])
 
     def _answer(self, hashes: list[bytes]) -> None:
-        """Send hashes. Texts that the peer gave, or got from others, are not sent.
+        """Send hashes, except for texts that the peer sent, or got from others.
 
-        State is sent again: after a deletion, what counts instead may have been sent before.
+        State is sent again: after a deletion, the post that becomes current may have been sent before.
         """
         if isinstance(self.exchange.request, TimeRangeRequest):
             hashes = [digest for digest in hashes if digest not in self.connection.given]
@@ -61,7 +61,7 @@ class LiveRequest:
         self.connection.session.answer_hashes(self.exchange, hashes)
 
     def forget(self) -> dict[bytes, int]:
-        """Remove and return what waits."""
+        """Remove and return the waiting hashes."""
         waiting, self._waiting = self._waiting, {}
         self.connection.changes_waiting -= len(waiting)
         return waiting
@@ -79,7 +79,7 @@ class LiveRequests:
         self._tables: defaultdict[tuple[type[Request], str], dict[Exchange, LiveRequest]] = defaultdict(dict)
         self._alike: Counter[tuple[Connection, type[Request], str]] = Counter()
         self.state_channels: frozenset[str] = frozenset()
-        """Channels with live state requests. Read by the thread that follows the log."""
+        """Channels with live state requests. Also read by the thread that follows the log."""
         self.count = 0
 
     def add(self, connection: Connection, exchange: Exchange, route: Route | None = None) -> None:
@@ -93,7 +93,7 @@ class LiveRequests:
             self._note_channels()
 
     def remove(self, exchange: Exchange) -> None:
-        """Remove a live request that is over."""
+        """Remove an ended live request."""
         key = self._key(exchange.request)
         live = self.get(exchange)
         if live is None:
@@ -112,7 +112,7 @@ class LiveRequests:
         self.state_channels = frozenset(channel for kind, channel in self._tables if kind is StateRequest)
 
     def alike(self, connection: Connection, request: Request) -> int:
-        """Return how many live requests of this type and channel a peer has."""
+        """Return the number of a peer's live requests of this type and channel."""
         return self._alike[connection, *self._key(request)]
 
     def get(self, exchange: Exchange) -> LiveRequest | None:
@@ -120,7 +120,7 @@ class LiveRequests:
         return self._of(*self._key(exchange.request)).get(exchange)
 
     def deliver(self, changes: Iterable[LiveChange]) -> dict[LiveRequest, list[LiveChange]]:
-        """Send changes to the peers that asked for them. Returns what each of the requests is about."""
+        """Send changes to the peers that requested them. Return the changes of each request."""
         announced: defaultdict[LiveRequest, list[LiveChange]] = defaultdict(list)
         again = False
         for item in changes:

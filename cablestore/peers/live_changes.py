@@ -1,8 +1,8 @@
-"""News: what the entries of the arrival log mean to live requests. Pure.
+"""Changes for live requests, derived from entries of the arrival log.
 
 A live time range gets new texts, and deletions in its channel. A live channel state gets new state, and after a
-deletion what counts instead (wire.md 6.3.2.4). A live moderation request gets new roles, actions and blocks, and the
-roles of a user who accepts roles again.
+deletion the post that becomes current (wire.md 6.3.2.4). A live moderation request gets new roles, actions and blocks,
+and the roles of a user who accepts roles again.
 """
 
 from __future__ import annotations
@@ -29,25 +29,25 @@ from cablestore.views import acts, channel_topic, membership, user_info
 from cablestore.views.membership import Membership
 
 MAX_ENTRIES: Final = 1_000
-"""Entries of the log that are read at once."""
+"""Maximum number of log entries in one read."""
 
 
 class Subject(Enum):
-    """Kind of live request that a change is for."""
+    """The kind of live request that a change is for."""
 
     CHAT = "chat"
     STATE = "state"
     MODERATION = "moderation"
     MODERATION_AGAIN = "moderation again"
-    """What counted as undone may count again: the whole state must be sent once more."""
+    """Actions that were undone may apply again, so the whole state must be sent again."""
     CONSENT = "consent"
-    """A statement about roles by a user with a role, for this node alone: who has authority may have changed."""
+    """A statement about roles by a user with a role, only for this node: the authorities may have changed."""
     PRIVATE = "private"
-    """A local-only act of the store's user, for this node alone: no peer hears of it."""
+    """A local-only action of the store's user, only for this node and never sent to peers."""
 
 
 class LiveChange(NamedTuple):
-    """A hash that is new to live requests. `post` is set if it is an act of moderation.
+    """A hash that is new to live requests. `post` is set for moderation actions.
 
     `sequence` is the number of its log entry: a peer that got a later state has it already.
     """
@@ -61,7 +61,7 @@ class LiveChange(NamedTuple):
     is_safe_for_cable_js: bool = True
     """True if cable.js can handle the post."""
     is_new: bool = False
-    """True for a post that was stored now. A post that counts again after a deletion is older."""
+    """True for a post that was just stored, False for an older one that becomes current after a deletion."""
     is_own: bool = False
     """True for a new post of the store's user."""
 
@@ -75,8 +75,9 @@ def changes_of(
 ) -> tuple[list[LiveChange], int]:
     """Return the changes after entry `after`, and the number of the last entry that was read.
 
-    `state_channels` are those with live state requests: a new name is a change in each of them that its owner is in.
-    `own_key` is the public key of the store's user. At `most` this many entries are read. Raises CorruptStoreError.
+    `state_channels` are the channels with live state requests: a new name is a change in each of them that its owner
+    has joined. `own_key` is the public key of the store's user. `most` limits the number of entries. Raises
+    CorruptStoreError.
     """
     found: dict[tuple[Subject, str, bytes], LiveChange] = {}
     new: dict[bytes, bool] = {}
@@ -109,9 +110,9 @@ def changes_of(
 
 
 def hashes_since(reader: Reader, request: Request, place: LogPlace) -> list[bytes] | None:
-    """Return the hashes that are new to a live request since a place in the arrival log.
+    """Return the hashes that are new to a live request since a position in the arrival log.
 
-    None if they cannot be found there: the place does not hold, there are too many entries since, or the whole state
+    Return None if the position is no longer valid, if more than `MAX_ENTRIES` entries follow, or if the whole state
     must be sent again.
     """
     later = arrival_log.next_sequence(reader) - 1 - place.sequence
@@ -132,7 +133,7 @@ def hashes_since(reader: Reader, request: Request, place: LogPlace) -> list[byte
 
 
 def concerns(request: Request, item: LiveChange, dialect: Dialect) -> bool:
-    """True if a live request of the item's channel, or for moderation, gets this item."""
+    """Return True if a live request for the item's channel, or for moderation, gets this item."""
     match item.subject, request:
         case Subject.CHAT, TimeRangeRequest(_, _, start_ms):
             return item.timestamp_ms >= start_ms
@@ -144,13 +145,13 @@ def concerns(request: Request, item: LiveChange, dialect: Dialect) -> bool:
 
 
 def _is_safe_for_cable_js(reader: Reader, item: LiveChange) -> bool:
-    """Return True if cable.js can handle the post. In texts and deletions only the channel can crash it."""
+    """Return True if cable.js can handle the post. For texts and deletions, only the channel can crash it."""
     is_plain = item.subject is Subject.CHAT
     return cable_js.handles_channel(item.channel) and (is_plain or answers.is_safe_for_cable_js(reader, item.hash))
 
 
 def _note(found: dict[tuple[Subject, str, bytes], LiveChange], sequence: int, changes: Iterable[LiveChange]) -> None:
-    """Keep changes, each only once: a deletion is a change for each of its targets."""
+    """Keep each change only once: a deletion is a change for each of its targets."""
     for item in changes:
         found[item.subject, item.channel, item.hash] = item._replace(sequence=sequence)
 
@@ -175,7 +176,7 @@ def _of_post(reader: Reader, post: Post, state_channels: frozenset[str]) -> Iter
 
 
 def _of_consent(reader: Reader, user: bytes) -> Iterator[LiveChange]:
-    """Yield the roles of a user that count if it accepts roles now (moderation.md 5.2.1.1)."""
+    """Yield the roles of a user that take effect if it accepts roles now (moderation.md 5.2.1.1)."""
     accepts = not acts.has_declined(reader, user)
     for act in acts.roles_for(reader, user):
         yield LiveChange(Subject.CONSENT, "", user, 0)
@@ -195,13 +196,13 @@ def _of_targets(reader: Reader, deletion: Post, targets: Iterable[bytes]) -> Ite
 
 
 def _has_joined(reader: Reader, member: Membership) -> bool:
-    """Tell whether a user said that it joined, and nothing else since. Others are members because they write."""
+    """Return True if the user's latest membership post is a join. Other users are members because they write."""
     announced = reader.post(member.announced_by) if member.announced_by is not None else None
     return announced is not None and announced.type == JOIN
 
 
 def _of_newcomer(reader: Reader, member: Membership, channel: str, timestamp_ms: int) -> Iterator[LiveChange]:
-    """Yield the post/info of a new member of a channel: it was not part of the channel's state before."""
+    """Yield the post/info of a new member of a channel, which was not part of the channel's state before."""
     info = user_info.latest_hash(reader, member.author) if member.is_member else None
     if info is not None:
         yield LiveChange(Subject.STATE, channel, info, timestamp_ms)
@@ -219,15 +220,15 @@ def _of_info(
 def _of_deletion(
     reader: Reader, stone: Tombstone, dead: Skeleton, state_channels: frozenset[str]
 ) -> Iterator[LiveChange]:
-    """Yield the deletion, and what counts now instead of the deleted post."""
-    if dead.channel:  # as in a channel's history: of its roles and actions too
+    """Yield the deletion, and the posts that become current instead of the deleted post."""
+    if dead.channel:  # as in a channel's history: also for roles and actions in it
         for at_ms, digest in stone.deletions:
             yield LiveChange(Subject.CHAT, dead.channel, digest, at_ms)
         yield from _of_what_counts_instead(reader, stone.author, dead, dead.channel, state_channels)
     if dead.type in MODERATION_TYPES:
         yield LiveChange(Subject.MODERATION_AGAIN, "", stone.target, dead.timestamp_ms)
     elif dead.type == INFO:
-        yield from _of_consent(reader, stone.author)  # it may have been the one that declined
+        yield from _of_consent(reader, stone.author)  # it may have declined the roles
         instead = user_info.latest_hash(reader, stone.author)
         if instead is not None:
             yield from _of_info(reader, stone.author, instead, dead.timestamp_ms, state_channels)

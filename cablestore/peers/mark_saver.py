@@ -1,4 +1,4 @@
-"""The saving of marks while a node runs, at a bounded share of the time."""
+"""Saving of marks while a node runs, limited to a share of the time."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from typing import Final
 from cablestore.peers.context import PeerContext
 
 _PAUSE_PER_SAVE: Final = 100
-"""How much longer than a save the pause after it lasts."""
+"""Factor by which the pause after a save is longer than the save."""
 
 
 class MarkSaver:
-    """Saver of the marks of one node. The loop does not wait for the disk."""
+    """Saver of the marks of one node. It does not block the loop."""
 
     def __init__(self, context: PeerContext) -> None:
         self._context = context
         self._next_s = 0.0
 
     def look(self, now_s: float) -> None:
-        """Save the marks if the pause is over."""
+        """Save the marks if the pause has ended."""
         if now_s >= self._next_s:
             self._next_s = float("inf")
             self._context.life.run(self._save(now_s))

@@ -18,7 +18,7 @@ from cablestore.store.store import CableStore
 _BUCKETS_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0)
 
 REFUSING: Final = ("peers", "address", "handshakes", "descriptors")
-"""Limits for which connections are refused."""
+"""Limits at which connections are rejected."""
 OUTCOMES: Final = ("done", "refused", "limit", "lost", "silent", "storage", "fault", "stopped")
 _ROUNDS: Final = (1, 2, 3, 4, 5, 6, 8, 10, 20, 50, 100, 1000)
 _RECONCILE_BUCKETS_S: Final = (0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 30.0, 120.0, 600.0, 3600.0)
@@ -30,24 +30,24 @@ class NodeLoad(NamedTuple):
 
     peers: int = 0
     silent_peers: int = 0
-    """Peers that are connected and do not answer."""
+    """Connected peers that do not answer."""
     unreachable_peers: int = 0
-    """Addresses that the node stays connected to, and is not connected to now."""
+    """Addresses that the node should be connected to and is not."""
     live_requests: int = 0
     queued_size_bytes: int = 0
     """Bytes that peers have not read."""
     received_size_bytes: int = 0
     sent_size_bytes: int = 0
-    """Bytes of the connections that are open."""
+    """Bytes of the open connections."""
     reads_waiting: int = 0
     ingest_queued_size_bytes: int = 0
     wanted_hashes: int = 0
     early_posts: int = 0
-    """Posts that were refused as too far ahead, and are requested when the clock allows it."""
+    """Posts that were rejected as too far ahead, and are requested again later."""
 
 
 class Metrics(Collector):
-    """Counters of what a node does. An exporter takes `registry`."""
+    """Counters of a node. `registry` is for an exporter."""
 
     def __init__(self, store: CableStore, load: Callable[[], NodeLoad]) -> None:
         self._store = store
@@ -62,7 +62,7 @@ class Metrics(Collector):
             buckets=_BUCKETS_S,
             registry=self.registry,
         )
-        # Looked up once: a look-up by labels costs as much as the rest of counting.
+        # Cached, because a look-up by labels costs as much as the rest of counting.
         names = {kind: MESSAGE_NAMES[kind].replace(" ", "_") for kind in get_args(Request)}
         self.requests: Final = {kind: requests.labels(name) for kind, name in names.items()}
         self.answer_seconds: Final = {kind: seconds.labels(name) for kind, name in names.items()}
@@ -72,7 +72,7 @@ class Metrics(Collector):
         self.posts_in: Final = {verdict: posts.labels(verdict.value.replace(" ", "_")) for verdict in Verdict}
         connections = Counter("cablestore_connections", "Connections", ["by"], registry=self.registry)
         self.connections: Final = {True: connections.labels("us"), False: connections.labels("them")}
-        """By whether we connected."""
+        """By whether this node connected."""
         self.vanished: Final = Counter(
             "cablestore_vanished_peers", "Connections closed because the peer did not answer", registry=self.registry
         )
@@ -86,10 +86,10 @@ class Metrics(Collector):
         self._received = Counter("cablestore_received_bytes", "Bytes of peers", registry=self.registry)
         self._sent = Counter("cablestore_sent_bytes", "Bytes to peers", registry=self.registry)
         self.failed_writes = 0
-        """Times that posts of peers could not be stored for another reason than a write that failed."""
+        """Failures to store posts of peers, except for failed writes, which the store counts."""
 
     def disconnected(self, received_size_bytes: int, sent_size_bytes: int) -> None:
-        """Count the bytes of a connection that is over.
+        """Count the bytes of a closed connection.
 
         Those of open connections are added when the metrics are read.
         """
@@ -97,7 +97,7 @@ class Metrics(Collector):
         self._sent.inc(sent_size_bytes)
 
     def collect(self) -> Iterator[Metric]:
-        """Yield what the node and its store have at this moment. Called from the exporter's thread."""
+        """Yield the present values of the node and its store. Called from the exporter's thread."""
         load = self._load()
         gauges = {
             "cablestore_peers": ("Peers that are connected", load.peers),
@@ -133,7 +133,7 @@ class Metrics(Collector):
 
 
 class ReconcileMetrics:
-    """Counters of reconciliations that are over."""
+    """Counters of finished reconciliations."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         def counter(name: str, text: str, *labels: str) -> Counter:
@@ -149,7 +149,7 @@ class ReconcileMetrics:
         self._hidden = counter("hidden_ranges", "Ranges of time in which audits found what no reconciliation finds")
         self._rounds = histogram("rounds", "Payloads compared", _ROUNDS)
         self._seconds = histogram("seconds", "From hello to the end", _RECONCILE_BUCKETS_S)
-        for side in ("us", "them"):  # counters that are 0 are shown, too
+        for side in ("us", "them"):  # also show counters that are 0
             for outcome in OUTCOMES:
                 self._sessions.labels(side, outcome)
         for direction in ("sent", "received"):

@@ -1,9 +1,9 @@
-"""A node's metrics and health over HTTP, in a thread of its own: for Prometheus and for supervisors.
+"""A node's metrics and health over HTTP, in a separate thread: for Prometheus and for supervisors.
 
-    /metrics   what `Metrics` counts, how late the loop is, and what the process takes
-    /healthz   200 while the loop turns and the store can be read and written, else 503; JSON that says more
+    /metrics   the values of `Metrics`, the lag of the loop, and the resources of the process
+    /healthz   200 while the loop runs and the store can be read and written, else 503; JSON with details
 
-There is no password: listen where only those who may see it can connect.
+Requests are not authenticated: listen only on addresses that permitted clients can reach.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ from cablestore.peers.parts import NodeParts
 
 _LOG: Final = logging.getLogger("cablestore.node")
 STUCK_S: Final = 10.0
-"""A loop that has not turned for this long counts as stuck. Some hundredths of a second are normal."""
+"""A loop that has not run for this long counts as stuck. A lag of some hundredths of a second is normal."""
 _BEAT_S: Final = 1.0
 _LOOKS_EVERY_S: Final = 0.2
-"""How often the thread checks whether it must end."""
+"""Interval at which the thread checks whether it must end."""
 
 
 @contextmanager
@@ -49,7 +49,7 @@ def exporter(
 ) -> Iterator[Address]:
     """Serve a node's metrics and health while the block runs, inside of the node's own `async with`.
 
-    Yields the address, with the port that was given for port 0. Raises NodeError if it cannot listen there.
+    Yields the address, with the assigned port for port 0. Raises NodeError if it cannot listen there.
 
     >>> async with Node(store) as node:
     ...     with exporter(node, Address("127.0.0.1", 9464)) as address:
@@ -59,7 +59,7 @@ def exporter(
     heartbeat = Heartbeat(parts.context.loop, clock)
     try:
         server = (_Server6 if ":" in address.host else _Server)(address, client_timeout_s)
-    except (OSError, ValueError, TypeError) as error:  # no host can have this name
+    except (OSError, ValueError, TypeError) as error:  # not a valid host name
         heartbeat.end()
         raise NodeError(f"cannot listen on {address}: {getattr(error, 'strerror', None) or error}") from None
     server.set_app(_App(parts, heartbeat))
@@ -78,7 +78,7 @@ def exporter(
 
 
 class Heartbeat:
-    """Measure of how late a loop is with what it does once a second. Used from any thread."""
+    """Measures how late a loop runs a task that is due every second. Used from any thread."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, clock: Callable[[], float]) -> None:
         self._loop = loop
@@ -90,7 +90,7 @@ class Heartbeat:
 
     @property
     def lag_s(self) -> float:
-        """How late the last beat was, or how late the next one is already."""
+        """The lateness of the last beat, or of the next one if that is already later."""
         return max(self._late_s, self._clock() - self._due_s, 0.0)
 
     def end(self) -> None:
@@ -111,8 +111,8 @@ class _App:
     def __init__(self, parts: NodeParts, heartbeat: Heartbeat) -> None:
         self._parts = parts
         self._heartbeat = heartbeat
-        registry = CollectorRegistry()  # one of the exporter's own, so that the node's does not change
-        registry.register(cast(Collector, parts.context.metrics.registry))  # it collects as a collector does
+        registry = CollectorRegistry()  # a separate registry, so that the node's does not change
+        registry.register(cast(Collector, parts.context.metrics.registry))  # it has the interface of a collector
         lag = Gauge("cablestore_loop_lag_seconds", "How late the event loop is", registry=registry)
         lag.set_function(lambda: heartbeat.lag_s)
         ProcessCollector(registry=registry)
@@ -178,9 +178,9 @@ class _App:
 
 
 class _Server(ThreadingMixIn, WSGIServer):
-    """Server with a thread for each client, so that a silent client keeps nobody waiting.
+    """Server with a thread for each client, so that a silent client does not block others.
 
-    Clients have a limit in number and in time: those that send a byte now and then would use up descriptors.
+    The number and the time of clients are limited: slow clients would use up descriptors.
     """
 
     daemon_threads = True
@@ -189,26 +189,26 @@ class _Server(ThreadingMixIn, WSGIServer):
     def __init__(self, address: Address, timeout_s: float) -> None:
         self._timeout_s = timeout_s
         self._clients: dict[socket.socket, float] = {}
-        """When each client that is connected must be done. Changed in the server's thread and in those of clients."""
+        """The deadline of each connected client. Changed in the server's thread and in those of clients."""
         super().__init__(address, _Handler)
 
     def get_request(self) -> tuple[socket.socket, Any]:
-        """Accept a client. Where the system has no descriptor left, wait a little before the next one is tried."""
+        """Accept a client. If the system has no descriptor left, wait a little before the next attempt."""
         try:
             return super().get_request()
         except OSError:
             time.sleep(_LOOKS_EVERY_S)
             raise
 
-    def verify_request(self, request: Any, client_address: Any) -> bool:  # noqa: ARG002 - what a server is given
-        """Return False if there are too many clients: each of them has a thread."""
+    def verify_request(self, request: Any, client_address: Any) -> bool:  # noqa: ARG002 - signature of the base class
+        """Return False if there are too many clients, each of which has a thread."""
         is_room = len(self._clients) < limits.MAX_METRICS_CLIENTS
         if is_room:
             self._clients[request] = time.monotonic() + self._timeout_s
         return is_room
 
     def service_actions(self) -> None:
-        """Disconnect clients that take too long. The server calls this between clients."""
+        """Disconnect clients that exceed their time. The server calls this between clients."""
         now_s = time.monotonic()
         for client, until_s in list(self._clients.items()):
             if now_s > until_s:
@@ -221,13 +221,13 @@ class _Server(ThreadingMixIn, WSGIServer):
         super().shutdown_request(request)
 
     def server_bind(self) -> None:
-        """Bind without looking up our own name, which may take long."""
+        """Bind without a lookup of the own host name, which may take long."""
         TCPServer.server_bind(self)
         self.server_name, self.server_port = self.server_address[:2]  # type: ignore[assignment]  # with a port
         self.setup_environ()
 
-    def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002 - what a server is given
-        """Log what went wrong with a request instead of printing it."""
+    def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002 - signature of the base class
+        """Log an error of a request instead of printing it."""
         _LOG.warning("a request for metrics failed", extra={"reason": repr(sys.exception())})
 
 
@@ -237,9 +237,9 @@ class _Server6(_Server):
 
 class _Handler(WSGIRequestHandler):
     def handle(self) -> None:
-        """Answer, unless the client is gone or says nothing."""
+        """Answer the client. Ignore clients that vanish or send nothing."""
         with suppress(TimeoutError, ConnectionError):
             super().handle()
 
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the name it has there
-        """Log nothing: a scrape every few seconds is not an event."""
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - name in the base class
+        """Suppress the access log: a scrape every few seconds is not an event."""

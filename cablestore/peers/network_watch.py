@@ -1,4 +1,4 @@
-"""Events that make connections doubtful: the machine's addresses or routes change, or it has slept."""
+"""Events after which connections may be dead: the machine's addresses or routes change, or it slept."""
 
 from __future__ import annotations
 
@@ -10,32 +10,32 @@ from contextlib import suppress
 from typing import Any, Final
 
 _SETTLES_IN_S: Final = 0.5
-"""Changes come in groups: an address goes, another one comes, then its routes."""
+"""Changes arrive in groups: an address is removed, another one is added, then its routes."""
 _GROUPS: Final = 0x10 | 0x40 | 0x100 | 0x400
 """RTMGRP_IPV4_IFADDR, RTMGRP_IPV4_ROUTE, RTMGRP_IPV6_IFADDR and RTMGRP_IPV6_ROUTE of linux/rtnetlink.h."""
 _MESSAGE_SIZE_BYTES: Final = 65_536
 _SLEEP_S: Final = 10.0
-"""A pause between two looks that is longer than this was sleep: a busy loop is not that late."""
+"""A longer interval between two checks counts as sleep. A busy loop is not that late."""
 
 
 class NetworkWatch:
-    """Watcher of the machine's addresses and routes, through netlink. It does nothing on other systems than Linux."""
+    """Watches the machine's addresses and routes through netlink. Other systems than Linux are not supported."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, changed: Callable[[], None]) -> None:
-        """`changed` is called on the loop, once for changes that come together."""
+        """`changed` is called on the loop, once for each group of changes."""
         self._loop = loop
         self._changed = changed
         self._settling: asyncio.TimerHandle | None = None
         self._netlink: socket.socket | None = None
         if not hasattr(socket, "AF_NETLINK"):
             return
-        with suppress(OSError):  # a sandbox forbids it: silence is noticed all the same
+        with suppress(OSError):  # a sandbox forbids it; silence of peers is still detected
             self._netlink = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_NONBLOCK, 0)
             self._netlink.bind((0, _GROUPS))
             loop.add_reader(self._netlink, self._read)
 
     def _read(self) -> None:
-        """Take all messages. What they say is not needed, and neither are those that found no room."""
+        """Read and discard all messages: any message, even a lost one, only means that something changed."""
         with suppress(OSError):
             while self._netlink is not None:
                 self._netlink.recv(_MESSAGE_SIZE_BYTES)
@@ -47,7 +47,7 @@ class NetworkWatch:
         self._changed()
 
     def close(self) -> None:
-        """Watch no more."""
+        """Stop watching."""
         if self._settling is not None:
             self._settling.cancel()
         if self._netlink is not None:
@@ -58,7 +58,7 @@ class NetworkWatch:
 
 
 def has_address(end: tuple[Any, ...]) -> bool:
-    """Return True if the machine still has the address of a socket's own end."""
+    """Return True if the machine still has the address of a socket's local end."""
     family = socket.AF_INET if len(end) == 2 else socket.AF_INET6
     with socket.socket(family, socket.SOCK_DGRAM) as trial:
         try:
@@ -80,17 +80,17 @@ def source_address(end: tuple[Any, ...]) -> str:
 
 
 def wall_clock_s() -> float:
-    """Return the seconds of a clock that continues during sleep. On Linux nobody sets it."""
+    """Return the seconds of a clock that includes sleep. On Linux it is CLOCK_BOOTTIME, which cannot be set."""
     if hasattr(time, "CLOCK_BOOTTIME"):
         return time.clock_gettime(time.CLOCK_BOOTTIME)
     return time.time()
 
 
 class SleepDetector:
-    """Detector of sleep: a laptop's lid, a paused virtual machine, SIGSTOP."""
+    """Detects sleep: a closed laptop, a paused virtual machine, SIGSTOP."""
 
     def __init__(self, now_s: float, wall_clock: Callable[[], float] = wall_clock_s) -> None:
-        """`now_s` is a time of the loop, whose clock may stand still during sleep."""
+        """`now_s` is a time of the loop, whose clock may stop during sleep."""
         self._wall_clock = wall_clock
         self._last_s = now_s
         self._last_wall_s = wall_clock()

@@ -1,4 +1,4 @@
-"""A node: its life, listening, connecting, fetching once, and who is connected. `parts` has what it is made of."""
+"""A node: its life, listening, connecting, fetching once, and the connected peers. `parts` contains its parts."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from cablestore.store.store import CableStore
 
 
 class Node(ProcessBound):
-    """A store among peers. Use it in an `async with` on an event loop of asyncio. It can be used again after that.
+    """Connect a store with peers. Use it in an `async with` on an asyncio event loop. It can be used again afterwards.
 
     >>> async with Node(store, NodeSettings()) as node:
     ...     await node.listen(Address("127.0.0.1", 13333))
@@ -48,15 +48,15 @@ class Node(ProcessBound):
         self._settings = settings or NodeSettings()
         self._watchers = PeerWatchers()
         self._life: Lifetime | None = None
-        """The run of the node, None while it does not run."""
+        """The present run of the node, None while it does not run."""
         self._parts: NodeParts | None = None
-        """The parts of the run, as soon as all of them are there."""
+        """The parts of the run, None until all of them exist."""
         self._threads = ExitStack()
-        """Ends the threads that were started, the last one first. It waits for them, in any thread."""
+        """Ends the started threads in reverse order, and waits for them. Usable in any thread."""
         bind(self)
 
     def _sockets(self) -> Iterable[int]:
-        """Return the descriptors of all ports and connections: a peer must notice when this process ends."""
+        """Return the descriptors of all ports and connections: a peer must notice the end of this process."""
         ports = () if self._parts is None else self._parts.ports
         return [descriptor for port in ports for descriptor in port.sockets()]
 
@@ -83,9 +83,9 @@ class Node(ProcessBound):
         return self
 
     async def __aexit__(self, *exc_info: object) -> None:
-        """Stop in good order: no new connections, what is written goes out, what arrived is stored.
+        """Stop gracefully: reject new connections, send pending output, store received posts.
 
-        Own posts that were announced to peers less than `NodeSettings.grace_s` ago are sent to those that still ask for
+        Own posts that were announced to peers less than `NodeSettings.grace_s` ago are sent to peers that still request
         them. A cancellation ends this grace. CancelledError is raised after the node has stopped.
         """
         life = self._life
@@ -99,9 +99,9 @@ class Node(ProcessBound):
         await self._stop(life)
 
     async def _stop(self, life: Lifetime) -> None:
-        """Stop, also if not all parts were made.
+        """Stop, even if not all parts exist.
 
-        If the caller is cancelled meanwhile, peers get no more time. All the same, nothing of the node is left when
+        If the caller is cancelled meanwhile, peers get no more time. The node has still stopped completely when
         CancelledError is raised.
         """
         parts = self._parts
@@ -131,15 +131,15 @@ class Node(ProcessBound):
 
     @staticmethod
     async def _save_last(parts: NodeParts) -> None:
-        """Take what the threads handed over last, and save the marks."""
+        """Process the last results of the threads, and save the marks."""
         await asyncio.sleep(0)
         await parts.context.save_marks()
 
     def _abandon(self, life: Lifetime) -> None:
-        """End the threads and close the sockets where nothing can be awaited: the loop does not run any more."""
+        """End the threads and close the sockets without awaiting: the loop no longer runs."""
         parts, self._life, self._parts = self._parts, None, None
         life.end()
-        in_thread(self._threads.pop_all().close)  # the node may be used again before they have ended
+        in_thread(self._threads.pop_all().close)  # the node may be used again before they end
         if parts is not None:
             parts.reachability.close()
             for port in parts.ports:
@@ -154,7 +154,7 @@ class Node(ProcessBound):
 
     @property
     def parts(self) -> NodeParts:
-        """The parts of the running node, for its exporter and for tests: they may change with each version.
+        """The parts of the running node, for its exporter and for tests. They may change in each version.
 
         Raises NodeError if the node does not run, or runs on another loop.
         """
@@ -169,7 +169,7 @@ class Node(ProcessBound):
         return self._settings
 
     def change_settings(self, settings: NodeSettings) -> None:
-        """Use other limits and intervals from now on; limits of rows apply to new connections.
+        """Change limits and intervals. Limits of rows apply to new connections.
 
         Raises NodeError if another setting differs.
         """
@@ -189,22 +189,22 @@ class Node(ProcessBound):
         return set() if parts is None else parts.links.cable
 
     async def listen(self, address: Address) -> Address:
-        """Accept connections. Returns the address, with the port that was given for port 0. Raises NodeError."""
+        """Accept connections. Return the address, with the assigned port for port 0. Raises NodeError."""
         check_address(address)
         return await self.parts.cable_port.listen(address)
 
     def addresses(self) -> list[Address]:
-        """Return where peers can connect: each address of the machine instead of 0.0.0.0 or ::."""
+        """Return the addresses to connect to: each address of the machine instead of 0.0.0.0 or ::."""
         return self.parts.cable_port.addresses()
 
     async def connect(self, address: Address, timeout_s: float = limits.HANDSHAKE_TIMEOUT_S) -> Connection:
-        """Connect to a peer, the handshake included. Raises NodeError."""
+        """Connect to a peer, including the handshake. Raises NodeError."""
         check_address(address)
         check(timeout_s=timeout_s)
         return await self.parts.cable_port.connect(address, timeout_s)
 
     def keep_connected(self, address: Address) -> None:
-        """Stay connected to a peer. After failures, try again after pauses of a second to a minute.
+        """Stay connected to a peer. After failures, retry after pauses of a second to a minute.
 
         A pause ends early if the machine's network changes, if it wakes up, or if another peer is reachable again.
         """
@@ -212,21 +212,21 @@ class Node(ProcessBound):
         self.parts.cable_port.keep_connected(address)
 
     def dial_now(self) -> None:
-        """Connect now to all peers that the node stays connected to and is not connected to. On its loop."""
+        """Connect now to all disconnected peers of `keep_connected`. Call it on the node's loop."""
         self.parts.context.dials.retry_now()
 
     def dials(self) -> list[DialState]:
-        """Return the state of each address that the node stays connected to. In any thread."""
+        """Return the state of each address of `keep_connected`. Callable in any thread."""
         parts = self._parts
         return [] if parts is None else parts.context.dials.states()
 
     def disconnect(self, address: Address) -> None:
-        """End the connection with a peer, and do not connect to it again by itself."""
+        """End the connection with a peer, and stop reconnecting to it."""
         check_address(address)
         self.parts.cable_port.disconnect(address)
 
     async def sync_once(self, address: Address, progress: Callable[[int], None] | None = None) -> SyncReport:
-        """Fetch what a peer has and the store lacks, then end the connection. Raises NodeError."""
+        """Fetch the posts that a peer has and the store lacks, then end the connection. Raises NodeError."""
         check_address(address)
         check_given(progress=progress)
         parts = self.parts
@@ -245,8 +245,9 @@ class Node(ProcessBound):
     ) -> ReconcileReport:
         """Reconcile with a store at its reconciliation port, or at its Cable port, once, then end the connection.
 
-        Posts of the channels and the window of the settings move both ways, unless they are older than `after_ms`. An
-        audit moves none. `report` gets the counts, also if there is an error. Raises NodeError and ReconcileError.
+        Posts of the channels and the window of the settings are exchanged in both directions, unless they are older
+        than `after_ms`. An audit exchanges none. `report` gets the counts, also after an error. Raises NodeError and
+        ReconcileError.
         """
         check_address(address)
         terms = Terms(from_ms=checked_time("after_ms", after_ms))
@@ -268,32 +269,32 @@ class Node(ProcessBound):
     # --- who is connected ----------------------------------------------------------------------
 
     def peers(self) -> list[Peer]:
-        """Return who is connected, in order of time. Of handshakes that are not done there is nothing."""
+        """Return the connected peers in the order of their connections, without those whose handshake is unfinished."""
         parts = self._on_loop()
         links = () if parts is None else parts.links
         return sorted((link.peer for link in links if link.is_established), key=lambda peer: peer.number)
 
     def peer_events(self) -> PeerEvents:
-        """Return an async iterator of what changes from now on: `PeerConnected`, `PeerLost` and so on.
+        """Return an async iterator of later changes: `PeerConnected`, `PeerLost` and so on.
 
-        It begins with this call: call `peers` after it, without an `await` in between, and nothing is missed. It ends
-        when the node stops.
+        It starts with this call. To miss no change, call `peers` after it, without an `await` in between. It ends when
+        the node stops.
         """
         self._on_loop()
         return self._watchers.follow()
 
     @property
     def reconcile_port(self) -> ReconcilePort:
-        """The port for reconciliation alone, with a `listen`, `connect` and `keep_connected` of its own."""
+        """The separate port for reconciliation, with its own `listen`, `connect` and `keep_connected`."""
         return self.parts.reconcile_port
 
     def load(self) -> NodeLoad:
-        """Return the load of the node at this moment. In any thread."""
+        """Return the present load of the node. Callable in any thread."""
         parts = self._parts
         return NodeLoad() if parts is None else parts.load()
 
     def _on_loop(self) -> NodeParts | None:
-        """Return the parts of the node, None if it does not run. Raises NodeError on another loop than the node's."""
+        """Return the parts of the node, None if it does not run. Raises NodeError on a loop other than the node's."""
         if self._life is not None:
             self._life.check_loop()
         return self._parts

@@ -1,7 +1,7 @@
-"""Ids of nodes: which connections lead to this node itself, and which ones lead to a peer that is connected already.
+"""Ids of nodes, which identify connections to this node itself, and second connections to a peer.
 
-A node has a random id while it runs. A node that stays connected to a store like itself sends the id as a notice of a
-reconciliation, and the other side answers with its own. Other peers never get one. An address alone proves nothing: one
+A node has a random id while it runs. A node that stays connected to another cablestore sends the id as a notice of a
+reconciliation, and the other side answers with its own. Other peers do not get it. An address alone proves nothing: one
 node has several, and a forwarded port or a proxy hides them.
 """
 
@@ -17,11 +17,11 @@ from cablestore.reconcile.messages import NODE
 
 _SIZE_BYTES: Final = 16
 TWICE: Final = "the peer is connected already, under another address or in the other direction"
-"""Why a connection ends."""
+"""Reason for the end of a connection."""
 
 
 class NodeIds:
-    """The id of a node, and those that its connections lead to. On the loop."""
+    """The id of a node, and the ids of its peers. On the loop."""
 
     def __init__(self, links: Iterable[PeerLink]) -> None:
         """`links` are the connections of both ports."""
@@ -29,7 +29,7 @@ class NodeIds:
         self._own: Final = os.urandom(_SIZE_BYTES)
 
     def keep(self, link: PeerLink) -> None:
-        """Note that a connection is kept, and end it if another one leads to the same address and port."""
+        """Note that a connection is kept, and end it if another one has the same remote address and port."""
         link.is_kept = True
         others = (known for known in self._links if known.is_kept and known is not link and _is_open(known))
         for known in others:
@@ -38,13 +38,13 @@ class NodeIds:
                 return
 
     def announce(self, link: PeerLink) -> None:
-        """Send our id."""
+        """Send this node's id."""
         link.send_frames([NODE + self._own])
 
     def received(self, link: PeerLink, frame: bytes) -> None:
-        """Take the id of the node that a connection leads to, and end connections that are not needed."""
+        """Note the id of the peer's node, and end redundant connections."""
         if len(frame) != len(NODE) + _SIZE_BYTES:
-            return  # of a later version
+            return  # from a later version
         link.node_id = frame[len(NODE) :]
         if not link.is_ours:
             self.announce(link)
@@ -56,10 +56,10 @@ class NodeIds:
             self._end(known, kept)
 
     def _needless(self, link: PeerLink) -> tuple[list[PeerLink], PeerLink]:
-        """Return which connections that we keep have another one beside them, and that one.
+        """Return the redundant kept connections, and the connection that replaces them.
 
-        Both sides keep the same one without a message: of two directions, the one that the smaller id began; of several
-        in that direction, the oldest.
+        Both sides choose the same one without a message: of two directions, the one that the node with the smaller id
+        began; of several in that direction, the oldest.
         """
         same = [known for known in self._links if _is_open(known) and _are_alike(known, link)]
         ours = sorted((known for known in same if known.is_ours and known.is_kept), key=lambda known: known.number)
@@ -74,9 +74,9 @@ class NodeIds:
         link.end(TWICE)
 
     def leads_here(self, connection: Connection) -> bool:
-        """Return True if a connection that a peer began is one of ours, and end both ends of it.
+        """Return True if an incoming connection was begun by this node, and close both ends.
 
-        The id of the first request is random. What another node says first differs from what we said.
+        The id of the first request is random, so another node's first request has another id.
         """
         if connection.is_ours or connection.is_of_another_node:
             return False
@@ -95,14 +95,14 @@ def _is_open(link: PeerLink) -> bool:
 
 
 def _are_alike(one: PeerLink, other: PeerLink) -> bool:
-    """Return True if two connections lead to the same node. With a cabal key, nobody can claim the id of another user."""
+    """Return True if two connections lead to the same node. With a cabal key, a peer cannot use the id of another user."""
     is_same = one.node_id == other.node_id and one.remote_static == other.remote_static
     return is_same and one.port_name == other.port_name
 
 
 def _may_replace(theirs: PeerLink, ours: PeerLink) -> bool:
-    """Return True if a connection that a peer began may replace ours.
+    """Return True if an incoming connection may replace one that this node began.
 
-    Without a cabal key anybody can claim any id. A stranger must not end connections that the user wants.
+    Without a cabal key, any peer can claim any id. It must not be able to end connections that the user wants.
     """
     return theirs.remote_static is not None or theirs.host == ours.host

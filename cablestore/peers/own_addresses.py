@@ -12,7 +12,7 @@ from cablestore.peers.address import Address
 
 
 def address_of(end: tuple[Any, ...]) -> Address:
-    """Return the address of a socket's end, with the zone of a link-local one: nothing connects to it without."""
+    """Return the address of a socket's end, with the zone of a link-local address, which connections need."""
     host, port, *more = end
     if len(more) == 2 and more[1] and "%" not in host:
         host = f"{host}%{_interface(more[1])}"
@@ -22,14 +22,14 @@ def address_of(end: tuple[Any, ...]) -> Address:
 def _interface(number: int) -> str:
     try:
         return socket.if_indextoname(number)
-    except OSError:  # it is gone
+    except OSError:  # the interface was removed
         return str(number)
 
 
 def reachable_at(address: Address) -> tuple[Address, ...]:
-    """Return where peers can connect to a node that listens on an address.
+    """Return the addresses at which peers can reach a node that listens on `address`.
 
-    It is the address itself, unless that is 0.0.0.0 or ::. Loopback addresses come last.
+    That is the address itself, unless it is 0.0.0.0 or ::. Loopback addresses are last.
     """
     found = ip_address(address.host)
     if not found.is_unspecified or find_spec("ifaddr") is None:

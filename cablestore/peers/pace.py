@@ -1,7 +1,7 @@
-"""The pace of a peer that sends a message byte by byte. Pure.
+"""The pace of a peer that sends a message byte by byte.
 
-It is counted in looks, at least a second apart. So the time in which this process is stopped does not count, nor does a
-line that is cut for a while: a slow line brings packets of hundreds of bytes.
+It is counted in checks, at least a second apart. So pauses of this process and interruptions of the line do not count.
+A slow line transfers packets of hundreds of bytes.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ _LOOK_EVERY_S: Final = 1.0
 
 
 class MessagePace:
-    """Pace of the message that is arriving."""
+    """Pace of the incoming message."""
 
     def __init__(self, size_bytes: int, now_s: float) -> None:
-        """Begin to count after this many bytes, which are of no message."""
+        """Start to count after this many bytes, which belong to no message."""
         self._size_bytes = size_bytes
         self._looks_at_s = now_s + _LOOK_EVERY_S
         self._messages = 0
         self.slow_looks = 0
-        """Looks at which very few bytes of this message had come since the look before."""
+        """Checks that found very few new bytes of this message."""
 
     @property
     def is_first(self) -> bool:
@@ -30,7 +30,7 @@ class MessagePace:
         return self._messages == 0
 
     def look(self, size_bytes: int, messages: int, now_s: float) -> None:
-        """Note how many bytes have come in all, and how many messages are complete."""
+        """Note the total number of bytes received, and the number of complete messages."""
         if now_s < self._looks_at_s:
             return
         self._looks_at_s = now_s + _LOOK_EVERY_S

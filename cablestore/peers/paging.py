@@ -1,7 +1,7 @@
-"""Paging: where to go on after a page of history. Pure.
+"""Paging: how to continue after a page of history.
 
-Answers should begin with the newest post (wire.md 6.3.2.3). cable.rs begins with the oldest, and a peer may give fewer
-hashes than it was asked for. What a peer gives shows its direction and how much it gives at once.
+Answers should begin with the newest post (wire.md 6.3.2.3). cable.rs begins with the oldest, and a peer may return
+fewer hashes than were requested. The answers of a peer show its direction and its page size.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from typing import Final
 from cablestore import limits
 
 SURELY_WHOLE: Final = 64
-"""An answer of fewer hashes is complete: no client cuts answers so small."""
+"""Fewer hashes are a complete answer: no client has shorter pages."""
 
 
 class Paging:
-    """The page to ask for: `start_ms` <= timestamp < `end_ms`, `limit` hashes at most, 0 for all."""
+    """The page to request: `start_ms` <= timestamp < `end_ms`, `limit` hashes at most, 0 for all."""
 
     def __init__(self, start_ms: int, end_ms: int, page_hashes: int) -> None:
         self.start_ms = start_ms
@@ -24,40 +24,40 @@ class Paging:
         self.limit = page_hashes
         self._page_hashes = page_hashes
         self._most = SURELY_WHOLE
-        """Size of the largest page so far. A peer that has more does not give less."""
+        """Size of the largest page so far. A peer with further posts does not return less."""
         self._before: frozenset[bytes] = frozenset()
         self._is_newest_first: bool | None = None
 
     def is_last(self, count: int) -> bool:
-        """Tell whether a complete answer of this many hashes is all that the peer has in this range."""
+        """Return True if a complete answer of this many hashes is all that the peer has in this range."""
         is_last = not self.limit or not count or (count < self.limit and count < self._most)
         self._most = max(self._most, count)
         return is_last
 
     def is_repeated(self, hashes: Sequence[bytes]) -> bool:
-        """Tell whether an answer has only what the page before it had: the peer answers, and has no more of this range."""
+        """Return True if an answer only repeats the page before it. Then the peer has no further posts of this range."""
         return self._before.issuperset(hashes)
 
     def turn(
         self, hashes: Sequence[bytes], first_ms: int | None, last_ms: int | None, page_hashes: int | None = None
     ) -> None:
-        """Go on after a page, given the times of its first and last post if they are known, and the size of the next."""
+        """Advance past a page, given the known times of its first and last post, and the size of the next page."""
         self._page_hashes = page_hashes or self._page_hashes
         is_cut = bool(self.limit) and len(hashes) < self.limit
         is_stuck = self.is_repeated(hashes)
         self._before = frozenset(hashes)
         if first_ms is None or last_ms is None:
-            self.limit = 0  # how far this page went is unknown: ask for all that is left at once
+            self.limit = 0  # the end of this page is unknown: request all the rest at once
             return
         if first_ms != last_ms:
             self._is_newest_first = first_ms > last_ms
         if is_cut and is_stuck:
-            self._move(last_ms, over=True)  # the peer gives no more of this moment
+            self._move(last_ms, over=True)  # the peer returns no more posts of this moment
         elif self._is_newest_first is None or not self._move(last_ms, over=False):
             self._grow()
 
     def _move(self, last_ms: int, *, over: bool) -> bool:
-        """Go to the moment where the page ended, or past it. False if we are there already."""
+        """Move to the moment at which the page ended, or past it. Return False if that is the present position."""
         if self._is_newest_first is False:
             start_ms = last_ms + over
             has_moved = start_ms > self.start_ms
@@ -73,5 +73,5 @@ class Paging:
         return has_moved
 
     def _grow(self) -> None:
-        """Ask for a larger page: there are more posts of one moment than a page holds."""
+        """Enlarge the page: more posts have the same timestamp than a page holds."""
         self.limit = 4 * self.limit if 4 * self.limit <= limits.MAX_PAGE_HASHES else 0

@@ -1,4 +1,4 @@
-"""The parts of a node, made when it starts: services, ports, threads, and who knows whom."""
+"""The parts of a node, created when it starts: services, ports and threads, and the references between them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from cablestore.store.store import CableStore
 
 
 class NodeParts:
-    """The parts of one run of a node. Each knows those that it uses, and none of them knows the node."""
+    """The parts of one run of a node. Each part knows those that it uses, and none of them knows the node."""
 
     def __init__(
         self,
@@ -42,9 +42,9 @@ class NodeParts:
         watchers: PeerWatchers,
         threads: ExitStack,
     ) -> None:
-        """Make the parts on the running loop. `threads` gets the calls that end their threads."""
+        """Create the parts on the running loop. `threads` gets the calls that end their threads."""
         loop, log = life.loop, life.log
-        marks = SyncState(store.path, store.sync)  # before there are threads: it reads a file
+        marks = SyncState(store.path, store.sync)  # before threads start: it reads a file
         reads = threads.enter_context(closing(ReadThread(store, loop)))
         writes = threads.enter_context(closing(WriteThread(store, loop)))
         self.context: Final = PeerContext(
@@ -86,27 +86,27 @@ class NodeParts:
         return self.cable_port, self.reconcile_port
 
     def tick(self, now_s: float) -> None:
-        """Act on what takes too long, and on what only time shows. Call it every second."""
+        """Check timeouts and everything else that depends on time. Call it every second."""
         context = self.context
         self.reachability.look(now_s)
         for link in self.links:
             link.tick(now_s)
         disconnect_slowest(self.links.cable, context.settings.max_queued_total_size_bytes)
         self.clock_watch.look(now_s)
-        if context.restrictions.are_outdated():  # by a seed, or while there were no peers
+        if context.restrictions.are_outdated():  # by a seed, or while no peers were connected
             context.restrictions.read_soon()
         self.write_watch.retry()
         self.sweeper.look()
         self.mark_saver.look(now_s)
 
     def end_work(self) -> None:
-        """Begin nothing more: what is under way ends."""
+        """Start no further work. Work in progress ends."""
         self.reachability.close()
         self.sweeper.stop()
         self.context.restrictions.close()
 
     def load(self) -> NodeLoad:
-        """Return the load at this moment. In any thread."""
+        """Return the present load. Callable in any thread."""
         connections, context = list(self.links.cable), self.context
         return NodeLoad(
             peers=len(connections),
@@ -123,7 +123,7 @@ class NodeParts:
         )
 
     def _restricted(self, dropped: frozenset[str], asks_again: bool) -> None:
-        """Keep to restrictions that were read: end connections with those that the local user blocks (4.6.1.1)."""
+        """Apply restrictions that were read: end connections with users that the local user blocks (4.6.1.1)."""
         for link in self.links:
             if link.is_established and link.audience.is_blocked:
                 if isinstance(link, Connection):
@@ -132,7 +132,7 @@ class NodeParts:
         self.sync.restricted(dropped, asks_again=asks_again)
 
     def _writes_recovered(self) -> None:
-        """Ask all peers again: what came meanwhile was not stored."""
+        """Request posts from all peers again: posts received during the failure were not stored."""
         self.context.writes.failure = ""
         self.sync.fetches.resume()
         self.sync.restricted((), asks_again=True)

@@ -1,4 +1,4 @@
-"""Who is connected to a node, and what changes: for programs that show it."""
+"""The connected peers of a node, and events about them, for programs that display them."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from cablestore.reprs import hex_repr
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """One connection of a node, as it was when this was read.
+    """A snapshot of one connection of a node.
 
-    `number` differs for each connection of a node. `address` is the one that this node connected to, or the one that
-    the peer came from. `key` is the public key that the peer showed in the handshake, None without encryption.
-    `only_reconciles` says that it is connected to a port for reconciliation alone.
+    `number` is unique for each connection of a node. `address` is the address that this node connected to, or the
+    peer's source address. `key` is the peer's public key in the handshake, None without encryption. `only_reconciles`
+    is True for a connection to the reconciliation port.
 
-    `is_in_step` is True if both stores held the same posts when everything that both want was compared last, and neither
-    has changed since. It is False after a change, and if the comparison broke off, until the next one. It is None before
-    the first one has ended, and for a peer that does not reconcile. Each connection begins with None.
+    `is_in_step` is True if both stores had the same posts at the last complete comparison, and neither has changed
+    since. It is False after a change or a failed comparison, until the next one. It is None before the end of the
+    first comparison, and for a peer that does not reconcile.
 
-    `no_answer_s` is for how many seconds the peer has sent nothing although it was asked, 0 if it answers.
+    `no_answer_s` is the number of seconds without an expected answer, 0 if the peer answers.
     """
 
     number: int
@@ -45,25 +45,25 @@ class Peer:
 
 
 class PeerConnected(NamedTuple):
-    """A connection was made, the handshake included."""
+    """A connection was established, including its handshake."""
 
     peer: Peer
 
 
 class PeerInStep(NamedTuple):
-    """`peer.is_in_step` is another one than before."""
+    """`peer.is_in_step` has changed."""
 
     peer: Peer
 
 
 class PeerSilent(NamedTuple):
-    """`peer.no_answer_s` is above 0 and was 0 before, or the other way round."""
+    """`peer.no_answer_s` is above 0 and was 0 before, or the reverse."""
 
     peer: Peer
 
 
 class PeerLost(NamedTuple):
-    """A connection is over."""
+    """A connection has ended."""
 
     peer: Peer
     reason: str
@@ -77,7 +77,7 @@ class PeerUnreachable(NamedTuple):
 
 
 class PeerEventsMissed(NamedTuple):
-    """Earlier events were given up, because they were not read. `Node.peers` has the present state."""
+    """Earlier events were discarded because they were not read. `Node.peers` returns the present state."""
 
     number: int
 
@@ -86,9 +86,9 @@ PeerEvent = PeerConnected | PeerInStep | PeerSilent | PeerLost | PeerUnreachable
 
 
 class PeerEvents(AsyncIterator[PeerEvent]):
-    """Events of a node from now on, for one reader on the node's loop. It ends when the node stops, or by `close`.
+    """Later events of a node, for one reader on the node's loop. It ends when the node stops, or with `close`.
 
-    At most `limits.MAX_PEER_EVENTS` wait to be read.
+    At most `limits.MAX_PEER_EVENTS` events are queued.
     """
 
     def __init__(self) -> None:
@@ -105,7 +105,7 @@ class PeerEvents(AsyncIterator[PeerEvent]):
         return self._waiting.popleft()
 
     def put(self, event: PeerEvent) -> None:
-        """Add an event. The node calls this."""
+        """Add an event. Only the node calls this."""
         if self._is_over:
             return
         if len(self._waiting) >= limits.MAX_PEER_EVENTS:
@@ -116,7 +116,7 @@ class PeerEvents(AsyncIterator[PeerEvent]):
         self._changed.set()
 
     def close(self) -> None:
-        """End the iteration after the events that wait."""
+        """End the iteration after the queued events."""
         self._is_over = True
         self._changed.set()
 
@@ -135,7 +135,7 @@ class PeerWatchers:
         return next(self._numbers)
 
     def follow(self) -> PeerEvents:
-        """Return an iterator of the events from now on. Nothing remains of one that is forgotten."""
+        """Return an iterator of later events. It is weakly referenced."""
         found = PeerEvents()
         self._followers.add(found)
         if self.is_over:
@@ -143,7 +143,7 @@ class PeerWatchers:
         return found
 
     def tell(self, event: PeerEvent) -> None:
-        """Give an event to all."""
+        """Send an event to all iterators."""
         for follower in tuple(self._followers):
             follower.put(event)
 

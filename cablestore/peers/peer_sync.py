@@ -1,9 +1,9 @@
-"""Sync with one peer: which requests it is sent, and when.
+"""Sync with one peer: its requests, and when they are sent.
 
-A peer that reconciles: the node waits until both stores are compared, then sends live requests for newer posts.
+For a peer that reconciles, the node waits until both stores are compared. Then it sends live requests for newer posts.
 
-Any other peer: the names of its channels, then for each channel that is followed its state, its history page by page
-from the newest post back, and a live request for what comes later. What the peer offers goes to its `Fetch`.
+Any other peer is requested to list its channels. For each followed channel, the node requests its state, its history in
+pages from the newest post back, and later posts with a live request. The offered posts go to a `Fetch`.
 """
 
 from __future__ import annotations
@@ -31,22 +31,23 @@ from cablestore.store.options import system_clock_ms
 
 _CHANNELS_AT_ONCE: Final = 8
 SURELY_ALL_NAMES: Final = 16_000
-"""A response of fewer names has all: this many of the longest names fit into one."""
+"""A response with fewer names is complete: this many of the longest names fit into one."""
 _ROUNDS: Final = 6
-"""Peers are asked for their channels each round. Once in this many rounds, those that announce new ones are asked too,
-and channels without live requests are polled."""
+"""Peers are requested to list their channels each round. Once in this many rounds, this includes peers that announce
+new ones, and channels without live requests are polled.
+"""
 _MODERATION_TIMEOUT_S: Final = 5.0
 """cable.rs does not know this request and does not answer."""
 
 
 def own_channels(reader: Reader) -> list[str]:
-    """Return the names of the channels that the store has."""
+    """Return the names of the store's channels."""
     return list(answers.channel_list(reader))
 
 
 @asynccontextmanager
 async def _tasks() -> AsyncIterator[asyncio.TaskGroup]:
-    """Give a group of tasks that raises the first error itself, not in a group: who catches errors knows their types."""
+    """Yield a task group that raises its first error itself, not in a group, so that callers can catch it by type."""
     try:
         async with asyncio.TaskGroup() as group:
             yield group
@@ -55,7 +56,7 @@ async def _tasks() -> AsyncIterator[asyncio.TaskGroup]:
 
 
 class PeerSync:
-    """The syncing of one peer, which starts at once. What the peer offers goes to `fetch`."""
+    """The sync with one peer, which starts immediately. Offered posts go to `fetch`."""
 
     def __init__(self, context: PeerContext, connection: Connection, fetch: Fetch, *, is_live: bool) -> None:
         self._context = context
@@ -70,21 +71,21 @@ class PeerSync:
         self._live: set[str] = set()
         """Channels that are followed with live requests."""
         self._quiet: set[str] = set()
-        """Channels that are polled: there are too many for live requests, or the peer ended them."""
+        """Channels that are polled, because the live requests are used up or the peer ended them."""
         self._moderating: CollectedAnswer | None = None
         self._word = asyncio.Event()
         self._asks = False
-        """Whether the peer announced new channels."""
+        """True if the peer announced new channels."""
         self._again = False
-        """Whether to ask again for all that was asked."""
+        """True if everything must be requested again."""
         self.error: CableStoreError | None = None
-        """Why the store could not be read, the last time that it happened."""
+        """The last error that made the store unreadable."""
         self.task: Final[asyncio.Task[None]] = context.life.run(self._run())
 
-    # --- what is asked -------------------------------------------------------------------------
+    # --- requests ------------------------------------------------------------------------------
 
     async def _run(self) -> None:
-        """Sync all channels. If the sync is live, stay for what is new."""
+        """Sync all channels. A live sync then follows new posts."""
         try:
             if self._is_live:
                 await self._wait_for_comparison()
@@ -96,7 +97,7 @@ class PeerSync:
             self.error = error
 
     async def _try(self, work: Coroutine[Any, Any, None]) -> None:
-        """Do work of one round. What fails because the store cannot be read is asked for in the next round."""
+        """Run one round. Requests that fail because the store cannot be read are repeated in the next round."""
         try:
             await work
         except StoreClosedError:
@@ -110,7 +111,7 @@ class PeerSync:
             self._context.log.error("cannot sync", extra={"peer": self._connection.name, "reason": str(error)})
 
     async def _sync_all(self) -> None:
-        """Fetch all once. Posts of channels that could be read still come if others could not."""
+        """Fetch everything once. Posts of readable channels are fetched even if other channels fail."""
         await self._try(self._follow(asks=not self._connection.coverage.is_all))
         await self._settle()
 
@@ -123,7 +124,7 @@ class PeerSync:
                 await connection.coverage.shared(limits.COMPARISON_WAIT_S)
 
     async def _when_compared(self) -> None:
-        """Fetch over Cable what comparisons do not cover: when none is under way any more, and after each that fails."""
+        """Fetch posts that comparisons do not cover over Cable: after the first comparisons, and after each that fails."""
         if self._connection.is_met:
             coverage = self._connection.coverage
             await coverage.rest(limits.COMPARISON_WAIT_S)
@@ -138,7 +139,7 @@ class PeerSync:
         await self._settle()
 
     async def _in_background(self) -> None:
-        """Make a full pass over what comparisons do not cover, and another one every day."""
+        """Run a full pass over channels that comparisons do not cover, and another one every day."""
         began_ms = system_clock_ms()
         while True:
             await asyncio.sleep(self._context.settings.list_every_s)
@@ -146,7 +147,7 @@ class PeerSync:
                 await self._try(self._histories.check(max(began_ms, system_clock_ms() - FULL_PASS_EVERY_MS)))
 
     async def _by_rounds(self) -> None:
-        """Ask for new channels again and again."""
+        """Request new channels at intervals."""
         for number in count(1):
             await asyncio.sleep(self._context.settings.list_every_s)
             await self._try(self._round(is_long=number % _ROUNDS == 0))
@@ -158,8 +159,8 @@ class PeerSync:
         again = self._followed if has_overflowed else self._quiet if is_long else set[str]()
         await self._by_turns(self._poll, sorted(name for name in again if not coverage.has(name)))
         if is_long and self._moderating is not None and self._moderating.done.done():
-            self._moderating = None  # the peer ended it; it is asked for again
-        if is_long or not self._connection.is_met:  # a peer that reconciles announces new channels itself
+            self._moderating = None  # the peer ended it; request it again
+        if is_long or not self._connection.is_met:  # a peer that reconciles announces new channels
             await self._follow(asks=True)
         await self._settle()
 
@@ -177,44 +178,44 @@ class PeerSync:
                     await asyncio.sleep(limits.CHANNELS_ASKED_EVERY_S)
 
     def look(self, *, asks: bool, again: bool = False) -> None:
-        """Look for new channels among those of the store, and if `asks` among those of the peer.
+        """Look for new channels in the store, and with `asks` also at the peer.
 
-        With `again`, ask for the state and history of all others once more.
+        With `again`, request the state and history of all other channels again.
         """
         self._asks |= asks
         self._again |= again
         self._word.set()
 
     async def _ask_again(self, *, asks: bool) -> None:
-        """Ask for all channels that are followed and for moderation once more, and follow other channels."""
+        """Request all followed channels and moderation again, and follow other channels."""
         await self._together([self._by_turns(self._poll, sorted(self._followed)), self._follow(asks=asks)])
         await self._moderation(sorted(self._followed))  # actions of a user who is no longer blocked
         await self._settle()
 
     def unfollow(self, channels: Collection[str]) -> None:
-        """Ask for these channels no more, and end what was asked of them."""
+        """Stop following these channels, and cancel their requests."""
         for followed in (self._followed, self._live, self._quiet):
             followed.difference_update(channels)
         self._requests.cancel(lambda request: _channel_of(request) in channels)
 
     def _poll_from_now_on(self, channel: str) -> None:
-        """Poll a channel, a live request for which the peer ended (wire.md 6.3.2.4), and cancel the other one."""
+        """Poll a channel after the peer ended one of its live requests (wire.md 6.3.2.4), and cancel the other one."""
         if channel in self._live:
             self._live.remove(channel)
             self._quiet.add(channel)
             self._requests.cancel(lambda request: request.is_live and _channel_of(request) == channel)
 
     async def _follow(self, *, asks: bool) -> None:
-        """Follow what is not followed yet."""
+        """Follow channels that are not followed yet."""
         channels = await self._new_channels(asks=asks)
         self.report.channels += len(channels)
         if channels or self._moderating is None:
             await self._together([self._by_turns(self._channel, channels), self._moderation(channels)])
 
     async def _settle(self) -> None:
-        """Store the marks of the passes when all posts are here.
+        """Store the marks of the passes when all posts are stored.
 
-        While changes keep coming there is none.
+        A live sync does not store marks while changes keep arriving.
         """
         with suppress(TimeoutError):
             async with asyncio.timeout(self._context.settings.list_every_s if self._is_live else None):
@@ -227,11 +228,11 @@ class PeerSync:
                 group.create_task(work)
 
     async def _by_turns(self, work: Callable[[str], Coroutine[Any, Any, None]], channels: Iterable[str]) -> None:
-        """Do the work for each channel that is still followed when its turn comes.
+        """Run the work for each channel that is still followed when its turn comes.
 
-        A peer allows a number of requests at a time, and a task for each channel would take memory. A channel for which
-        the store cannot be read is followed no more, so that it is new in the next round; the others go on. Then the
-        first error is raised.
+        A peer limits the number of open requests, and a task for each channel would use memory. A channel whose data in
+        the store cannot be read is unfollowed, so that it is new in the next round. The others continue. Then the first
+        error is raised.
         """
         left = iter(channels)
         errors: list[CableStoreError] = []
@@ -239,7 +240,7 @@ class PeerSync:
         async def take_turns() -> None:
             for channel in left:
                 async with self._turns:
-                    if channel not in self._followed:  # it was dropped by now
+                    if channel not in self._followed:  # it was dropped meanwhile
                         continue
                     try:
                         await work(channel)
@@ -254,9 +255,9 @@ class PeerSync:
             raise errors[0]
 
     async def _new_channels(self, *, asks: bool) -> list[str]:
-        """Return the channels to follow that are not followed yet: the store's, and if `asks` the peer's.
+        """Return new channels to follow: the store's, and with `asks` the peer's.
 
-        A peer may invent names, so those of which the store has no post are limited.
+        A peer may invent names, so the number of channels without a post in the store is limited.
         """
         session, channel_id = self._connection.session, self._context.dialect.channel_id
         chosen = self._context.settings.channels
@@ -264,10 +265,12 @@ class PeerSync:
         listed = await self._listed(own) if asks else set[str]()
         session.reads_everything |= any(map(cable_js.is_too_long, listed))
         if self._is_live and not session.is_recognised:
-            return []  # the peer has not said a word; it is asked for channels when it does
+            return []  # the peer has not sent a message; channels are requested after its first one
         names = own if chosen is not None else own | set(map(channel_id, listed))
         if session.may_be_cable_js:
-            names = set(filter(cable_js.handles_channel, names))  # the others when it is known to handle them
+            names = set(
+                filter(cable_js.handles_channel, names)
+            )  # the others follow when the peer is known to handle them
         names = names - self._followed - self._context.restrictions.now.channels
         room = max(0, limits.MAX_UNSEEN_CHANNELS - len(self._followed - own))
         found = sorted(names & own) + sorted(names - own)[:room]
@@ -275,7 +278,7 @@ class PeerSync:
         return found
 
     async def _listed(self, own: set[str]) -> set[str]:
-        """Ask for the names of the peer's channels, by offset as long as a response may lack some and brings others."""
+        """Request the names of the peer's channels, by offset while a response may be incomplete and returns new ones."""
         listed: set[str] = set()
         offset = known = 0
         while True:
@@ -289,9 +292,9 @@ class PeerSync:
             known = len(listed)
 
     async def _channel(self, channel: str) -> None:
-        """Request the state and history of a channel, and new posts if there is room for live requests.
+        """Request the state and history of a channel, and new posts if live requests are left.
 
-        Only what is new is requested of a channel that is compared.
+        For a compared channel, only new posts are requested.
         """
         coverage, start_ms = self._connection.coverage, self._histories.window_start_ms()
         is_live = self._is_live and len(self._live) < limits.MAX_LIVE_CHANNELS
@@ -311,7 +314,7 @@ class PeerSync:
             await state.done
 
     def _ask_live(self, request: StateRequest | TimeRangeRequest) -> CollectedAnswer:
-        """Send a live request. If the peer ends it, its channel is polled."""
+        """Send a live request. If the peer ends it, poll its channel."""
         answer = self._requests.ask(request)
 
         def over(done: asyncio.Future[Step]) -> None:
@@ -322,13 +325,13 @@ class PeerSync:
         return answer
 
     async def _poll(self, channel: str) -> None:
-        """Ask for the state and history of a channel once more."""
+        """Request the state and history of a channel again."""
         state = self._requests.ask(StateRequest(b"", channel, 0))
         await self._histories.fetch(channel, whole=False)
         await state.done
 
     async def _moderation(self, channels: list[str]) -> None:
-        """Ask for the roles, actions and blocks of the whole cabal and of all channels, again for new channels."""
+        """Request the roles, actions and blocks of the cabal and of all channels, and repeat that for new channels."""
         if self._moderating is not None and not channels:
             return
         names = tuple(sorted(self._followed)[: limits.MAX_HASHES_PER_REQUEST])

@@ -1,4 +1,4 @@
-"""What a node does when its machine's network changes or when it wakes up: check its peers, and connect to the others."""
+"""Reactions to a changed network or to a wake-up: check the connected peers, and dial the others."""
 
 from __future__ import annotations
 
@@ -34,5 +34,5 @@ class Reachability:
         self._context.dials.retry_now()
 
     def close(self) -> None:
-        """Watch no more."""
+        """Stop watching."""
         self._watch.close()

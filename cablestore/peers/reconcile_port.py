@@ -31,7 +31,7 @@ class ReconcileConnection(PeerLink):
         return "" if self.is_ours else refusal
 
     def _begin(self) -> None:
-        """The side that connected sends the first frame, unless the local user blocks the peer."""
+        """Close the connection if the local user blocks the peer. The side that connected sends the first frame."""
         if self.audience.is_blocked:
             self.banish()
 
@@ -59,7 +59,7 @@ class ReconcileConnection(PeerLink):
 
     def _look_at_silence(self, now_s: float) -> None:
         is_silent = now_s - self.heard_s > self._context.settings.idle_timeout_s
-        if is_silent and not self._port.reconciler.is_under_way(self):  # a reconciliation has limits of its own
+        if is_silent and not self._port.reconciler.is_under_way(self):  # a reconciliation has its own limits
             self.end("idle")
 
     def _lost(self) -> None:
@@ -73,7 +73,7 @@ class ReconcileConnection(PeerLink):
                 self.close("it reads too slowly")
 
     def faulted(self, what: str, detail: str) -> None:
-        """Log a fault, and end the connection: here every fault is one of the protocol."""
+        """Log a fault, and close the connection: on this port every fault violates the protocol."""
         self._context.log.info("fault", extra={"peer": self.name, "what": what, "detail": detail})
         self.close(f"{what}: {detail}")
 
@@ -86,7 +86,7 @@ class ReconcilePort(PeerListener[PeerLink]):
         self.reconciler: Final = reconciler
 
     async def keep(self, link: PeerLink) -> None:
-        """Keep in step with a peer, until the connection is over."""
+        """Stay in step with a peer until the connection ends."""
         self.reconciler.node_ids.keep(link)
         self.reconciler.node_ids.announce(link)
         await self.reconciler.keep_in_step(link)

@@ -1,7 +1,7 @@
-"""Reconciling: which peers, when, and how many at a time.
+"""The schedule of reconciliations: with which peers, when, and how many at a time.
 
-The side that connected begins. It begins with all posts, and compares them again when either store has changed, and once
-a day. In between it compares the recent posts, again and again.
+The side that connected begins. It first compares all posts. It repeats that when either store has changed, and once a
+day. In between it compares the recent posts at intervals.
 """
 
 from __future__ import annotations
@@ -54,23 +54,23 @@ from cablestore.reconcile.messages import (
 from cablestore.store.options import system_clock_ms
 
 _JITTER: Final = 0.1
-"""Part of an interval that is random, so that a crowd that began at one moment does not stay together."""
+"""Random part of an interval, so that nodes that started together spread out."""
 _BUSY_S: Final = (1.0, 10.0)
-"""A peer that is busy is asked again after a random time between these."""
+"""Limits of the random pause before the next request to a busy peer."""
 _END_WAIT_S: Final = 2.0
-"""How long the conversation before may take to notice that it is over."""
+"""Timeout for the end of the previous conversation."""
 _AGAIN_WAIT_S: Final = 20.0
-"""How long a peer that begins a conversation waits until it gave what lost peers did not deliver."""
+"""Maximum time to request posts that lost peers did not deliver before a peer's conversation starts."""
 
 _MAX_LOGGED_S: Final = 253_402_300_799
-"""The last second that a date of four digits can name."""
+"""The last second of a date with a four-digit year."""
 
 _UNDER_WAY: Final = "another reconciliation with this peer is under way"
 
 _UNDECIDED: Final = ("refused", "stopped")
-"""Outcomes that do not tell whether the stores are equal."""
+"""Outcomes that do not show whether the stores are equal."""
 _BROKEN_OFF: Final = ("lost", "silent", "limit")
-"""Outcomes after which the posts that were found and did not come are asked for."""
+"""Outcomes after which the missing posts that were found are requested."""
 
 
 class ReconcileJob(NamedTuple):
@@ -81,19 +81,19 @@ class ReconcileJob(NamedTuple):
     report: ReconcileReport
     """Gets the counts."""
     is_complete: bool = False
-    """Whether it compares everything that both want, so that the stores are in step if nothing differs."""
+    """True if it compares all common posts, so that the stores are in step if nothing differs."""
     purpose: Purpose = Purpose.RECONCILE
     progress: Callable[[int], None] | None = None
     """Gets the number of posts as they are stored."""
 
 
 def jittered(pause_s: float, spread: Callable[[float, float], float] = random.uniform) -> float:
-    """Return a pause that differs a little each time, so that nodes do not reconcile at the same moments."""
+    """Return a slightly random pause, so that nodes do not reconcile at the same moments."""
     return pause_s * spread(1 - _JITTER, 1 + _JITTER)
 
 
 class Reconciler:
-    """All reconciliations of a node. On the loop, except for what the thread runs."""
+    """All reconciliations of a node. On the loop, except for the work of the thread."""
 
     def __init__(self, context: PeerContext, sync: Sync, links: Iterable[PeerLink]) -> None:
         """`links` are the connections of both ports."""
@@ -108,43 +108,45 @@ class Reconciler:
         self._by_peer: Final[dict[str, Reconciliation]] = {}
         """By static key or address of the peer."""
         self._givers: Final[WeakKeyDictionary[PeerLink, set[asyncio.Future[None]]]] = WeakKeyDictionary()
-        """Ends of the conversations that give the posts of a peer whose own conversation ended for that reason."""
+        """Ends of the conversations that transfer the same posts as the peer's own conversation, which ended for that
+        reason.
+        """
 
     def __len__(self) -> int:
-        """Return the number of reconciliations that are under way."""
+        """Return the number of reconciliations in progress."""
         return len(self._by_link)
 
     def is_under_way(self, link: PeerLink) -> bool:
-        """Tell whether a reconciliation over this connection is under way."""
+        """Return True if a reconciliation over this connection is in progress."""
         return link in self._by_link
 
     def close(self) -> None:
-        """End the thread. All tasks are over by then."""
+        """End the thread. All tasks must have ended."""
         self._agreements.close()
         self._thread.shutdown()
 
     def compare_again(self) -> None:
-        """Compare everything with all peers once more: posts that were refused may be accepted now."""
+        """Compare everything with all peers again: rejected posts may be acceptable now."""
         for link in self._links:
             self._agreements.failed(link)
 
     # --- when -----------------------------------------------------------------------------------
 
     async def keep_in_step(self, link: PeerLink) -> None:
-        """Reconcile with a peer that we connected to, again and again, as long as the connection lasts."""
+        """Reconcile with a peer that this node connected to, at intervals, until the connection ends."""
         task = self._context.loop.create_task(self._by_schedule(link))
         try:
             ends: set[asyncio.Future[Any]] = {task, link.closed}
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
             if link.closed.done() and link in self._by_link:
-                await asyncio.wait({task}, timeout=1.0)  # it logs what was lost
+                await asyncio.wait({task}, timeout=1.0)  # it logs the lost reconciliation
         finally:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
 
     async def _by_schedule(self, link: PeerLink) -> None:
         loop, agreement = self._context.loop, link.agreement
-        await self._sync.fetches.requested_again(link)  # or it would be found missing once more
+        await self._sync.fetches.requested_again(link)  # otherwise these posts would be found missing again
         all_at_s = float("-inf")
         while True:
             settings = self._context.settings
@@ -159,7 +161,7 @@ class Reconciler:
                     await self._everything(link, report)
                 else:
                     await self._talk(ReconcileJob(link, self._recent(), report))
-            except CableStoreError as error:  # it is logged; the next reconciliation finds what is missing
+            except CableStoreError as error:  # it is logged; the next reconciliation finds the missing posts
                 if is_limit(error) and (report.moved or self._givers.get(link)):
                     continue
                 if isinstance(error, PeerRefusedError) and error.reason == "busy":
@@ -167,14 +169,14 @@ class Reconciler:
             await self._rest(agreement, pause_s)
 
     async def _everything(self, link: PeerLink, report: ReconcileReport) -> None:
-        """Reconcile all that both want. If posts moved, compare once more: then both know that the stores are equal."""
+        """Reconcile all common posts. After transfers, compare again, so that both know that the stores are equal."""
         job = ReconcileJob(link, self.own_terms(), report, is_complete=True)
         await self._all_of(job)
         if report.moved:
             await self._all_of(job)
 
     async def _rest(self, agreement: Agreement, pause_s: float) -> None:
-        """Wait for the next turn. It comes earlier if a store has changed and no more changes come for a while."""
+        """Wait for the next turn. It is earlier if a store has changed and then stays unchanged for a while."""
         with suppress(TimeoutError):
             async with asyncio.timeout(pause_s):
                 await agreement.ended.wait()
@@ -190,13 +192,13 @@ class Reconciler:
         return self.own_terms().narrowed(Terms(from_ms=from_ms, until_ms=until_ms))
 
     def own_terms(self) -> Terms:
-        """Return what this node reconciles: what it follows. A node that follows nothing gives, and takes nothing."""
+        """Return the terms of this node: the followed channels. A node without any sends posts and accepts none."""
         settings = self._context.settings
         channels = None
         if settings.channels:
             channels = frozenset(map(self._context.dialect.channel_id, settings.channels))
         from_ms = 0 if settings.window_ms is None else max(0, system_clock_ms() - settings.window_ms)
-        # Each conversation would bring the posts again that are refused until the clock is set.
+        # Otherwise each conversation would transfer the posts again that are rejected until the clock is set.
         until_ms = self._context.store.now_ms() + limits.MAX_FUTURE_MS if self._sync.fetches.intake.early else None
         return Terms(settings.channels != frozenset(), from_ms, until_ms, channels)
 
@@ -215,7 +217,7 @@ class Reconciler:
     ) -> ReconcileReport:
         """Connect, reconcile until both sides are equal, and end the connection; see `Node.reconcile_once`.
 
-        `expected` says in errors what should listen at the address.
+        `expected` is the kind of server at the address, for error messages.
         """
         began_s = self._context.loop.time()
         link = await connect(address)
@@ -237,7 +239,7 @@ class Reconciler:
         return report
 
     async def until_equal(self, job: ReconcileJob) -> None:
-        """Reconcile, and again if there is more than one conversation may find, as long as posts move."""
+        """Reconcile, and repeat that after limits of a conversation as long as posts are transferred."""
         moved = -1
         while True:
             try:
@@ -252,17 +254,17 @@ class Reconciler:
     # --- conversations --------------------------------------------------------------------------
 
     async def _all_of(self, job: ReconcileJob) -> None:
-        """Reconcile all that the terms name with a peer, from where the last connection broke.
+        """Reconcile all posts of the terms with a peer, from the point where the last connection broke.
 
-        Where connections break, it is done in parts, the newest first; what is done is not done again. Raises
-        CableStoreError as `_talk` does.
+        If connections break, it is done in parts, the newest first, and completed parts are not repeated. Raises
+        CableStoreError like `_talk`.
         """
         was_begun = await self._all_that_is_left(job)
-        if was_begun:  # what an earlier connection did may have changed since; it costs little to find out
+        if was_begun:  # parts of an earlier connection may have changed since; to compare them again is cheap
             await self._all_that_is_left(job)
 
     async def _all_that_is_left(self, job: ReconcileJob) -> bool:
-        """Reconcile what no earlier connection did. Tell whether there was an earlier one."""
+        """Reconcile the parts that no earlier connection completed. Return True if an earlier one completed any."""
         keep_ms = self._context.settings.reconcile_all_every_s * 1000
         marks = await self._context.current_marks()
         time_ranges = TimeRanges(marks, _peer_of(job.link), job.terms, now_ms=system_clock_ms(), keep_ms=keep_ms)
@@ -286,7 +288,7 @@ class Reconciler:
     async def _talk(self, job: ReconcileJob) -> None:
         """Reconcile once with a peer, and add to the report.
 
-        Raises CableStoreError; what came is stored all the same.
+        Raises CableStoreError. The posts received before an error are stored.
         """
         link, terms, report, is_complete, purpose, progress = job
         is_known = _peer_of(link) in self._by_peer or link in self._by_link
@@ -298,9 +300,9 @@ class Reconciler:
         await self._run(current, report, is_ours=True, is_complete=is_complete)
 
     def received(self, link: PeerLink, frame: bytes) -> None:
-        """Take a frame of a peer: of the conversation under way, the first of a new one, or a notice of changes.
+        """Handle a frame of a peer: of the current conversation, the first of a new one, or a notice of changes.
 
-        Frames of an old one are ignored.
+        Frames of an old conversation are ignored.
         """
         current = self._by_link.get(link)
         if frame == NEW_CHANNEL:
@@ -317,7 +319,7 @@ class Reconciler:
             current.received(frame)
 
     def _agree(self, link: PeerLink, frame: bytes) -> None:
-        """Take what the peer says of its store, when a comparison that it ended before has ended here too."""
+        """Handle EQUAL or CHANGED after the comparison that it refers to has ended on this side too."""
         current = self._by_link.get(link)
         if current is None:
             self._agreements.receive(link, frame)
@@ -325,7 +327,7 @@ class Reconciler:
             current.over.add_done_callback(lambda _: self._agreements.receive(link, frame))
 
     def _asked(self, link: PeerLink, frame: bytes) -> None:
-        """Answer a peer that begins a conversation after the last one: we may not have noticed yet that it is over."""
+        """Answer a peer that begins a conversation. The end of the previous one may not have been noticed here yet."""
         error = size_error(frame)
         if error is not None:
             link.faulted("reconciliation", str(error))
@@ -356,7 +358,7 @@ class Reconciler:
         current.over.set_result(None)
 
     def _refusal(self, link: PeerLink) -> str:
-        """Return why no conversation with this peer can begin now. "" if there is a place, or another one gives way."""
+        """Return why a conversation with this peer cannot begin now, or "". Another conversation may be stopped for it."""
         if self._context.writes.failure:
             return "posts cannot be stored"
         others = [current for current in self._by_link.values() if current.link is not link and not current.is_stopping]
@@ -384,7 +386,7 @@ class Reconciler:
                 self._let_go(current)
                 self._refuse(current.link, hello, _UNDER_WAY)
                 return
-        with suppress(TimeoutError):  # what is asked for would be found missing once more
+        with suppress(TimeoutError):  # otherwise the requested posts would be found missing again
             async with asyncio.timeout(_AGAIN_WAIT_S):
                 await self._sync.fetches.requested_again(current.link)
         try:
@@ -434,7 +436,7 @@ class Reconciler:
             self._context.log.info("reconciled", extra=fields)
 
     async def _wait_for_givers(self, link: PeerLink) -> None:
-        """Wait for one of the peers that give what this one has, if its last conversation ended for that reason."""
+        """Wait for a peer that sends the same posts, if the last conversation with this peer ended for that reason."""
         givers = self._givers.pop(link, None)
         if givers:
             ends: set[asyncio.Future[Any]] = {link.closed, *givers}
@@ -442,7 +444,7 @@ class Reconciler:
 
 
 def _range_of(terms: Terms | None) -> str:
-    """Return in words which posts were compared."""
+    """Describe the compared posts in words."""
     if terms is None:
         return "nothing"
     ends = [f"from {_utc(terms.from_ms)}"] if terms.from_ms else []
@@ -452,12 +454,12 @@ def _range_of(terms: Terms | None) -> str:
 
 
 def _utc(time_ms: int) -> str:
-    """Return a time that a peer may have named."""
+    """Format a time, which may come from a peer."""
     return datetime.fromtimestamp(min(time_ms // 1000, _MAX_LOGGED_S), UTC).isoformat(timespec="seconds")
 
 
 def outcome_of(error: CableStoreError) -> str:
-    """Return in a word how a conversation ended that raised this."""
+    """Return the outcome of a conversation that raised this error, in one word."""
     if is_limit(error):
         return "limit"
     for kind, outcome in (
@@ -473,13 +475,13 @@ def outcome_of(error: CableStoreError) -> str:
 
 
 def _is_failure(error: CableStoreError) -> bool:
-    """True if no later conversation on this connection is likely to find what this one did not."""
+    """Return True if later conversations on this connection probably fail too."""
     is_busy = isinstance(error, PeerRefusedError) and error.reason == "busy"
     return not is_busy and not is_limit(error)
 
 
 def is_limit(error: CableStoreError) -> bool:
-    """Tell whether a conversation ended at a limit, here or there, so that another one must find the rest."""
+    """Return True if a conversation ended at a limit of either side, so that another one must find the rest."""
     return isinstance(error, ReconcileLimitError) or (isinstance(error, PeerRefusedError) and error.reason == "limit")
 
 

@@ -1,4 +1,4 @@
-"""One reconciliation under way: frames between a link, the thread that compares, and the thread that stores."""
+"""One reconciliation in progress: frames between a link, the thread that compares, and the thread that stores."""
 
 from __future__ import annotations
 
@@ -38,15 +38,15 @@ _GENUINE: Final = frozenset({Verdict.ACCEPTED, Verdict.DUPLICATE, Verdict.DELETE
 
 
 class LostError(ReconcileError):
-    """End of the connection in the middle of a reconciliation."""
+    """The connection ended during a reconciliation."""
 
 
 class SilentError(ReconcileError):
-    """Silence of the peer in the middle of a reconciliation."""
+    """The peer was silent during a reconciliation."""
 
 
 class Reconciliation:
-    """A conversation with one peer. `run` brings it to its end; until then `received` gets the peer's frames."""
+    """A conversation with one peer. `run` completes it; meanwhile `received` gets the peer's frames."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class Reconciliation:
         purpose: Purpose = Purpose.RECONCILE,
         progress: Callable[[int], None] | None = None,
     ) -> None:
-        """`fetches` asks for what the conversation leaves. `thread` compares: all work on the conversation is done there."""
+        """`fetches` requests the posts that remain missing. All work on the conversation is done in `thread`."""
         self._context = context
         self._fetches = fetches
         self._thread = thread
@@ -68,17 +68,17 @@ class Reconciliation:
         self.accepted = self.refused = self.unstored = 0
         self._repeated = 0
         self.is_outdated = False
-        """True if the conversation ended because another peer gives the same posts."""
+        """True if the conversation ended because another peer sends the same posts."""
         self.over: Final[asyncio.Future[None]] = context.loop.create_future()
-        """Done when nothing of the conversation is left."""
+        """Done when the conversation has ended completely."""
         self.began_s: Final = context.loop.time()
         self._progress = progress
         self._snapshot: Snapshot | None = None
         self.place: LogPlace | None = None
-        """The place of the state that is compared, None before the comparison begins."""
+        """The log position of the compared state, None before the comparison begins."""
         self._is_noted = False
         self._jobs: asyncio.Queue[Job | CableStoreError] = asyncio.Queue()
-        """Work for the thread, and errors that end the conversation after all that came before them."""
+        """Work for the thread, and errors that end the conversation after the work before them."""
         self._storing = 0
         self._waited_s = 0.0
         self._waits_since_s: float | None = None
@@ -91,16 +91,16 @@ class Reconciliation:
 
     @property
     def moved_size_bytes(self) -> int:
-        """How many bytes were moved, both ways."""
+        """The number of bytes transferred in both directions."""
         found = self.talk.findings
         return sum(each.comparing + each.transferring for each in (found.sent, found.received))
 
     def waited_s(self, now_s: float) -> float:
-        """Return how long, in all, this node had nothing to do until the peer said something."""
+        """Return for how long in total this node has waited for the peer."""
         return self._waited_s + (0.0 if self._waits_since_s is None else now_s - self._waits_since_s)
 
     def stop_for_another(self) -> None:
-        """End the conversation for another one, and tell the peer to come again."""
+        """End the conversation for another one, and tell the peer to try again later."""
         self.is_stopping = True
         self._jobs.put_nowait(self._end_for_another)
 
@@ -110,7 +110,7 @@ class Reconciliation:
         raise PeerRefusedError("busy", f"the talk gave way to another one: {why}. What came is stored")
 
     def received(self, frame: bytes) -> None:
-        """Take a frame of the peer."""
+        """Handle a frame of the peer."""
         waiting, error = self._jobs.qsize(), size_error(frame)
 
         def receive() -> list[ArrivedPosts]:
@@ -120,11 +120,11 @@ class Reconciliation:
                 )
             return self.talk.receive(frame, at_s=self._context.loop.time())
 
-        if waiting <= limits.MAX_TALK_QUEUE_FRAMES + 1:  # frames after the one that ends the conversation are dropped
+        if waiting <= limits.MAX_TALK_QUEUE_FRAMES + 1:  # frames after the one that ends the conversation are discarded
             self._jobs.put_nowait(error or receive)
 
     async def run(self, *, begins: bool) -> None:
-        """Reconcile to the end. Raises CableStoreError if that fails; what came is stored all the same."""
+        """Reconcile to the end. Raises CableStoreError. The posts received before an error are stored."""
         self.link.closed.add_done_callback(self._lost)
         try:
             async with asyncio.timeout(limits.MAX_TALK_S):
@@ -148,7 +148,7 @@ class Reconciliation:
                 await asyncio.shield(self._in_thread(self._snapshot.close))
 
     async def _next(self) -> Job | CableStoreError:
-        """Wait for the next job. Silence of the peer does not count while its posts are being stored."""
+        """Wait for the next job. The peer's silence does not count while its posts are being stored."""
         silence_s = self._context.settings.talk_silence_s
         while True:
             try:
@@ -159,7 +159,7 @@ class Reconciliation:
                     raise SilentError(f"the peer says nothing for {silence_s:g} s. What came is stored") from None
 
     async def _job(self) -> Job | CableStoreError:
-        """Wait for a job, and count how long it is the peer's turn."""
+        """Wait for a job, and measure how long it is the peer's turn."""
         if not self._storing:
             self._waits_since_s = self._context.loop.time()
         try:
@@ -187,13 +187,13 @@ class Reconciliation:
         return []
 
     def _items(self, channels: frozenset[str] | None) -> OrderedSet:
-        """Return the ids of one state of the store, which is open until the conversation is over. In the thread."""
+        """Return the ids of one state of the store. Its snapshot stays open until the conversation ends. In the thread."""
         self._snapshot = self._context.store.snapshot()
         self.place = LogPlace.of(self._snapshot.reader)
         return stored_set(self._snapshot.reader, channels)
 
     def _note_state(self) -> None:
-        """Announce once that the compared state was read, to a peer that may send live requests."""
+        """Announce the compared state once, to a peer that may send live requests."""
         compared, place = self.talk.compared, self.place
         if compared is None or place is None or self._is_noted:
             return
@@ -202,7 +202,7 @@ class Reconciliation:
             self.link.send_frames(self.link.coverage.read(compared, place))
 
     def _post(self, digest: bytes) -> Post | None:
-        """Return a post that the peer lacks, None if it is no longer here or the peer may not get it. In the thread."""
+        """Return a post that the peer lacks, None if it was removed or the peer may not get it. In the thread."""
         post = self._context.store.get(digest)
         is_given = post is not None and self.link.audience.may_get(post.raw, self._context.dialect)
         return post if is_given else None
@@ -234,9 +234,9 @@ class Reconciliation:
         self._jobs.put_nowait(lambda: self.talk.stored(batch, at_s=self._context.loop.time()))
 
     def _is_repeated(self, verdicts: list[Verdict]) -> bool:
-        """Count posts that are here already. True if there are enough to end the comparison.
+        """Count posts that are already stored. Return True if there are enough to end the comparison.
 
-        A comparison that a caller waits for continues, because nobody repeats it later.
+        A comparison that a caller waits for continues, because it would not be repeated later.
         """
         is_new = any(verdict is not Verdict.DUPLICATE for verdict in verdicts)
         self._repeated = 0 if is_new else self._repeated + len(verdicts)
@@ -246,17 +246,17 @@ class Reconciliation:
         self.lose("the connection is over" if closed.cancelled() else closed.result())
 
     def lose(self, why: str) -> None:
-        """End the conversation after all that came, unless that was its end."""
+        """End the conversation after all pending work, unless that completes it."""
         self._jobs.put_nowait(LostError(f"the connection ended in the middle: {why}. What came is stored"))
 
     def _ended(self, error: CableStoreError) -> CableStoreError:
-        """Tell the peer why the conversation ends, unless it knows."""
+        """Send the reason for the end to the peer, unless the peer knows it."""
         if isinstance(error, ReconcileLimitError):
             self._say_end(EndReason.LIMIT, str(error))
         elif isinstance(error, StorageError):
             self._say_end(EndReason.STORAGE, "posts cannot be stored")
         elif isinstance(error, PeerRefusedError):
-            self.link.send_frames(self.talk.output())  # we may have been the one that refused
+            self.link.send_frames(self.talk.output())  # this node may have sent the refusal
         elif isinstance(error, ReconcileError) and not isinstance(error, LostError):
             self._say_end(EndReason.FAULT, str(error))
         elif not isinstance(error, ReconcileError):

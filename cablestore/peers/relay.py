@@ -1,9 +1,9 @@
-"""Forwarding of legacy requests by their ttl, and of the answers back to the peer that asked. Pure.
+"""Forwarding of legacy requests by their ttl, and of the answers back to the requesting peer.
 
-A request with ttl > 0 goes on to all other peers that speak the legacy dialect, under its own id and with a ttl of one
-less (wire.md draft 1, 5.2.1). What they answer goes to the peer that asked us, and to nobody else, after an `Inspector`
-has looked at it: what we would not take ourselves is not passed on. The store and all peers share the limit of a
-request, a hash is passed on once, and a request that comes back over another way is not answered again.
+A request with ttl > 0 is forwarded to all other peers with the legacy dialect. It has the same id and a ttl of one less
+(wire.md draft 1, 5.2.1). Their answers are sent only to the requesting peer, after an `Inspector` has checked them:
+posts that this node would reject are not forwarded. The store and all peers share the limit of a request. A hash is
+sent once. A request that returns on another path is not answered again.
 """
 
 from __future__ import annotations
@@ -24,26 +24,26 @@ from cablestore.protocol.varint import MAX_VARINT
 
 
 class Inspector(Protocol):
-    """A check of what peers give for others, which sends on what passes it.
+    """Checks posts and hashes that peers send for others, and forwards the permitted ones.
 
-    Now or later, the route gets what may be passed on, even if that is nothing.
+    It calls the route once for each part, now or later, even if nothing is permitted.
     """
 
     def allowed_names(self, names: tuple[str, ...]) -> tuple[str, ...]:
-        """Return those that may be passed on."""
+        """Return the names that may be forwarded."""
 
     def send_on(self, route: Route) -> None:
-        """Send what the route has passed on, and forget the route if that was the end."""
+        """Send the forwarded items of a route, and forget the route if it has ended."""
 
     def look_at_hashes(self, route: Route, giver: Session, hashes: tuple[bytes, ...]) -> None:
-        """Give those that may be passed on to `route.pass_hashes`."""
+        """Pass the permitted hashes to `route.pass_hashes`."""
 
     def look_at_posts(self, route: Route, giver: Session, posts: list[bytes]) -> None:
-        """Give those that may be passed on to `route.pass_posts`."""
+        """Pass the permitted posts to `route.pass_posts`."""
 
 
 class Route:
-    """One forwarded request, with the peer that asked us and those that we asked."""
+    """One forwarded request, with the requesting peer and the peers that it was forwarded to."""
 
     def __init__(self, origin: Session, exchange: Exchange, inspector: Inspector) -> None:
         self.origin: Final = origin
@@ -55,21 +55,22 @@ class Route:
         self._is_live: Final[bool] = exchange.request.is_live
 
     def forward(self, sessions: Iterable[Session], now_s: float, hashes: tuple[bytes, ...] | None = None) -> None:
-        """Ask other peers the same; of a post request only `hashes`, which are not here."""
+        """Forward the request to other peers. In a post request, only `hashes`, which the store lacks."""
         ttl = self.exchange.request.ttl
         request: Request = self.exchange.request._replace(ttl=ttl - 1)
         if hashes is not None and isinstance(request, PostRequest):
             request = request._replace(hashes=hashes)
         if isinstance(request, ListRequest):
-            # Which of a peer's names come after the offset is known when all names are together.
+            # The offset applies to the names of all peers together.
             request = request._replace(
                 offset=0, limit=request.limit and min(request.offset + request.limit, MAX_VARINT)
             )
         if self.exchange.is_over or (isinstance(request, PostRequest) and not request.hashes):
             return
         if self.origin.may_be_cable_js and cable_js.handled_request(request) is None:
-            return  # no answer could be passed on
-        # A node nearer to the first to ask waits longer. Otherwise it would give up just before the answer comes.
+            return  # no answer could be forwarded
+        # A node that is nearer to the original requester waits longer. Otherwise it would give up just before the
+        # answer.
         timeout_s = limits.RELAY_TIMEOUT_S + limits.RELAY_STEP_S * (ttl - 1)
         for session in sessions:
             said = cable_js.handled_request(request) if session.may_be_cable_js else request
@@ -80,33 +81,33 @@ class Route:
 
     @property
     def is_waiting(self) -> bool:
-        """True if an answer of another peer may come."""
+        """True if another peer may still answer."""
         return bool(self._forwards)
 
     @staticmethod
     def _may_ask(session: Session, request: Request) -> bool:
-        """Tell whether a peer is known to forward by ttl, was not asked this by us or asks it, and has room left.
+        """Return True if a peer forwards by ttl, does not know this request yet, and has capacity left.
 
-        Half of the requests that a peer takes from us are kept for our own.
+        Half of the requests that a peer accepts are reserved for this node.
         """
         is_known = request.request_id in session.to_answer or request.request_id in session.asked
         has_room = len(session.asked) < limits.MAX_REQUESTS_ALIVE // 2
         return session.is_recognised and session.dialect.requests_have_ttl and not is_known and has_room
 
     def fresh(self, hashes: Iterable[bytes]) -> list[bytes]:
-        """Return the hashes that were not passed on yet, and remember as many as may be remembered."""
+        """Return the hashes that were not forwarded yet, and remember them up to a limit."""
         found = [digest for digest in dict.fromkeys(hashes) if digest not in self._passed]
         self._passed.update(islice(found, max(limits.ROUTE_HASHES_REMEMBERED - len(self._passed), 0)))
         return found
 
     def end(self) -> None:
-        """Cancel what is still asked: the peer that asked us no longer wants it, or has what it wanted."""
+        """Cancel the forwarded requests: the requesting peer has its answer, or no longer needs it."""
         for forwarded, session in self._forwards.items():
             session.cancel(forwarded)
         self._forwards.clear()
 
     def take(self, giver: Session, event: ResponseEvent) -> None:
-        """Take a part of what a peer answers, or its end, unless it is not wanted any more."""
+        """Handle a part of a peer's answer, or its end. Ignore it if the request was cancelled."""
         if event.exchange not in self._forwards:
             return
         match event:
@@ -116,7 +117,7 @@ class Route:
             case Posts(_, posts):
                 self.hold()
                 self._inspector.look_at_posts(self, giver, posts)
-            case Names(_, names):  # kept until all peers have given theirs: there may be only one response
+            case Names(_, names):  # collected from all peers, because only one response is permitted
                 self.names.update(self._inspector.allowed_names(names)[: limits.ROUTE_HASHES_REMEMBERED])
             case Concluded(forwarded, _):
                 del self._forwards[forwarded]
@@ -124,9 +125,9 @@ class Route:
         self._inspector.send_on(self)
 
     def hold(self) -> None:
-        """Wait for one more source: a peer, or what it gave and is being inspected.
+        """Wait for one more source: a peer, or its items under inspection.
 
-        A live answer of others has no end.
+        A live answer of other peers does not end.
         """
         self.exchange.holds += not self._is_live
 
@@ -136,20 +137,20 @@ class Route:
             self.finish()
 
     def pass_hashes(self, hashes: Iterable[bytes]) -> None:
-        """Pass on hashes that were inspected."""
+        """Forward inspected hashes."""
         self.origin.answer_hashes(self.exchange, self.fresh(hashes))
         if self.exchange.is_over:
             self.end()
         self.let_go()
 
     def pass_posts(self, posts: Iterable[bytes]) -> None:
-        """Pass on posts that were inspected."""
+        """Forward inspected posts."""
         by_hash = {post_hash(post): post for post in posts}
         self.origin.answer_posts(self.exchange, [by_hash[digest] for digest in self.fresh(by_hash)])
         self.let_go()
 
     def finish(self) -> None:
-        """Note that one source, a peer or the store, has no more."""
+        """Note that one source, a peer or the store, is complete."""
         if isinstance(self.exchange.request, ListRequest):
             self.exchange.holds -= 1
             if self.exchange.holds == 0:
@@ -166,31 +167,31 @@ class Route:
 
 
 class ForwardedRequest(NamedTuple):
-    """Asker of a request that was forwarded to `giver`."""
+    """Receives the answer of a request that was forwarded to `giver`."""
 
     route: Route
     giver: Session
 
     def take(self, event: ResponseEvent) -> None:
-        """Take a part of the answer, or its end."""
+        """Handle a part of the answer, or its end."""
         self.route.take(self.giver, event)
 
 
 class Loops:
-    """Memory of which request came from which peer, to recognise one that comes back another way."""
+    """Remembers which request came from which peer, to detect a request that returns on another path."""
 
     def __init__(self) -> None:
         self._seen: OrderedDict[bytes, ref[Session]] = OrderedDict()
-        """Session that asked first, by request id. A weak reference."""
+        """The session of the first request, by request id. A weak reference."""
 
     def is_loop(self, session: Session, request: Request, alive: Collection[Session]) -> bool:
-        """Tell whether this request came from another peer that is still connected, or from us; remember it otherwise.
+        """Return True if this request came from another connected peer, or from this node. Otherwise remember it.
 
-        A peer that comes back after a lost connection asks again under the same id, and is answered.
+        A peer that reconnects repeats its request with the same id, and is answered.
         """
         seen = self._seen.get(request.request_id)
         if seen is None and any(other.has_asked(request.request_id) for other in alive):
-            return True  # what we asked another peer ourselves, which forwarded it
+            return True  # a request of this node, which another peer forwarded
         first = seen() if seen is not None else None
         if first is not None and first is not session and first in alive:
             return True

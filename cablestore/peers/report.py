@@ -1,4 +1,4 @@
-"""Counts of what a sync or a reconciliation brought."""
+"""Counts of a sync or a reconciliation."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True)
 class SyncReport:
-    """Counts of a sync. Sizes are in bytes as they went over the wire."""
+    """Counts of a sync. Sizes are in bytes on the wire."""
 
     channels: int = 0
     posts: int = 0
     refused: int = 0
     early: int = 0
-    """Those of the refused posts that are dated too far ahead."""
+    """The rejected posts that are dated too far ahead."""
     missing: int = 0
     """Posts that the peer offered and did not deliver."""
     unstored: int = 0
-    """Posts that came and could not be stored."""
+    """Received posts that could not be stored."""
     received_size_bytes: int = 0
     sent_size_bytes: int = 0
     seconds: float = 0.0
@@ -33,23 +33,23 @@ class SyncReport:
 
 @dataclass(slots=True)
 class ReconcileReport:
-    """Counts of a reconciliation, in one conversation or in several.
+    """Counts of a reconciliation, in one or several conversations.
 
-    Sizes are of frames, without what encryption adds.
+    Sizes are those of frames, without encryption.
     """
 
     talks: int = 0
     posts_sent: int = 0
     posts_received: int = 0
-    """New ones, which are stored now."""
+    """New posts, which are now stored."""
     refused: int = 0
-    """Posts that came and that no store takes."""
+    """Received posts that every store rejects."""
     missing: int = 0
-    """Posts that the peer said it has and did not give."""
+    """Posts that the peer has and did not send."""
     unasked: int = 0
-    """Posts that came and were not asked for."""
+    """Received posts that were not requested."""
     unstored: int = 0
-    """Posts that came and could not be stored."""
+    """Received posts that could not be stored."""
     here_only: int = 0
     there_only: int = 0
     """Differences that were found."""
@@ -60,13 +60,12 @@ class ReconcileReport:
     sent_posts_size_bytes: int = 0
     received_posts_size_bytes: int = 0
     differing_ms: list[tuple[int, int]] = field(default_factory=list)
-    """Times that an audit found, in milliseconds, from inclusive to exclusive: posts differ that no reconciliation
-    finds."""
+    """Half-open time ranges in milliseconds, found by an audit, in which posts differ that no reconciliation finds."""
     is_by_design: bool = False
-    """Somebody made the posts of these times so that their XOR is the same."""
+    """True if somebody forged the posts of these times to have the same XOR."""
     seconds: float = 0.0
 
     @property
     def moved(self) -> int:
-        """How many posts moved, both ways."""
+        """The number of posts transferred in both directions."""
         return self.posts_sent + self.posts_received

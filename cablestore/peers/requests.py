@@ -15,11 +15,11 @@ from cablestore.protocol.message import Request
 
 @dataclass(slots=True, eq=False)
 class CollectedAnswer:
-    """Answer to a request: hashes or names, and its end. The asker of the request."""
+    """Collects the answer to a request: hashes or names, and its end."""
 
     requests: Final[Requests]
     done: Final[asyncio.Future[Step]]
-    """Done when nothing more comes."""
+    """Done when the answer has ended."""
     is_page: Final[bool]
     """True if hashes are collected too, because the next page depends on them."""
     exchange: Exchange = field(init=False)
@@ -27,7 +27,7 @@ class CollectedAnswer:
     names: tuple[str, ...] = ()
 
     def take(self, event: ResponseEvent) -> None:
-        """Take a part of the answer, or its end."""
+        """Handle a part of the answer, or its end."""
         self.requests.are_answered |= not (isinstance(event, Concluded) and event.step is Step.TIMED_OUT)
         match event:
             case Hashes(_, hashes):
@@ -40,7 +40,7 @@ class CollectedAnswer:
                 self.end(step)
 
     def end(self, step: Step) -> None:
-        """Note that nothing more comes."""
+        """Note the end of the answer."""
         self.requests.open.pop(self.exchange, None)
         if not self.done.done():
             self.done.set_result(step)
@@ -54,9 +54,9 @@ class Requests:
         self._loop = loop
         self.fetch: Final = fetch
         self.open: Final[dict[Exchange, CollectedAnswer]] = {}
-        """Answers that are not concluded."""
+        """Answers that have not ended."""
         self.are_answered = False
-        """True if the peer answered any of them."""
+        """True if the peer answered a request."""
 
     def ask(
         self,
@@ -66,7 +66,7 @@ class Requests:
         timeout_s: float | None = None,
         instead_of: CollectedAnswer | None = None,
     ) -> CollectedAnswer:
-        """Send a request to the peer, and cancel the one that it replaces."""
+        """Send a request to the peer, and cancel the request that it replaces."""
         if instead_of is not None:
             self._connection.session.cancel(instead_of.exchange)
             self.open.pop(instead_of.exchange, None)
@@ -76,7 +76,7 @@ class Requests:
         return answer
 
     def cancel(self, is_unwanted: Callable[[Request], bool]) -> None:
-        """Cancel requests."""
+        """Cancel the requests for which `is_unwanted` returns True."""
         for exchange, answer in list(self.open.items()):
             if is_unwanted(exchange.request):
                 self._connection.session.cancel(exchange)

@@ -1,7 +1,7 @@
-"""Restrictions: what moderation forbids a node, as of the state of the store that was read last (moderation.md 4.6, 5.1).
+"""Restrictions: the prohibitions of moderation, as of the last read of the store (moderation.md 4.6, 5.1).
 
-Which peers are cut off or do not get everything follows from public acts alone, so that nobody learns of private ones.
-What the node does not ask for follows from all acts: peers see missing requests at most.
+Disconnected and restricted peers follow only from public actions, so that private actions are not disclosed. The
+channels that the node does not request follow from all actions: peers can at most notice missing requests.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _LOG: Final = logging.getLogger("cablestore.node")
 _ON_MODERATION: Final = frozenset({Subject.MODERATION, Subject.MODERATION_AGAIN, Subject.CONSENT, Subject.PRIVATE})
 
 _SHARE: Final = 0.1
-"""Part of the time of the reading thread that reading the restrictions may take: anyone can write acts."""
+"""Maximum share of the reading thread's time for reading the restrictions, because anyone can write actions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,48 +37,47 @@ class Restrictions:
 
     book: BlockBook = field(default_factory=BlockBook)
     channels: frozenset[str] = frozenset()
-    """Channels that are dropped: nobody is asked for them, and nobody is told their names."""
+    """Dropped channels: they are not requested, and their names are not sent."""
     refused: frozenset[tuple[bytes, bytes]] = frozenset()
-    """What makes the store refuse posts: keys of drops with their acts, users who block the local one or are blocked."""
+    """Causes of rejected posts: keys of drops with their actions, and users who block the local user or are blocked."""
 
 
 class RestrictionKeeper:
-    """The restrictions of a node. On the loop; any thread may look at them."""
+    """The restrictions of a node. On the loop; readable in any thread."""
 
     def __init__(self, store: CableStore, reads: ReadThread, changed: Callable[[frozenset[str], bool], None]) -> None:
-        """`changed` gets the channels that were dropped, and whether posts that were refused may be welcome now."""
+        """`changed` gets the newly dropped channels, and whether rejected posts may be admitted now."""
         self._store = store
         self._reads = reads
         self._changed = changed
         self._read_from: tuple[Decisions | None, ...] = ()
-        """The decisions that the last two readings were made from."""
+        """The decisions that the last two reads used."""
         self.failure = ""
-        """Why they could not be read the last time, "" if they were. Those that were read before hold until then."""
+        """The error of the last read, or "". After an error, the earlier restrictions still apply."""
         self._is_eased = False
         self._newly_blocked: set[bytes] = set()
-        """Users that the local user blocked while the node ran. A reading that was under way may have missed them."""
+        """Users that the local user blocked while the node ran. A concurrent read may have missed them."""
         self._loop = asyncio.get_running_loop()
         self._waits: asyncio.TimerHandle | None = None
         self._not_before_s = 0.0
         self.now = Restrictions()
 
     def audience(self, static: bytes | None) -> Audience:
-        """Return what the peer with this static key may get, None for a peer that is not known."""
+        """Return the rights of the peer with this static key, None for an unknown peer."""
         return EVERYONE if static is None else self.now.book.audience(static)
 
     def are_outdated(self) -> bool:
-        """Tell whether other acts may apply than when the restrictions were read, or the last reading failed.
+        """Return True if the actions in force may have changed since the last read, or if that read failed.
 
-        Decisions are there just before the rows that belong to them: the first reading after a change may miss those.
+        Decisions change just before their rows: the first read after a change may miss the rows.
         """
         now = self._store.moderation.decisions
         return self._read_from != (now, now) or bool(self.failure)
 
     def on_changes(self, changes: Iterable[LiveChange]) -> None:
-        """Read them again if acts of moderation are among the changes.
+        """Read the restrictions again if moderation actions are among the changes.
 
-        Reading may have to wait. So a peer that the local user blocks gets no changes that come with or after the block,
-        before the block is read.
+        The read may be delayed. Meanwhile a newly blocked peer gets none of the changes from the block on.
         """
         acts = [item for item in changes if item.subject in _ON_MODERATION]
         if acts:
@@ -90,7 +89,7 @@ class RestrictionKeeper:
             self.read_soon()
 
     def _keep_out(self) -> None:
-        """Withhold all but the notice from users that were just blocked, unless they are unblocked by now."""
+        """Withhold everything but the notice from newly blocked users, unless they are unblocked meanwhile."""
         for user in list(self._newly_blocked):
             act = self._block_of(user)
             if act is not None:
@@ -101,19 +100,19 @@ class RestrictionKeeper:
         return None if decisions is None else decisions.blocked_by(user, public=True)
 
     def _lets_in(self, post: Post) -> bool:
-        """Tell whether an act may let in what was refused. What it undoes may have come just before it, unseen here."""
+        """Return True if an action may admit rejected posts. It may undo an action that has not been processed here."""
         decisions, act = self._store.moderation.decisions, act_of(post)
         if decisions is None or act is None or not _undoes(act):
             return False
         return act.is_private or decisions.role(act.author, act.channel).has_authority
 
     def read_soon(self) -> None:
-        """Read them now, or in a while if reading takes long: others must get their turn."""
+        """Read the restrictions now, or later if reads take long, so that other jobs get their turn."""
         if self._waits is None:
             self._waits = self._loop.call_at(self._not_before_s, self.read)
 
     def read(self) -> asyncio.Future[Restrictions]:
-        """Read them now. Requests that are answered after this call are answered by what is read."""
+        """Read the restrictions now. Later answers apply them."""
         if self._waits is not None:
             self._waits.cancel()
         self._waits = None
@@ -122,7 +121,7 @@ class RestrictionKeeper:
         return future
 
     def _read(self, reader: Reader) -> Restrictions:
-        """Read the restrictions, in the thread that reads: answers that it reads later keep to them."""
+        """Read the restrictions in the reading thread, whose later answers apply them."""
         began_s = self._loop.time()
         decisions = self._store.moderation.decisions
         try:
@@ -135,7 +134,7 @@ class RestrictionKeeper:
         return before
 
     def close(self) -> None:
-        """Read no more."""
+        """Stop reading."""
         if self._waits is not None:
             self._waits.cancel()
 
@@ -152,7 +151,7 @@ class RestrictionKeeper:
         self._changed(self.now.channels - before.channels, is_eased or not before.refused <= self.now.refused)
 
     def _note(self, error: BaseException) -> None:
-        """Log an error, once as long as it stays. The caller of the first reading gets it, and the node ends."""
+        """Log an error once while it persists. The caller of the first read gets it, and the node ends."""
         is_new = self.failure != str(error) and bool(self._read_from)
         self.failure = str(error)
         if is_new and not isinstance(error, StoreClosedError):
@@ -160,7 +159,7 @@ class RestrictionKeeper:
 
 
 def read_restrictions(reader: Reader, decisions: Decisions | None) -> Restrictions:
-    """Read what moderation forbids a node: the decisions, the drops, and who blocks whom."""
+    """Read the restrictions of a node from the decisions, the drops, and the public blocks."""
     pairs = blocks_in_force(_public_blocks(reader))
     if decisions is None:
         return Restrictions(BlockBook(pairs))

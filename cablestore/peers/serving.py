@@ -1,4 +1,4 @@
-"""Serving: the requests of all peers, which are answered, forwarded to other peers, and kept live."""
+"""Serving: the requests of all peers are answered, forwarded to other peers, and kept live."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ from cablestore.protocol.post import peek_type
 from cablestore.protocol.session import Session
 
 FORWARDS_TICK_S: Final = limits.RELAY_STEP_S / 2
-"""How often forwarded requests are looked at. Half of the step is left for the way of the answer."""
+"""Interval of checks of forwarded requests. The other half of the step is for the transfer of the answer."""
 _GRACE_LOOK_S: Final = 0.01
-"""How often a node that stops looks whether peers have asked for what they were told of."""
+"""Interval at which a stopping node checks whether peers have requested the announced posts."""
 _ROWS_PER_FORWARD: Final = 20
-"""What it costs to ask another peer, in rows."""
+"""The cost of forwarding to another peer, in rows."""
 
 
 class Serving:
-    """Answers, forwards and live requests of a node. On the loop, with a thread that inspects and one that follows."""
+    """Answers, forwards and live requests of a node. On the loop, with a thread to inspect and one to follow the log."""
 
     def __init__(
         self, context: PeerContext, connections: Collection[Connection], sync: Sync, node_ids: NodeIds
@@ -46,7 +46,7 @@ class Serving:
         self.live: Final = LiveRequests(context.dialect)
         self.by_session: Final[dict[Session, Connection]] = {}
         self.routes: Final[dict[Exchange, Route]] = {}
-        """Forwarded requests, by the request of the peer that asked."""
+        """Forwarded requests, by the request of the requesting peer."""
         self._loops: Final = Loops()
         self._announced: Final = AnnouncedPosts()
         self._inspection: Final = InspectionThread(context, self.by_session.get, self._send_on)
@@ -55,44 +55,44 @@ class Serving:
         )
 
     def close(self) -> None:
-        """End the threads, in any thread."""
+        """End the threads. Callable in any thread."""
         self._feed.close()
         self._inspection.close()
 
     @property
     def feed_failure(self) -> str:
-        """Why peers get no announcements, or missed some. "" if all is well."""
+        """Why announcements to peers failed, or ""."""
         return self._feed.failure
 
     # --- connections ---------------------------------------------------------------------------
 
     def has_come(self) -> None:
-        """Read the restrictions if a peer comes after a time without peers, when nothing was followed."""
+        """Read the restrictions if a peer connects after a time without peers, when changes were not followed."""
         if self._feed.has_skipped:
             self._feed.has_skipped = False
             self._context.restrictions.read()
 
     def lost(self, connection: Connection) -> None:
-        """Forget a connection that is over."""
+        """Forget a closed connection."""
         self._announced.forget(connection)
         self.by_session.pop(connection.session, None)
 
     async def let_peers_ask(self) -> None:
-        """Wait until peers have got the own posts that they were told of less than `grace_s` ago.
+        """Wait until peers have got the own posts that were announced less than `grace_s` ago.
 
-        Earlier writes are announced first. The wait for a peer that requests nothing ends after that time.
+        Earlier writes are announced first. The wait for a peer that does not request posts ends after that time.
         """
         loop, grace_s = self._context.loop, self._context.settings.grace_s
         ends_s, last = loop.time() + grace_s, self._context.store.last_sequence
         while self._connections and loop.time() < ends_s:
             is_announced = self._feed.reached >= last
-            await asyncio.sleep(0)  # changes that were handed to the loop go out
+            await asyncio.sleep(0)  # changes that were passed to the loop are sent
             if is_announced and not self._announced.is_recent(loop.time() - grace_s):
                 return
             await asyncio.sleep(_GRACE_LOOK_S)
 
     async def expire_forwards(self) -> None:
-        """Give up forwarded requests that are not answered in time, until the node stops."""
+        """Expire forwarded requests that are not answered in time, until the node stops."""
         while True:
             await asyncio.sleep(FORWARDS_TICK_S)
             is_waiting = any(route.is_waiting for route in self.routes.values())
@@ -102,10 +102,10 @@ class Serving:
     # --- requests of peers ---------------------------------------------------------------------
 
     def request(self, connection: Connection, exchange: Exchange) -> bool:
-        """Start to follow a request of the peer. False if it was refused and must not be answered.
+        """Start to process a request of the peer. Return False if it was rejected and must not be answered.
 
-        That is so if the request came in a circle, or if the peer has too many live requests for the same already: each
-        of them gets all of its changes.
+        That happens if the request returned in a loop, or if the peer has too many equal live requests, each of which
+        gets all changes.
         """
         request = exchange.request
         if self._is_refused(connection, request):
@@ -130,7 +130,7 @@ class Serving:
         return may_loop and self._loops.is_loop(connection.session, request, self.by_session)
 
     def _is_forwarded(self, connection: Connection, request: Request) -> bool:
-        """Return True if other peers are asked too. They are not for a channel that is dropped."""
+        """Return True if the request is forwarded to other peers. Requests for dropped channels are not."""
         if request.ttl == 0 or not self._context.settings.relays or connection.is_banished:
             return False
         if isinstance(request, ListRequest) and request.offset > 0:
@@ -140,7 +140,7 @@ class Serving:
         return not is_dropped and connection.share.is_left()
 
     def dropped(self, exchange: Exchange) -> None:
-        """Forget a request of the peer that is over."""
+        """Forget an ended request of the peer."""
         if exchange.request.is_live:
             self.live.remove(exchange)
         route = self.routes.pop(exchange, None)
@@ -149,7 +149,7 @@ class Serving:
             self._flush_all()
 
     def answer(self, connection: Connection, answer: Answer, part: list[Any]) -> None:
-        """Add a part of an answer to what the session sends, and conclude the answer after the last part."""
+        """Pass a part of an answer to the session, and conclude the answer after the last part."""
         exchange, session = answer.exchange, connection.session
         route = self.routes.get(exchange)
         is_announced = connection.is_banished and isinstance(exchange.request, PostRequest) and bool(part)
@@ -162,7 +162,7 @@ class Serving:
             if session.dialect is not self._context.dialect:  # post/info has another form there
                 part = [post for post in part if peek_type(post) != INFO]
             session.answer_posts(exchange, part)
-        elif not isinstance(exchange.request, ListRequest):  # its names go out in one response only
+        elif not isinstance(exchange.request, ListRequest):  # names are sent in only one response
             session.answer_hashes(exchange, part if route is None else route.fresh(part))
         if answer.is_whole:
             self._conclude(connection, answer, route)
@@ -171,7 +171,7 @@ class Serving:
             connection.end(BLOCKED)
 
     def _conclude(self, connection: Connection, answer: Answer, route: Route | None) -> None:
-        """Conclude a request for which the store has no more, unless others or the future may have."""
+        """Conclude a request after the store's part, unless other peers or later changes may add to it."""
         exchange = answer.exchange
         if isinstance(exchange.request, PostRequest):
             self._announced.note_sent(connection, exchange.request.hashes)
@@ -218,7 +218,7 @@ class Serving:
             connection.flush()
 
     def _answered_here(self, route: Route, answer: Answer) -> None:
-        """Add what the store had for a request that others are asked too. For posts, they are asked only now."""
+        """Add the store's part to a forwarded request. Post requests are only forwarded now."""
         route.names.update(answer.names)
         if isinstance(route.exchange.request, PostRequest):
             route.fresh(answer.found)
@@ -228,7 +228,7 @@ class Serving:
         route.finish()
 
     def _send_on(self, route: Route) -> None:
-        """Send what a route has passed on, and forget the request if that was the end."""
+        """Send the forwarded items of a route, and forget the request if it has ended."""
         origin = self.by_session.get(route.origin)
         if origin is not None:
             origin.flush()

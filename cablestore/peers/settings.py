@@ -14,14 +14,11 @@ from cablestore.reprs import hex_repr
 SYNC_OVERLAP_MS: Final = 3_600_000
 FULL_PASS_EVERY_MS: Final = 86_400_000
 PAGE_HASHES: Final = 4_096
-"""The most that existing clients give in one answer."""
+"""Maximum answer size of existing clients."""
 
 
 def _option(default: Any, meaning: str, *, name: str = "", unit: str = "", least: int = 1) -> Any:
-    """Return a field that `cablestore serve` has an option for, with `meaning` as its help.
-
-    Without a `name` the option has the name of the field without its unit. A running node can change numbers.
-    """
+    """Return a field with an option in `cablestore serve`, and `meaning` as its help."""
     is_number = not isinstance(default, bool)
     more = {"option": name, "unit": unit, "least": least, "changes": is_number}
     return field(default=default, metadata={"help": meaning, **more})
@@ -32,21 +29,23 @@ class NodeSettings:
     """Settings of a node. Names of sizes end in `_bytes`, names of times in `_s` or `_ms`."""
 
     cabal_key: bytes | None = field(default=None, repr=False)
-    """32 bytes that all members know: connections are encrypted and nobody else gets in. None: not encrypted, as
-    existing clients."""
+    """32 bytes that all members know: connections are encrypted, and only members can connect. None for unencrypted
+    connections, as in existing clients.
+    """
     prologue: bytes = PROLOGUE
     """Part of the handshake; cable-handshake.ts 1.0 has b"CABLE1.0"."""
     has_separate_static_key: bool = False
-    """Whether the handshake uses a key pair of its own instead of the identity's, as cable-handshake.ts does."""
+    """True if the handshake uses a separate key pair instead of the identity's, like cable-handshake.ts."""
     channels: frozenset[str] | None = None
-    """The channels to follow, None for all that peers name. Only these are asked for. Requests for any channel are
-    answered."""
+    """The channels to follow, None for all channels of peers. Only these are requested. Requests for any channel are
+    answered.
+    """
     window_ms: int | None = None
-    """How far back posts are asked for, None for all."""
+    """Maximum age of requested posts, None for all."""
     page_hashes: int = PAGE_HASHES
-    """Hashes of one page of history. Older ones are asked for page by page."""
+    """Hashes in one page of history. Older ones are requested in further pages."""
     list_every_s: float = _option(limits.LIST_EVERY_S, "How often to request new channels from peers.", unit="s")
-    """Peers that announce new channels are asked every sixth time."""
+    """Peers that announce new channels are requested to list them every sixth time."""
     relays: bool = _option(True, "Forward requests of legacy peers according to their ttl.", name="relay")
     spares_cable_js: bool = _option(
         True,
@@ -85,7 +84,7 @@ class NodeSettings:
         limits.IDLE_TIMEOUT_S, "Timeout after which an idle peer is disconnected.", unit="s"
     )
     grace_s: float = limits.GRACE_S
-    """How long, from when a peer was told of an own post, a node that stops waits for the peer to ask for it."""
+    """How long a stopping node waits for a peer to request an own post, from its announcement."""
     answer_timeout_s: float = limits.ANSWER_TIMEOUT_S
     max_requests_alive: int = limits.MAX_REQUESTS_ALIVE
     max_queued_size_bytes: int = limits.MAX_QUEUED_SIZE_BYTES
@@ -106,7 +105,7 @@ class NodeSettings:
     __repr__ = hex_repr
 
     def __post_init__(self) -> None:
-        """Refuse a cabal key of the wrong size."""
+        """Reject a cabal key of the wrong size."""
         if self.cabal_key is not None and len(self.cabal_key) != KEY_SIZE_BYTES:
             raise NodeError(f"a cabal key has {KEY_SIZE_BYTES} bytes, this one {len(self.cabal_key)}")
 

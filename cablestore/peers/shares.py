@@ -1,4 +1,4 @@
-"""A peer's shares of the node's time: of reading the store, and of the loop. Pure, the time comes in."""
+"""A peer's shares of the node's time: for reading the store, and on the loop."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from cablestore import limits
 
 
 class ReadShare:
-    """Rows of the store that may be read for one peer. They come in at a steady rate, up to a maximum."""
+    """Rows of the store that may be read for one peer. They accrue at a steady rate, up to a maximum."""
 
     def __init__(self, clock: Callable[[], float], rows_per_s: float, max_rows: float) -> None:
         """`clock` returns the time in seconds."""
@@ -19,11 +19,11 @@ class ReadShare:
         self._at_s = clock()
 
     def charge(self, rows: float) -> None:
-        """Take rows off the share."""
+        """Deduct rows from the share."""
         self._rows -= rows
 
     def is_left(self) -> bool:
-        """Tell whether the share allows more."""
+        """Return True if the share allows more."""
         if self._rows <= 0:
             now_s = self._clock()
             self._rows = min(self._rows + (now_s - self._at_s) * self._rows_per_s, self._max_rows)
@@ -32,19 +32,19 @@ class ReadShare:
 
     @property
     def wait_s(self) -> float:
-        """How long it takes until the share allows more."""
+        """Seconds until the share allows more."""
         return 0.01 - self._rows / self._rows_per_s
 
 
 class LoopShare:
-    """Time of the loop that the bytes of one peer have taken and that is not made up for yet."""
+    """Loop time that the bytes of one peer used in excess of its share."""
 
     def __init__(self, now_s: float) -> None:
         self._debt_s = 0.0
         self._at_s = now_s
 
     def charge(self, seconds: float, now_s: float) -> float:
-        """Count time that was taken. Returns how long the peer must pause, 0 while it is within its share."""
+        """Count used time. Return how long the peer must pause, 0 while it is within its share."""
         paid_s = (now_s - self._at_s) * limits.LOOP_SHARE
         self._debt_s = max(0.0, self._debt_s - paid_s) + seconds
         self._at_s = now_s

@@ -1,4 +1,4 @@
-"""The silence of a peer: when to ask it for a sign of life, and when to give the connection up. Pure."""
+"""The silence of a peer: when to probe it, and when to close the connection."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Final
 from cablestore import limits
 
 _ASKS: Final = 2
-"""How often a silent peer is asked."""
+"""Number of probes of a silent peer."""
 _ACCEPTED_WAITS_S: Final = 2.0
-"""How much longer the side that accepted the connection waits, so that one side asks and not both."""
+"""Extra wait of the side that accepted the connection, so that only one side probes."""
 
 
 class LifeCheck(Enum):
@@ -22,22 +22,22 @@ class LifeCheck(Enum):
 
 
 class Silence:
-    """The silence of one peer. Any byte ends it."""
+    """The silence of one peer. Any received byte ends it."""
 
     def __init__(self, now_s: float, *, is_ours: bool) -> None:
-        """`is_ours` says that this node began the connection."""
+        """`is_ours` is True if this node began the connection."""
         self._asks_after_s = limits.SILENCE_S + (0.0 if is_ours else _ACCEPTED_WAITS_S)
         self._heard_s = self._asked_s = now_s
         self._asked = 0
         self._is_due = False
         self.is_answerable = False
-        """True if the peer is known to answer such questions: some clients do not."""
+        """True if the peer is known to answer probes, which some clients do not."""
 
     def look(self, now_s: float, heard_s: float, *, is_delivered: bool) -> LifeCheck:
-        """Return what to do now, and count it as done.
+        """Return the present reaction, and record it as done.
 
-        `heard_s` is when the last byte came. A question that is not delivered yet cannot be answered: how long that may
-        take is not decided here.
+        `heard_s` is the time of the last received byte. An undelivered probe cannot be answered; its timeout is not
+        decided here.
         """
         if heard_s > self._heard_s:
             self._heard_s, self._asked = heard_s, 0
@@ -58,9 +58,9 @@ class Silence:
 
     @property
     def is_unanswered(self) -> bool:
-        """True if the peer did not answer in time, and is asked again."""
+        """True if the peer did not answer the first probe in time."""
         return self._asked == _ASKS
 
     def check_now(self) -> None:
-        """Ask at the next look, as if for the first time: the network may have changed."""
+        """Probe at the next `look`, as if for the first time: the network may have changed."""
         self._asked, self._is_due = 0, True

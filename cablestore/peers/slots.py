@@ -1,4 +1,4 @@
-"""Places: which reconciliation gives way to a new one when the most that may are under way. Pure, the time comes in."""
+"""Slots of reconciliations: which one to stop when a new one starts at the limit."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ from cablestore import limits
 
 
 class Holder(Protocol):
-    """A reconciliation under way."""
+    """A reconciliation in progress."""
 
     @property
     def host(self) -> str:
         """The address of its peer."""
 
     def waited_s(self, now_s: float) -> float:
-        """Return how long, in all, this node had nothing to do until the peer said something."""
+        """Return for how long in total this node has waited for the peer."""
 
     @property
     def moved_size_bytes(self) -> int:
-        """How many bytes it has moved, both ways."""
+        """The number of bytes transferred in both directions."""
 
 
 H = TypeVar("H", bound=Holder)
 
 
 def reconciliation_to_stop(holders: Collection[H], host: str, now_s: float) -> H | None:
-    """Return which reconciliation gives way to one with `host`, None if all have more right to their place.
+    """Return the reconciliation to stop for one with `host`, None if none may be stopped.
 
-    An address with more places than the newcomer's address would have gives up its slowest. If the places are shared
-    fairly, one whose peer keeps us waiting gives way.
+    If an address has more slots than the new peer's address would have, its slowest one is stopped. If the slots are
+    shared fairly, one with a slow peer is stopped.
     """
     shares = Counter(holder.host for holder in holders)
     most = max(shares.values(), default=0)
@@ -47,5 +47,5 @@ def _is_slow(holder: Holder, now_s: float) -> bool:
 
 
 def _pace(holder: Holder, now_s: float) -> float:
-    """Return the bytes moved for each second that we waited for the peer."""
+    """Return the bytes transferred per second of waiting for the peer."""
     return holder.moved_size_bytes / max(holder.waited_s(now_s), 1e-3)

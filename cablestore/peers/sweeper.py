@@ -1,4 +1,4 @@
-"""The removal of dropped posts while a node runs: a batch at a time, in a thread, between the writes of others."""
+"""The removal of dropped posts while a node runs: in batches, in a thread, between other writes."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from cablestore.store.store import CableStore
 
 
 class _StopError(Exception):
-    """End of a removal because the node stops. The next one goes on where it was."""
+    """A removal ends because the node stops. The next one continues it."""
 
 
 class Sweeper:
-    """Remover of dropped posts. On the loop, except for `_sweep`."""
+    """Removes dropped posts. On the loop, except for `_sweep`."""
 
     def __init__(self, store: CableStore, log: Logger) -> None:
         self._store = store
@@ -26,9 +26,9 @@ class Sweeper:
         self._has_failed = False
 
     def look(self) -> None:
-        """Begin to remove posts if any are dropped. After a failed write this waits until writes succeed again.
+        """Start to remove posts if any are dropped. After a failed write, wait until writes succeed again.
 
-        After another failure nothing is tried again.
+        After any other failure, nothing is retried.
         """
         is_idle = self._work is None and not (self._is_stopping or self._has_failed or self._store.write_failure)
         if is_idle and self._store.moderation.is_sweeping:
@@ -53,11 +53,11 @@ class Sweeper:
             self._log.error("dropped posts cannot be removed", extra={"reason": str(error)})
 
     def stop(self) -> None:
-        """Remove no more."""
+        """Stop removing posts."""
         self._is_stopping = True
 
     def close(self) -> None:
-        """Wait for the batch that is under way, in any thread."""
+        """Wait for the batch in progress. Callable in any thread."""
         work = self._work
         if work is not None:
             work.thread.join()

@@ -1,7 +1,7 @@
-"""Sync of a node with all its peers: when it begins and ends, and which channels are new.
+"""Sync of a node with all its peers: its start and end, and new channels.
 
-New channels do not wait until peers are asked again: when the store gets one, all peers are asked for it at once, and
-those that reconcile are told that there is one.
+New channels do not wait for the next round. When the store gets one, it is requested from all peers immediately, and
+announced to those that reconcile.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from cablestore.reconcile.messages import NEW_CHANNEL
 
 
 class Sync:
-    """The syncing of all peers."""
+    """The syncs with all peers."""
 
     def __init__(self, context: PeerContext, intake: PostIntake, connections: Collection[Connection]) -> None:
         self._context = context
@@ -30,19 +30,19 @@ class Sync:
         self.fetches: Final = Fetches(context, intake)
         self._peers: Final[dict[Connection, PeerSync]] = {}
         self._channels: Final[set[str]] = set()
-        """Channels that the store is known to have."""
+        """Known channels of the store."""
 
     def __len__(self) -> int:
-        """Return the number of peers that are synced."""
+        """Return the number of peers in sync."""
         return len(self._peers)
 
     def begin(self, connection: Connection) -> None:
-        """Start to sync a peer that has connected, unless nothing is followed."""
+        """Start to sync a connected peer, unless the node follows no channels."""
         if self._context.settings.channels != frozenset() and not connection.is_once:
             self._begin(connection, is_live=True)
 
     def begin_once(self, connection: Connection, progress: Callable[[int], None] | None) -> PeerSync:
-        """Start to request what a peer has, once. `progress` gets the number of posts as they are stored."""
+        """Start to request a peer's posts once. `progress` gets the number of posts as they are stored."""
         return self._begin(connection, is_live=False, progress=progress)
 
     def _begin(
@@ -55,12 +55,12 @@ class Sync:
     # --- channels that are new ------------------------------------------------------------------
 
     async def look_at_channels(self) -> None:
-        """Read which channels the store has, so that they do not count as new."""
-        with suppress(CableStoreError):  # each sync reads them too, and tells the error
+        """Read the channels of the store, so that they do not count as new."""
+        with suppress(CableStoreError):  # each sync reads them too, and reports the error
             self._channels.update(await self._context.reads.call(own_channels))
 
     def on_changes(self, changes: Iterable[LiveChange]) -> None:
-        """Notice a channel that is new to the store: ask all peers for it, and announce it to those that reconcile."""
+        """Request a channel that is new to the store from all peers, and announce it to those that reconcile."""
         found = {item.channel for item in changes if item.subject in (Subject.CHAT, Subject.STATE)} - self._channels
         if not found:
             return
@@ -71,13 +71,13 @@ class Sync:
             connection.send_frames([NEW_CHANNEL])
 
     def announced_channel(self, link: PeerLink) -> None:
-        """Ask a store that reconciles for its channels: it has got a new one."""
+        """Request the channels of a peer that reconciles and announced a new one."""
         for connection, peer in self._peers.items():
             if connection is link:
                 peer.look(asks=True)
 
     def restricted(self, dropped: Collection[str], *, asks_again: bool) -> None:
-        """Ask nobody for channels that were dropped. With `asks_again`, ask for all that was refused before."""
+        """Stop requesting dropped channels. With `asks_again`, request all posts again that were rejected before."""
         self._channels.difference_update(dropped)
         if asks_again:
             self._context.marks.clear()
@@ -88,12 +88,12 @@ class Sync:
                 peer.look(asks=True, again=True)
 
     def ask_again(self) -> None:
-        """Ask all peers for all channels once more, from where the last pass ended."""
+        """Request all channels from all peers again, from the end of the last pass."""
         for peer in self._peers.values():
             peer.look(asks=True, again=True)
 
     def lost(self, connection: Connection) -> None:
-        """Ask others for what a lost peer has not delivered."""
+        """Request the posts that a lost peer did not deliver from other peers."""
         peer = self._peers.pop(connection, None)
         if peer is not None:
             peer.task.cancel()

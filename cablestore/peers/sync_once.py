@@ -1,4 +1,4 @@
-"""A sync with one peer, once: the stores are reconciled, and what that does not cover is requested over Cable."""
+"""One sync with a peer: the stores are reconciled, and posts that this does not cover are requested over Cable."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from cablestore.peers.sync import Sync
 
 
 class SingleSync:
-    """Sync with the peer at an address, over a connection that ends with it."""
+    """A sync with the peer at an address, over a temporary connection."""
 
     def __init__(self, context: PeerContext, sync: Sync, reconciler: Reconciler, address: Address) -> None:
         self._context = context
@@ -30,7 +30,7 @@ class SingleSync:
     async def run(
         self, connect: Callable[[Address], Awaitable[Connection]], progress: Callable[[int], None] | None
     ) -> SyncReport:
-        """Fetch what the peer has. Raises NodeError, and errors of the store that cannot be read."""
+        """Fetch the peer's posts. Raises NodeError, and CableStoreError if the store cannot be read."""
         began_s = self._context.loop.time()
         connection = await connect(self._address)
         try:
@@ -40,7 +40,7 @@ class SingleSync:
                 report.add(await self._requested(connection, progress))
         finally:
             connection.end("synced")
-            if connection.closed.done():  # maybe before its sync began, and then nobody forgets it later
+            if connection.closed.done():  # if it ended before its sync began, it would never be forgotten
                 self._sync.lost(connection)
         await asyncio.wait({connection.closed}, timeout=limits.HANDSHAKE_TIMEOUT_S)
         report.received_size_bytes = connection.received_size_bytes
@@ -50,7 +50,7 @@ class SingleSync:
         return report
 
     async def _reconciled(self, connection: Connection, progress: Callable[[int], None] | None) -> SyncReport:
-        """Reconcile with the peer. If the peer breaks that off, all posts are requested over Cable."""
+        """Reconcile with the peer. If the peer interrupts that, all posts are requested over Cable."""
         found, terms = ReconcileReport(), self._reconciler.own_terms()
         try:
             await self._reconciler.until_equal(ReconcileJob(connection, terms, found, progress=progress))
@@ -62,7 +62,7 @@ class SingleSync:
         return SyncReport(channels, found.posts_received, found.refused, found.missing, found.unstored)
 
     async def _requested(self, connection: Connection, progress: Callable[[int], None] | None) -> SyncReport:
-        """Request over Cable what no comparison covers."""
+        """Request the posts that no comparison covers over Cable."""
         peer = self._sync.begin_once(connection, progress)
         try:
             ends: set[asyncio.Future[Any]] = {peer.task, connection.closed}
@@ -82,6 +82,6 @@ class SingleSync:
         return peer.report
 
     async def _lost(self, connection: Connection) -> None:
-        """Raise NodeError with the reason why the connection ended."""
+        """Raise NodeError with the reason for the end of the connection."""
         why = await asyncio.shield(connection.closed)
         raise NodeError(f"{self._address} ended the connection: {why}. What came is stored")

@@ -1,16 +1,16 @@
-"""Marks: up to when a peer's history of a channel is known to be complete. The next sync asks only for newer posts.
+"""Marks: up to when a peer's history of a channel is known to be complete. The next sync requests only newer posts.
 
 `peers.json` in the store's folder: by peer (its static key in hex, or host:port) and channel, times in milliseconds.
 
     {"format": 2, "place": {"database": "...", "sequence": 2000, "entry": "01..."}, "peers": {"<peer>": {"<channel>":
         {"from_ms": 0, "until_ms": 1700000000000, "full_at_ms": 1700000000000}}}}
 
-A reconciliation that is not finished has a mark too (`time_ranges`), with `range_ms`, under a name that no channel has.
+An unfinished reconciliation has a mark too (`time_ranges`), with `range_ms`, under a name that is not a channel's.
 
-Marks are true as long as the store has the posts that it had. So the file names a place in the history of the database
-(`cablestore.index.place`), which is on the disk before the file is written. `follow` voids all marks if that place does
-not hold any more, or if posts were discarded since. Void marks, and a lost or damaged file, cost one full pass for each
-peer.
+Marks are valid as long as the store keeps its posts. So the file contains a position in the history of the database
+(`cablestore.index.place`), which is on the disk before the file is written. `follow` voids all marks if that position
+is no longer valid, or if posts were discarded since. Void marks, and a lost or damaged file, cost one full pass for
+each peer.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ Marks = dict[str, dict[str, "SyncMark"]]
 
 
 class SyncMark(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """One pass over a channel: all posts dated between `from_ms` and `until_ms` are here.
+    """One pass over a channel: all posts dated between `from_ms` and `until_ms` are stored.
 
-    `full_at_ms` is when a pass last went back to `from_ms`. For a reconciliation that is not finished, it is when the
-    reconciliation began, and `range_ms` is the length of time that it compares at once, 0 for all that is left.
+    `full_at_ms` is when a pass last went back to `from_ms`. For an unfinished reconciliation, it is the start of the
+    reconciliation, and `range_ms` is the length of a compared time range, 0 for the whole rest.
     """
 
     from_ms: int
@@ -51,13 +51,14 @@ class SyncMark(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=Tr
     full_at_ms: int
     range_ms: int = 0
     back_ms: int = 0
-    """Down to which date a full pass in the background has come, 0 if none is under way."""
+    """The date that a full pass in the background has reached, 0 without such a pass."""
 
 
 class SyncState:
     """The marks of all peers, for one node. `folder` is the store's; None keeps them in memory only.
 
-    `sync` returns when the store's posts are on the disk. On the loop, but for what `follow` reads and `save` writes.
+    `sync` returns when the store's posts are on the disk. On the loop, except for the reads of `follow` and the writes
+    of `save`.
     """
 
     def __init__(self, folder: Path | None, sync: Callable[[], None] = lambda: None) -> None:
@@ -67,23 +68,23 @@ class SyncState:
         self._is_changed = False
         self._writing = threading.Lock()
         self._saves = self._written = 0
-        """Numbers of the last save, and of the last one that was written: an earlier one must not replace it."""
+        """Numbers of the last save, and of the last written one, which an earlier one must not replace."""
         self._place: LogPlace | None = None
-        """The store has had the posts of all marks since this place."""
+        """The store has had the posts of all marks since this log position."""
         self.epoch = 0
-        """Another number after marks were made void. A pass that began before must not leave a mark."""
+        """A number that changes when marks are voided. A pass from before must not leave a mark."""
         if self._path is not None and self._path.exists():
             self._place, self._peers = _read(self._path)
         self._read_place = self._place
-        """The place that was read last. It and `_losses` belong to the thread that reads."""
+        """The last position that was read. It and `_losses` belong to the reading thread."""
         self._losses = self._losses_known = 0
-        """How often a place did not hold. One that is not known belongs to a call of `follow` that was cancelled."""
+        """Number of invalid positions found. A difference remains if a call of `follow` was cancelled."""
         self._count = sum(map(len, self._peers.values()))
 
     async def follow(self, read: Callable[[Callable[[Reader], LogPlace]], Awaitable[LogPlace]]) -> None:
-        """Void the marks if the store lost posts since they were made. Call this before marks are used or put.
+        """Void the marks if the store lost posts since they were created. Call this before marks are used or stored.
 
-        `read` calls a function of a reader, one call after the other. Raises CableStoreError if that fails.
+        `read` calls a function with a reader, one call after the other. Raises CableStoreError if that fails.
         """
         self._place = await read(self._look)
         if self._losses != self._losses_known:
@@ -122,14 +123,14 @@ class SyncState:
             self._is_changed = True
 
     def clear(self) -> None:
-        """Void all marks: posts are not here any more, or those that were refused may be admitted now."""
+        """Void all marks: posts were lost, or rejected posts may be admitted now."""
         self._is_changed |= bool(self._peers)
         self._peers = {}
         self._count = 0
         self.epoch += 1
 
     def changed(self) -> Callable[[], None] | None:
-        """Return what writes the marks to the disk, in any thread, or None if they have not changed since."""
+        """Return a function that writes the marks to the disk in any thread, or None if they have not changed."""
         if self._path is None or not self._is_changed:
             return None
         self._is_changed = False
@@ -144,7 +145,7 @@ class SyncState:
             write()
 
     def _write(self, path: Path, number: int, place: LogPlace | None, peers: Marks) -> None:
-        # If the store's posts or the marks cannot be written, the next sync asks for more than it needs.
+        # If the store's posts or the marks cannot be written, the next sync requests more than it needs.
         with self._writing, suppress(OSError, CableStoreError):
             if number < self._written:
                 return

@@ -1,7 +1,7 @@
-"""The threads of a node: one that reads the store, one that stores posts, one that waits for what is new.
+"""The threads of a node: one reads the store, one stores posts, one follows the arrival log.
 
-The event loop never touches the store. Jobs go to a thread through a queue. Their results are handed back to the loop
-many at a time, because waking the loop costs more than most answers.
+The event loop never accesses the store. Jobs go to a thread through a queue. Their results return to the loop in
+batches, because waking the loop costs more than most answers.
 """
 
 from __future__ import annotations
@@ -28,29 +28,29 @@ from cablestore.store.store import CableStore
 
 _LOG: Final = logging.getLogger("cablestore.node")
 _MOST_JOBS: Final = 64
-"""Jobs that share a snapshot, and are handed back to the loop at once."""
+"""Maximum number of jobs that share a snapshot and return to the loop together."""
 _MOST_ROUNDS: Final = 8
 """Rounds of the loop after which jobs no longer wait for others."""
 _SKIP_S: Final = 0.05
-"""How long entries are gathered that nobody wants to hear of."""
+"""How long entries are gathered while no peer is connected."""
 _RETRY_S: Final = 1.0
-"""Pause after changes could not be read for a reason that may pass, such as too many open files."""
+"""Pause after a temporary failure to read changes, such as too many open files."""
 _SHORT_S: Final = 0.0005
 
 T = TypeVar("T")
 
 
 class Stopwatch:
-    """Measure of the time that a thread spends on a piece of work. Made in that thread, and used there alone.
+    """Measures the time that a thread spends on a piece of work. Create and use it in that thread.
 
-    Asking the system what the thread spent costs ten times as much as reading the clock. So for work that is over soon,
-    the time that passed is taken; for longer work, during which another thread may have run, the system is asked.
+    To query the CPU time of a thread costs ten times as much as to read the clock. So the elapsed time is used for
+    short work. For longer work, during which another thread may have run, the system is queried.
     """
 
     def __init__(
         self, clock: Callable[[], float] = time.perf_counter, spent: Callable[[], float] = time.thread_time
     ) -> None:
-        """Start to count. `clock` returns the time, `spent` what the thread spent so far, both in seconds."""
+        """Start to count. `clock` returns the time, `spent` the CPU time of the thread, both in seconds."""
         self._clock = clock
         self._spent = spent
         self._spent_before_s = spent()
@@ -60,7 +60,7 @@ class Stopwatch:
         return self._clock()
 
     def spent_s(self, began_s: float) -> float:
-        """Return the seconds spent since `begin`, never too few."""
+        """Return the seconds spent since `begin`. The result is never too low."""
         passed_s = self._clock() - began_s
         if passed_s < _SHORT_S:
             return passed_s
@@ -70,9 +70,9 @@ class Stopwatch:
 
 
 class SharedState:
-    """A snapshot that several answers read from; the last one to release it closes it. Used by one thread.
+    """A snapshot that several answers share. The last one to release it closes it. Used by one thread.
 
-    If the store gave an error instead of a snapshot, each of them gets it when it reads.
+    If the store raised an error instead, each answer gets the error when it reads.
     """
 
     def __init__(self, snapshot: Snapshot | CableStoreError) -> None:
@@ -81,7 +81,7 @@ class SharedState:
 
     @property
     def reader(self) -> Reader:
-        """The reader of the snapshot. Raises the error that there is instead."""
+        """The reader of the snapshot. Raises the stored error if the snapshot failed."""
         if isinstance(self._snapshot, CableStoreError):
             raise self._snapshot
         return self._snapshot.reader
@@ -92,26 +92,26 @@ class SharedState:
         return self
 
     def release(self) -> None:
-        """Close the snapshot if nobody else uses it."""
+        """Close the snapshot after its last use."""
         self._users -= 1
         if self._users == 0 and not isinstance(self._snapshot, CableStoreError):
             self._snapshot.close()
 
 
 class ReadJob(Protocol):
-    """Job that reads from the store. The thread sets `cpu_s` to what it spent."""
+    """A job that reads from the store. The thread sets `cpu_s` to the time spent."""
 
     cpu_s: float
 
     def run(self, state: SharedState) -> None:
-        """Read, in the thread. Keeps every exception for `done`."""
+        """Read, in the thread. Must keep every exception for `done`."""
 
     def done(self) -> None:
-        """Use what was read, on the loop."""
+        """Process the result, on the loop."""
 
 
 class Call:
-    """A function of a reader, whose result goes to `future`."""
+    """A job that calls a function with a reader, and sets the result of `future`."""
 
     def __init__(self, store: CableStore, function: Callable[[Reader], Any], future: asyncio.Future[Any]) -> None:
         self._store = store
@@ -130,7 +130,7 @@ class Call:
     def _result(self, state: SharedState) -> Any:
         try:
             return self._function(state.reader)
-        except StoreClosedError:  # or only the snapshot, by a rebuild
+        except StoreClosedError:  # a rebuild may have closed only the snapshot
             return read_again(self._store, self._result_now)
 
     def _result_now(self) -> Any:
@@ -138,16 +138,16 @@ class Call:
             return self._function(snapshot.reader)
 
     def done(self) -> None:
-        """Settle the future."""
+        """Complete the future."""
         if not self._future.done():
             self._settle()
 
 
 class ReadThread:
-    """The thread that reads. It gets jobs in batches, and the jobs of a batch share one snapshot.
+    """The reading thread. It gets jobs in batches, and the jobs of a batch share one snapshot.
 
-    A batch is handed over when the last one is done and a round of the loop has brought no further job. If the loop
-    took requests while the thread reads, each would lose as much time again in waiting for Python's lock.
+    A batch is passed on when the previous one is done and a round of the loop has added no job. If the loop accepted
+    requests while the thread reads, each of them would also wait for Python's lock.
     """
 
     def __init__(self, store: CableStore, loop: asyncio.AbstractEventLoop) -> None:
@@ -162,11 +162,11 @@ class ReadThread:
 
     @property
     def waiting(self) -> int:
-        """How many jobs wait."""
+        """The number of waiting jobs."""
         return len(self._jobs)
 
     def submit(self, job: ReadJob) -> None:
-        """Add a job. On the loop."""
+        """Add a job. Call it on the loop."""
         self._jobs.append(job)
         self._collect()
 
@@ -176,7 +176,7 @@ class ReadThread:
             self._loop.call_soon(self._look, 0, _MOST_ROUNDS)
 
     def _look(self, known: int, rounds: int) -> None:
-        """Hand over the jobs, unless there are more than the round before, when `known` were there."""
+        """Pass the jobs to the thread, unless more than the `known` ones of the previous round have arrived."""
         count = len(self._jobs)
         if known < count < _MOST_JOBS and rounds:
             self._loop.call_soon(self._look, count, rounds - 1)
@@ -187,7 +187,7 @@ class ReadThread:
         del self._jobs[:_MOST_JOBS]
 
     def begin(self, function: Callable[[Reader], T]) -> asyncio.Future[T]:
-        """Return the coming result of a function on the present state. Jobs that are submitted later run after it.
+        """Return a future of a function's result on the present state. Later jobs run after it.
 
         If a rebuild replaces the database meanwhile, the function is called again.
         """
@@ -200,12 +200,12 @@ class ReadThread:
         return await self.begin(function)
 
     def flush(self) -> None:
-        """Hand over all jobs now. On the loop."""
+        """Pass all jobs to the thread now. Call it on the loop."""
         self._batches.put(self._jobs)
         self._jobs = []
 
     def close(self) -> None:
-        """End the thread when all jobs that were handed over are done."""
+        """End the thread after all jobs that were passed to it."""
         self._batches.put(None)
         self._thread.join()
 
@@ -230,7 +230,7 @@ class ReadThread:
         for job in jobs:
             try:
                 job.done()
-            except Exception as error:  # noqa: BLE001 - it is reported, and those after it are done all the same
+            except Exception as error:  # noqa: BLE001 - it is reported, and the remaining jobs are completed
                 context = {"message": "a read's callback failed", "exception": error}
                 self._loop.call_exception_handler(context)
         self._is_reading = False
@@ -239,16 +239,16 @@ class ReadThread:
 
 
 async def beside_loop(work: Callable[[], T]) -> T:
-    """Return the result of work in a thread of its own.
+    """Run work in a separate thread, and return its result.
 
-    The executor of the loop belongs to the program: its threads may all be busy, and they outlive the node.
+    The loop's executor belongs to the program: its threads may all be busy, and they outlive the node.
     """
     answer = in_thread(work)
     try:
         return await asyncio.wrap_future(answer)
     finally:
         if answer.done():
-            answer.thread.join()  # it does nothing more
+            answer.thread.join()  # it is ending
 
 
 class PostsToStore(NamedTuple):
@@ -259,21 +259,21 @@ class PostsToStore(NamedTuple):
 
 
 class WriteThread:
-    """The thread that stores posts. Posts that wait together are verified and written together."""
+    """The storing thread. Waiting posts are verified and written together."""
 
     def __init__(self, store: CableStore, loop: asyncio.AbstractEventLoop) -> None:
         self._store = store
         self._loop = loop
         self._posts: queue.SimpleQueue[PostsToStore | None] = queue.SimpleQueue()
         self.queued_size_bytes = 0
-        """Size of the posts that wait. Used on the loop alone."""
+        """Size of the waiting posts. Only used on the loop."""
         self.failure = ""
-        """Why the last posts could not be stored, "" if they could."""
+        """Why the last posts could not be stored, or ""."""
         self._thread = threading.Thread(target=self._work, name="cablestore-write", daemon=True)
         self._thread.start()
 
     def submit(self, posts: list[bytes]) -> asyncio.Future[list[Outcome]]:
-        """Return the coming outcomes of posts to verify and store. On the loop.
+        """Queue posts for verifying and storing, and return a future of their outcomes. Call it on the loop.
 
         The future raises CableStoreError if the posts cannot be stored.
         """
@@ -283,7 +283,7 @@ class WriteThread:
         return future
 
     def close(self) -> None:
-        """End the thread when all posts are stored."""
+        """End the thread after all posts are stored."""
         self._posts.put(None)
         self._thread.join()
 
@@ -306,7 +306,7 @@ class WriteThread:
             self.failure = ""
         except CableStoreError as error:
             self.failure = str(error)
-            found = error  # a full disk, or a closed store: the next pass offers again what was not stored
+            found = error  # a full disk, or a closed store: the next pass offers the unstored posts again
         on_loop(self._loop, self._hand_over, taken, found, sum(map(len, raws)))
 
     def _hand_over(self, taken: list[PostsToStore], found: list[Outcome] | CableStoreError, size_bytes: int) -> None:
@@ -321,14 +321,13 @@ class WriteThread:
 
 
 class FeedThread:
-    """The thread that follows the arrival log and hands changes for peers to the loop.
+    """The thread that follows the arrival log and passes changes for peers to the loop.
 
-    `wants` tells whether there are peers. Entries that come while there are none are skipped, and so are those that are
-    damaged.
+    `wants` returns True if peers are connected. Entries without connected peers and damaged entries are skipped.
     """
 
     has_skipped = False
-    """Whether entries were skipped since this was last set to false."""
+    """True if entries were skipped since this was last set to False."""
 
     def __init__(
         self,
@@ -345,12 +344,12 @@ class FeedThread:
         self._deliver = deliver
         self._ends = threading.Event()
         self._woken = threading.Event()
-        """Set when something was written, and when the thread has to end."""
+        """Set when something was written, and when the thread must end."""
         self._unwatch = store.watch(self._woken.set)
         self._after = self.reached = store.last_sequence
-        """Last entry whose changes were handed to the loop."""
+        """Last entry whose changes were passed to the loop."""
         self.failure = ""
-        """Why changes cannot be told, or why some were not. Then peers that are connected have missed them for good."""
+        """Why changes cannot be announced, or why some were not. Connected peers do not get those later."""
         self._has_lost = False
         self._thread = threading.Thread(target=self._work, name="cablestore-feed", daemon=True)
         self._thread.start()
@@ -364,19 +363,19 @@ class FeedThread:
 
     def _work(self) -> None:
         while True:
-            self._woken.clear()  # what wakes is looked for after this
+            self._woken.clear()  # before the checks, so that no event is missed
             if self._ends.is_set() or self._store.is_closed:
                 return
             try:
                 self._step()
-            except StoreClosedError:  # or only its snapshot, by a rebuild
+            except StoreClosedError:  # a rebuild may have closed only its snapshot
                 continue
             except CableStoreError as error:
                 self._note(error)
                 self._ends.wait(_RETRY_S)
 
     def _step(self) -> None:
-        last = self._store.last_sequence  # before `wants`: a peer that comes later has seen all up to here
+        last = self._store.last_sequence  # before `wants`: a peer that connects later has seen all entries up to here
         if last <= self._after:
             self._woken.wait()
             return
@@ -401,7 +400,7 @@ class FeedThread:
         self.reached = self._after
 
     def _tell_singly(self, last: int) -> None:
-        """Tell what the entries up to `last` mean, without those that cannot be read."""
+        """Announce the changes of the entries up to `last`, without unreadable ones."""
         while self._after < last and not self._ends.is_set():
             try:
                 self._tell(1)
@@ -411,16 +410,16 @@ class FeedThread:
                 self._after = self.reached = self._after + 1
 
     def _note(self, error: CableStoreError) -> None:
-        """Log an error, unless it is the same as before: each of a thousand entries may have it."""
+        """Log an error, unless it repeats the last one: each of a thousand entries may have it."""
         if self.failure != str(error):
             self.failure = str(error)
             _LOG.error("cannot announce new posts to peers", extra={"reason": self.failure})
 
 
 def _own_key(store: CableStore) -> bytes | None:
-    """Return the public key of a store's user, None while it has written nothing."""
+    """Return the public key of the store's user, None if it has written nothing."""
     try:
         identity = store.known_identity
-    except CableStoreError:  # the key file is damaged: nothing is written with it
+    except CableStoreError:  # the key file is damaged, so nothing was written with it
         return None
     return None if identity is None else identity.public_key

@@ -1,8 +1,8 @@
-"""Time ranges: parts of a reconciliation of all posts, newest first, resumed where a link broke. Pure but for its mark.
+"""Time ranges: parts of a reconciliation of all posts, newest first, which resume after a broken link.
 
-The first conversation is about all times. If the link breaks before any post moved, the next one is about a fourth of
-them, and so on, until one comes to its end; then time ranges grow again. How far a reconciliation got is a mark of the peer
-(`SyncState`), so that neither a new connection nor a new process starts from the beginning.
+The first conversation covers all times. If the link breaks before any post is transferred, the next one covers a
+fourth, and so on, until one is completed; then the ranges grow again. The progress is a mark of the peer (`SyncState`),
+so that a new connection or process does not start from the beginning.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ _SHRINK: Final = 4
 _GROW: Final = 2
 _SHORTEST_MS: Final = 1
 _PREFIX: Final = "unfinished:"
-"""Together with 64 digits it is longer than any channel's name."""
+"""With its 64 digits, the name is longer than any channel's name."""
 
 
 class TimeRanges:
-    """The rest of a reconciliation with a peer on some terms. Once begun, it can go on for `keep_ms`."""
+    """The rest of a reconciliation with a peer on some terms. It can be continued for `keep_ms` after its start."""
 
     def __init__(self, marks: SyncState, peer: str, terms: Terms, *, now_ms: int, keep_ms: float) -> None:
         self._marks = marks
@@ -31,22 +31,22 @@ class TimeRanges:
         self._name = _PREFIX + hashlib.blake2b(repr(_subject(terms)).encode(), digest_size=32).hexdigest()
         self._now_ms = now_ms
         self._reached_ms: int | None = None
-        """All from here on is done; None if nothing is."""
+        """Everything from this time on is done, None if nothing is."""
         self._length_ms = 0
-        """Length of a time range, 0 for all that is left."""
+        """Length of a time range, 0 for the whole rest."""
         self._has_done_one = False
         mark = marks.get(peer, self._name)
         self._began_ms = now_ms
         if mark is not None and 0 <= now_ms - mark.full_at_ms < keep_ms:
             self._began_ms, self._length_ms = mark.full_at_ms, max(0, mark.range_ms)
-            # One that reached further back than these terms says nothing about what is new since.
+            # One that reached further back than these terms does not show what is new since.
             self._reached_ms = mark.from_ms if terms.from_ms < mark.from_ms < mark.until_ms else None
         self.was_begun = self._reached_ms is not None
-        """Whether an earlier connection did a part, which may have changed since."""
+        """True if an earlier connection completed a part, which may have changed since."""
 
     @property
     def next(self) -> Terms | None:
-        """The terms of the next conversation, None when all is done."""
+        """The terms of the next conversation, None when everything is done."""
         if self._reached_ms is not None and self._reached_ms <= self._terms.from_ms:
             return None
         from_ms = max(self._terms.from_ms, self._top_ms - self._length_ms) if self._length_ms else self._terms.from_ms
@@ -54,7 +54,7 @@ class TimeRanges:
         return self._terms._replace(from_ms=from_ms, until_ms=until_ms)
 
     def done(self) -> None:
-        """Note that the conversation about `next` came to its end."""
+        """Note that the conversation about `next` was completed."""
         time_range = self.next
         self._has_done_one = True
         self._reached_ms = self._terms.from_ms if time_range is None else time_range.from_ms
@@ -65,14 +65,14 @@ class TimeRanges:
             self._marks.drop(self._peer, self._name)
 
     def is_over(self) -> None:
-        """Note that the peer keeps nothing that is older."""
+        """Note that the peer keeps no older posts."""
         self._reached_ms = self._terms.from_ms
         self._marks.drop(self._peer, self._name)
 
     def broke(self, *, has_moved: bool) -> None:
-        """Note that the link broke in the conversation about `next`.
+        """Note that the link broke during the conversation about `next`.
 
-        If it moved no posts although it had the whole time of the link, the next one is about less.
+        If no posts were transferred during the whole life of the link, the next range is shorter.
         """
         time_range = self.next
         if time_range is not None and not has_moved and not self._has_done_one:
@@ -85,7 +85,7 @@ class TimeRanges:
 
     @property
     def is_void(self) -> bool:
-        """True if posts that these conversations moved may be lost by now."""
+        """True if posts of these conversations may have been lost meanwhile."""
         return self._epoch != self._marks.epoch
 
     def _note(self) -> None:

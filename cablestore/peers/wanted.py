@@ -1,7 +1,7 @@
-"""Which posts are wanted, which peers offer them, and which of those was asked. Pure; a peer is any hashable thing.
+"""Wanted posts, the peers that offer them, and the peer from which each is requested. A peer is any hashable object.
 
-A hash is asked of one peer at a time. What a peer has not delivered, also when it is lost, is asked of the next one
-that offered it.
+A hash is requested from one peer at a time. If that peer does not deliver it or is lost, it is requested from the next
+peer that offered it.
 """
 
 from __future__ import annotations
@@ -17,30 +17,30 @@ Peer = TypeVar("Peer", bound=Hashable)
 
 
 class Wanted(Generic[Peer]):
-    """Hashes that the store lacks, by the peer that each is asked of.
+    """Hashes that the store lacks, by the peer from which each is requested.
 
-    Bounded by `max_per_peer`: what a peer offers beyond it is refused, and must be offered again later.
+    A peer has at most `max_per_peer` of them. Further offers are rejected, and must be repeated later.
     """
 
     def __init__(self, max_per_peer: int = limits.MAX_WANTED_PER_PEER) -> None:
         self._max_per_peer = max_per_peer
         self._holder: dict[bytes, Peer] = {}
-        """By hash, the peer that it is asked of, or will be."""
+        """The peer from which each hash is requested, or will be."""
         self._others: dict[bytes, list[Peer]] = {}
-        """By hash, further peers that offered it."""
+        """Further peers that offered each hash."""
         self._queued: Final[defaultdict[Peer, dict[bytes, None]]] = defaultdict(dict)
         self._asked: Final[defaultdict[Peer, dict[bytes, None]]] = defaultdict(dict)
 
     def __len__(self) -> int:
-        """Return how many hashes are wanted."""
+        """Return the number of wanted hashes."""
         return len(self._holder)
 
     def __contains__(self, digest: bytes) -> bool:
-        """Tell whether a hash is wanted."""
+        """Return True if a hash is wanted."""
         return digest in self._holder
 
     def offer(self, peer: Peer, hashes: Iterable[bytes]) -> list[bytes]:
-        """Note that `peer` has these posts. Returns those for which there was no room."""
+        """Note that `peer` has these posts. Return those for which it had no room."""
         refused = []
         queue = self._queued[peer]
         for digest in hashes:
@@ -58,7 +58,7 @@ class Wanted(Generic[Peer]):
         return refused
 
     def take(self, peer: Peer, count: int) -> list[bytes]:
-        """Return up to `count` hashes to ask of a peer now, the first offered first."""
+        """Return up to `count` hashes to request from a peer now, in the order of the offers."""
         queue = self._queued.get(peer)
         if not queue:
             return []
@@ -69,7 +69,7 @@ class Wanted(Generic[Peer]):
         return taken
 
     def hurry(self, hashes: Iterable[bytes]) -> None:
-        """Ask for these first, of the peers that they wait to be asked of."""
+        """Request these hashes first, from the peers in whose queues they are."""
         first: defaultdict[Peer, list[bytes]] = defaultdict(list)
         for digest in hashes:
             holder = self._holder.get(digest)
@@ -79,18 +79,18 @@ class Wanted(Generic[Peer]):
             self._queued[peer] = dict.fromkeys((*found, *self._queued[peer]))
 
     def waiting(self, peer: Peer) -> int:
-        """Return how many hashes wait to be asked of a peer."""
+        """Return the number of hashes queued for a peer."""
         return len(self._queued.get(peer, ()))
 
     def outstanding(self, peer: Peer) -> int:
-        """Return how many hashes a peer was asked for and has not delivered."""
+        """Return the number of hashes that a peer was requested to deliver and has not."""
         return len(self._asked.get(peer, ()))
 
     def _has_room(self, peer: Peer) -> bool:
         return self.waiting(peer) + self.outstanding(peer) < self._max_per_peer
 
     def arrived(self, digest: bytes) -> None:
-        """Forget a hash: its post is here, or is no longer wanted."""
+        """Forget a hash: its post is stored, or is no longer wanted."""
         holder = self._holder.pop(digest, None)
         self._others.pop(digest, None)
         if holder is not None:
@@ -98,9 +98,9 @@ class Wanted(Generic[Peer]):
             self._queued[holder].pop(digest, None)
 
     def failed(self, peer: Peer, hashes: Iterable[bytes]) -> tuple[set[Peer], list[bytes]]:
-        """Note that a peer did not deliver.
+        """Note that a peer did not deliver these posts.
 
-        Returns the peers that more must be asked of now, and the hashes that nobody else offers.
+        Return the peers from which more must be requested now, and the hashes that no other peer offers.
         """
         busier: set[Peer] = set()
         lost = []
@@ -123,7 +123,7 @@ class Wanted(Generic[Peer]):
         return busier, lost
 
     def lose(self, peer: Peer) -> tuple[set[Peer], list[bytes]]:
-        """Forget a peer that is gone, and all that it offered. Returns what `failed` returns."""
+        """Forget a lost peer and its offers. Return the same as `failed`."""
         for digest, others in list(self._others.items()):
             if peer in others:
                 others.remove(peer)

@@ -1,4 +1,4 @@
-"""Watch over the writes of a node's store: failures of any writer and their end are logged, and what stopped resumes."""
+"""Monitor of a store's writes: failures of any writer and recoveries are logged, and stopped work resumes after them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cablestore.store.store import CableStore
 
 
 class WriteWatch:
-    """Watch over a store's writes. On the loop, except for `_written`."""
+    """Monitors a store's writes. On the loop, except for `_written`."""
 
     def __init__(
         self, store: CableStore, loop: asyncio.AbstractEventLoop, log: Logger, recovered: Callable[[], None]
@@ -44,12 +44,12 @@ class WriteWatch:
             self._recovered()
 
     def retry(self) -> None:
-        """Begin to try again after a failure, in a thread. Nothing reports that a disk has space again."""
+        """Start a retry after a failure, in a thread. The system does not report that a disk has space again."""
         if self._is_failing and (self._retry is None or self._retry.done()):
             self._retry = in_thread(self._store.retry_writes)
 
     def close(self) -> None:
-        """End the watch, and wait for a retry that is under way, in any thread."""
+        """Stop monitoring, and wait for a retry in progress. Callable in any thread."""
         self._unwatch()
         if self._retry is not None:
             self._retry.thread.join()

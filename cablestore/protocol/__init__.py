@@ -1,1 +1,1 @@
-"""Cable on the wire: posts, messages, sessions and the secure channel. Bytes in, values out; no I/O."""
+"""The Cable protocol without I/O: posts, messages, sessions and the secure channel."""

@@ -1,6 +1,6 @@
-"""Acts of moderation: what a post/role, post/moderation, post/block or post/unblock says, as one kind of value.
+"""Moderation actions: the content of a post/role, post/moderation, post/block or post/unblock as one kind of value.
 
-Whether an act counts is not said here (`cablestore.moderation`).
+`cablestore.moderation` decides whether an action applies.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ NOTIFIES: Final = 2
 
 
 class UserRole(IntEnum):
-    """Role of a user, greater with more capabilities. These numbers are also the ones of the seed's example (4.7.3)."""
+    """Role of a user. A greater number has more capabilities, as in the seed's example (4.7.3)."""
 
     USER = 0
     MOD = 1
@@ -26,17 +26,17 @@ class UserRole(IntEnum):
 
     @property
     def has_authority(self) -> bool:
-        """Whether the actions of users with this role take effect (4.2.1)."""
+        """True if the actions of users with this role take effect (4.2.1)."""
         return self is not UserRole.USER
 
     @classmethod
     def of_post(cls, number: int) -> Self:
-        """Return the role that a post/role means by a number (5.1.2): 0 is admin, 1 is mod, 2 is user."""
+        """Return the role for a number in a post/role (5.1.2): 0 is admin, 1 is mod, 2 is user."""
         return cls(2 - number)
 
     @property
     def in_post(self) -> int:
-        """The number by which a post/role says this role (5.1.2)."""
+        """The number of this role in a post/role (5.1.2)."""
         return 2 - self.value
 
 
@@ -54,10 +54,10 @@ class Action(IntEnum):
 
 
 class ModerationAct(NamedTuple):
-    """Act of moderation. `channel` is the context by which channels are compared, None for the whole cabal (4.1).
+    """A moderation action. `channel` is the comparable name of its context, None for the whole cabal (4.1).
 
-    `what` is the number of the role or action; of a post/block, DROPS and NOTIFIES; of a post/unblock, DROPS if it
-    undrops. `targets` are public keys, hashes of posts, or nothing for an act on a channel.
+    `what` is the number of the role or action; for a post/block, DROPS and NOTIFIES; for a post/unblock, DROPS if it
+    undrops. `targets` are public keys, hashes of posts, or empty for an action on a channel.
     """
 
     author: bytes
@@ -75,36 +75,36 @@ class ModerationAct(NamedTuple):
 
     @property
     def moment(self) -> tuple[int, bytes]:
-        """The order of acts: timestamp, then hash."""
+        """The order of actions: timestamp, then hash."""
         return self.timestamp_ms, self.hash
 
     @property
     def role(self) -> UserRole:
-        """The role that a post/role gives. Raises ValueError for other types."""
+        """The role that a post/role assigns. Raises ValueError for other types."""
         if self.type != ROLE:
             raise ValueError(f"only a post/role gives a role, this is a post of type {self.type}")
         return UserRole.of_post(self.what)
 
     @property
     def drops(self) -> bool:
-        """Whether a post/block drops the posts of those it blocks, or a post/unblock undrops them (5.1.4, 5.1.5)."""
+        """True if a post/block drops the posts of the blocked users, or a post/unblock undrops them (5.1.4, 5.1.5)."""
         return self.type in (BLOCK, UNBLOCK) and bool(self.what & DROPS)
 
     @property
     def notifies(self) -> bool:
-        """Whether a post/block may be sent to those it blocks (5.1.4)."""
+        """True if a post/block may be sent to the blocked users (5.1.4)."""
         return self.type == BLOCK and bool(self.what & NOTIFIES)
 
 
 class Consent(NamedTuple):
-    """Statement of a post/info: its author accepts roles or declines them (4.2.4)."""
+    """Statement of a post/info: its author accepts or declines roles (4.2.4)."""
 
     user: bytes
     hash: bytes
     timestamp_ms: int
     accepts: bool
     is_claim: bool = False
-    """True if another store claims that the post/info says so: nobody signed the claim."""
+    """True if only another store claims this statement, which is then unsigned."""
 
     def __repr__(self) -> str:
         return hex_repr(self)
@@ -116,7 +116,7 @@ class Consent(NamedTuple):
 
 
 def turning_points(statements: Iterable[Consent]) -> list[Consent]:
-    """Return the statements of one user with which it began or ceased to decline roles, oldest first.
+    """Return the statements with which one user started or stopped to decline roles, oldest first.
 
     A claim that the user accepts roles does not end a decline that the user signed.
     """
@@ -135,13 +135,13 @@ def turning_points(statements: Iterable[Consent]) -> list[Consent]:
 
 
 def declines_roles(statements: Iterable[Consent]) -> bool:
-    """Return True if the user who made these statements declines roles now."""
+    """Return True if the user of these statements declines roles now."""
     found = turning_points(statements)
     return bool(found) and not found[-1].accepts
 
 
 def act_of(post: Post) -> ModerationAct | None:
-    """Return the act of a post, None if it is of another type. `post.channel` is the channel that is compared."""
+    """Return the action of a post, None for posts of other types. `post.channel` is the comparable channel."""
     body, targets = post.body, tuple[bytes, ...]()
     match body:
         case Role(recipient=recipient, role=what):
@@ -169,7 +169,7 @@ def act_of(post: Post) -> ModerationAct | None:
 
 
 def consent_of(post: Post) -> Consent | None:
-    """Return what a post/info says of taking roles, None for posts of other types. It is yes unless it says no."""
+    """Return the statement of a post/info about roles, None for posts of other types. By default, users accept roles."""
     if not isinstance(post.body, Info):
         return None
     return Consent(post.author, post.hash, post.timestamp_ms, post.body.accepts_role)

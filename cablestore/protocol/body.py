@@ -1,7 +1,7 @@
-"""Post types: the body of each, and the one table of what the store must know of a type (wire.md 6.2, moderation.md 5.1).
+"""Post types: the body of each, and the table of their properties (wire.md 6.2, moderation.md 5.1).
 
-Everything else (names, tallies, exports, reports, columns of tables) reads `POST_TYPES`. CONTRIBUTING.md says how to
-add a type. The body of a post follows its header. `read_body` is total: any bytes give a body or a DecodeError.
+Everything else (names, tallies, exports, reports, columns of tables) reads `POST_TYPES`. CONTRIBUTING.md describes how
+to add a type. The body of a post follows its header. `read_body` is total: any bytes are decoded or raise DecodeError.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Delete:
 
 @dataclass(frozen=True, slots=True)
 class Info:
-    """post/info: everything that a user tells about itself, as pairs in the signed order (wire.md 6.2.4)."""
+    """post/info: the properties of a user, as pairs in the signed order (wire.md 6.2.4)."""
 
     type: ClassVar[int] = INFO
     pairs: tuple[tuple[str, bytes], ...]
@@ -69,13 +69,13 @@ class Info:
 
     @property
     def accepts_role(self) -> bool:
-        """Whether the user accepts moderation roles from others. The default is yes."""
+        """True if the user accepts moderation roles from others. This is the default."""
         value = dict(self.pairs).get("accept-role")
         return value is None or read_varint(value, 0)[0] != 0
 
     @classmethod
     def of(cls, *, name: str | None = None, accept_role: bool | None = None, **others: bytes) -> Info:
-        """Make an info with these properties. Raises InvalidPostError for a name that UTF-8 cannot say."""
+        """Return an info with these properties. Raises InvalidPostError for a name that cannot be encoded as UTF-8."""
         pairs: list[tuple[str, bytes]] = []
         if name is not None:
             pairs.append(("name", utf8(name, "the user name")))
@@ -181,7 +181,7 @@ class PostType(NamedTuple):
 
     @property
     def number(self) -> int:
-        """The number in posts, keys and exports, at most 127: it is one byte in posts."""
+        """The number in posts, keys and exports, at most 127, because posts have one byte for it."""
         return self.body.type
 
     @property
@@ -212,13 +212,13 @@ ALL_TYPES: Final = frozenset(POST_TYPES)
 LINKABLE_TYPES: Final = frozenset(number for number, kind in POST_TYPES.items() if kind.is_linkable)
 MEMBERSHIP_TYPES: Final = frozenset(number for number, kind in POST_TYPES.items() if kind.decides_membership)
 MODERATION_TYPES: Final = frozenset(number for number, kind in POST_TYPES.items() if form.PRIVACY in kind.fields)
-"""Types with a body that begins with a reason and a privacy (moderation.md 5.1.1)."""
+"""Types whose body starts with a reason and a privacy (moderation.md 5.1.1)."""
 LEAST_CHANNEL_CODEPOINTS: Final = {
     number: int(form.CHANNEL in kind.fields)
     for number, kind in POST_TYPES.items()
     if form.CHANNEL in kind.fields or form.CONTEXT in kind.fields
 }
-"""Size of the shortest channel name, by types that have a channel. An empty name is the whole cabal."""
+"""Minimum size of a channel name, by types that have a channel. An empty name stands for the whole cabal."""
 BEGIN_WITH_CHANNEL: Final = frozenset(number for number, kind in POST_TYPES.items() if kind.fields[0] is form.CHANNEL)
 _FIELD_NAMES: Final = {number: tuple(each.name for each in fields(kind.body)) for number, kind in POST_TYPES.items()}
 _READERS: Final = {
@@ -228,9 +228,9 @@ _READERS: Final = {
 
 
 def check_body(body: object) -> None:
-    """Raise ArgumentError for a value that is not a body, and for a body with a field of another type.
+    """Raise ArgumentError for a value that is not a body, or for a field with a wrong type.
 
-    Sizes and ranges are those of the protocol: `encode_post` checks them.
+    `encode_post` checks the sizes and ranges of the protocol.
     """
     check_instance("body", body, get_args(Body), "a body such as Text or Join")
     number: int = body.type  # type: ignore[attr-defined] # it is a body
@@ -252,6 +252,6 @@ def read_body(post_type: int, buffer: bytes, at: int, dialect: Dialect) -> tuple
 
 
 def write_body(body: Body, dialect: Dialect) -> bytes:
-    """Return the bytes of `body`. Limits are not checked here, because `encode_post` reads the bytes back."""
+    """Return the bytes of `body`. Limits are not checked here, because `encode_post` decodes the result."""
     pairs = zip(_FIELD_NAMES[body.type], POST_TYPES[body.type].fields, strict=True)
     return b"".join([field.write(getattr(body, name), dialect) for name, field in pairs])

@@ -1,7 +1,7 @@
 """Fields of post bodies: how each is read, written and checked (wire.md 6.2, moderation.md 5.1).
 
-A reader takes a buffer, an offset and the dialect, and returns the value and the offset after it, or raises
-DecodeError. A check raises ArgumentError for a value of the wrong Python type. Sizes are checked when bytes are read.
+A reader gets a buffer, an offset and the dialect, and returns the value and the offset after it. It raises DecodeError.
+A check raises ArgumentError for a value of the wrong Python type. Sizes are checked when bytes are read.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ _Pairs = tuple[tuple[str, bytes], ...]
 
 
 class Field(NamedTuple):
-    """Field of a body."""
+    """A field of a body."""
 
     read: Callable[[bytes, int, Dialect], tuple[Any, int]]
     write: Callable[[Any, Dialect], bytes]
     check: Callable[[str, object], object]
-    """Checks a value, given the name that an error shows."""
+    """Checks a value, given its name for error messages."""
 
 
 def _field(
     read: Callable[..., tuple[Any, int]], write: Callable[[Any], bytes], check: Callable[[str, Any], object], *more: Any
 ) -> Field:
-    """Return a field that all dialects write alike. `read` takes a buffer, an offset, and `more`."""
+    """Return a field with the same encoding in all dialects. `read` gets a buffer, an offset, and `more`."""
     return Field(lambda buffer, at, _dialect: read(buffer, at, *more), lambda value, _dialect: write(value), check)
 
 
@@ -126,7 +126,7 @@ def _check_pairs(name: str, pairs: Any) -> None:
 
 CHANNEL: Final = _field(read_text, _write_text, check_text, "channel name", 1, limits.MAX_CHANNEL_CODEPOINTS)
 CONTEXT: Final = _field(read_text, _write_text, check_text, "channel name", 0, limits.MAX_CHANNEL_CODEPOINTS)
-"""Channel of an act of moderation. An empty name is the whole cabal."""
+"""Channel of a moderation action. An empty name stands for the whole cabal."""
 TEXT_LINE: Final = _field(_read_message, _write_text, check_text)
 TOPIC_LINE: Final = _field(read_text, _write_text, check_text, "topic", 0, limits.MAX_TOPIC_CODEPOINTS)
 HASHES: Final = _field(read_hashes, counted, _check_hashes, "deletions")

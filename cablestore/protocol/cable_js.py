@@ -1,7 +1,7 @@
-"""Posts and requests that crash cable.js: they make it throw, which ends the program that uses it. Pure.
+"""Posts and requests that crash cable.js, with the program that uses it.
 
 cable.js counts bytes where the protocol counts code points, knows only two keys of post/info and reserves two channel
-names. cable.rs counts code points, so its users write such posts. Do not give them to a peer that may be cable.js.
+names. cable.rs counts code points, so its users write such posts. Do not send them to a peer that may be cable.js.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ RESERVED_CHANNELS: Final = frozenset({"reqid-to-channels", "\0"})
 """Channel names that cable-core.js uses internally: a table of requests, and the whole cabal."""
 
 _TYPES: Final = range(TEXT, UNBLOCK + 1)
-"""Types that cable.js knows. It throws at a post of another type."""
+"""Types that cable.js knows. It throws an error for other types."""
 _ACCEPT_ROLE_VALUES: Final = (b"\x00", b"\x01")
 
 
 def handles_channel(name: str) -> bool:
-    """Return True if cable.js can handle posts in a channel and requests for it. "" is the whole cabal."""
+    """Return True if cable.js can handle posts in a channel and requests for it. "" stands for the whole cabal."""
     return not is_too_long(name) and name not in RESERVED_CHANNELS
 
 
 def is_too_long(channel: str) -> bool:
-    """Tell whether a channel name is too long for cable.js to read or write."""
+    """Return True if a channel name is too long for cable.js."""
     return len(channel.encode()) > limits.MAX_CABLE_JS_CHANNEL_SIZE_BYTES
 
 
@@ -79,7 +79,7 @@ def _handles_reason(reason: str) -> bool:
 
 
 def handles_post(raw: bytes) -> bool:
-    """Return True if cable.js can handle a post, given its bytes. For most types only the channel is read."""
+    """Return True if cable.js can handle the bytes of a post. For most types only the channel is decoded."""
     post_type = peek_type(raw)
     if post_type == DELETE:
         return True
@@ -99,7 +99,7 @@ def _channel_of(raw: bytes) -> str:
 
 
 def handled_request(request: Request) -> Request | None:
-    """Return the part of a request that cable.js can handle, None if there is none."""
+    """Return the part of a request that cable.js can handle, None if it can handle none."""
     match request:
         case TimeRangeRequest(_, channel) | StateRequest(_, channel):
             return request if handles_channel(channel) else None

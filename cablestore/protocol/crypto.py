@@ -1,7 +1,7 @@
-"""Hashes, signatures and encryption of posts, and the key pair of a user. Pure: no files, no clock.
+"""Hashes, signatures and encryption of posts, and the key pair of a user.
 
-The hash is plain BLAKE2b-256. wire.md 4.1 gives a salt and a personalization, but no published hash uses them: 19 of 19
-match without. A signature is Ed25519 over everything that follows it (wire.md 4.2).
+The hash is plain BLAKE2b-256. wire.md 4.1 specifies a salt and a personalization, but published hashes do not use them:
+19 of 19 match without. A signature is Ed25519 over everything that follows it (wire.md 4.2).
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ NONCE_SIZE_BYTES: Final = sodium.crypto_box_NONCEBYTES
 
 
 def post_hash(raw: bytes) -> bytes:
-    """Return the 32-byte hash of a whole post, signature included (wire.md 5.1.2)."""
+    """Return the 32-byte hash of a whole post, including its signature (wire.md 5.1.2)."""
     return hashlib.blake2b(raw, digest_size=HASH_SIZE_BYTES).digest()
 
 
 def is_signed(raw: bytes) -> bool:
-    """Tell whether the signature of a post (key, signature, content) is valid. Never raises."""
+    """Return True if the signature of a post (key, signature, content) is valid. Never raises."""
     try:
         sodium.crypto_sign_open(raw[KEY_SIZE_BYTES:], raw[:KEY_SIZE_BYTES])
     except (nacl.exceptions.CryptoError, ValueError):
@@ -42,9 +42,9 @@ def is_signed(raw: bytes) -> bool:
 
 
 def are_signed(raws: Sequence[bytes]) -> list[bool]:
-    """Tell for many posts whether the signature is valid.
+    """Return for each post whether its signature is valid.
 
-    If the extension was built, other threads can run at the same time.
+    With the extension, other threads can run at the same time.
     """
     if EXTENSION is None:
         return [is_signed(raw) for raw in raws]
@@ -55,9 +55,9 @@ class Extension(NamedTuple):
     """Functions of `_signatures.c`, bound to the libsodium of PyNaCl."""
 
     begin: Callable[[tuple[bytes, ...], int], object]
-    """Begin to verify posts on a number of threads, one of which is the one that calls `results`."""
+    """Start to verify posts on a number of threads, including the one that calls `results`."""
     results: Callable[[object], list[bool]]
-    """Wait for what `begin` began. Returns for each post whether its signature is valid."""
+    """Wait for the posts of `begin`. Return for each post whether its signature is valid."""
 
 
 def _extension() -> Extension | None:
@@ -76,7 +76,7 @@ EXTENSION: Final = _extension()
 
 
 def exchange_public_key(public_key: bytes) -> bytes:
-    """Convert the Ed25519 public key of an author to the X25519 public key of `Identity.exchange_secret`.
+    """Convert an author's Ed25519 public key to the X25519 public key for `Identity.exchange_secret`.
 
     Raises DecodeError if the bytes are not a public key.
     """
@@ -106,12 +106,12 @@ class Identity:
 
     @classmethod
     def generate(cls) -> Self:
-        """Make a new random identity."""
+        """Create a random identity."""
         return cls(secrets.token_bytes(SEED_SIZE_BYTES))
 
     @classmethod
     def derive(cls, phrase: str, label: str) -> Self:
-        """Derive an identity from a phrase and a label: always the same one, unrelated to those of other labels."""
+        """Derive an identity from a phrase and a label. It is always the same, and independent of other labels."""
         key = hashlib.blake2b(phrase.encode(), digest_size=64, person=b"cablestore:seed").digest()
         return cls(hashlib.blake2b(label.encode(), key=key, digest_size=SEED_SIZE_BYTES).digest())
 
@@ -122,12 +122,12 @@ class Identity:
 
     @cached_property
     def exchange_secret(self) -> bytes:
-        """The X25519 secret of this identity. Peers recognise the identity by it (handshake.md 3.1)."""
+        """The X25519 secret of this identity, by which peers recognize it (handshake.md 3.1)."""
         return sodium.crypto_sign_ed25519_sk_to_curve25519(self._secret_key)
 
     @cached_property
     def separate_exchange_secret(self) -> bytes:
-        """Another X25519 secret, always the same. Nobody without the seed can tell that it is of this identity."""
+        """A second X25519 secret, derived from the seed. It cannot be linked to this identity without the seed."""
         return hashlib.blake2b(key=self.seed, digest_size=KEY_SIZE_BYTES, person=b"cablestore:noise").digest()
 
     def sign(self, message: bytes) -> bytes:
@@ -137,14 +137,14 @@ class Identity:
     def seal(self, raw: bytes) -> bytes:
         """Encrypt a local-only post for the disk: a nonce, then XSalsa20-Poly1305 (moderation.md 4.5.2).
 
-        The nonce is a keyed hash of the post, not random: the same post gives the same bytes, and two posts never have
-        the same nonce.
+        The nonce is a keyed hash of the post, not random: the same post has the same bytes, and two posts never share a
+        nonce.
         """
         nonce = hashlib.blake2b(raw, key=self.seed, digest_size=NONCE_SIZE_BYTES, person=b"cablestore:nonce").digest()
         return nonce + sodium.crypto_box_afternm(raw, nonce, self._sealing_key)
 
     def unseal(self, sealed: bytes) -> bytes:
-        """Decrypt what `seal` encrypted. Raises CorruptStoreError."""
+        """Decrypt the result of `seal`. Raises CorruptStoreError."""
         nonce, ciphertext = sealed[:NONCE_SIZE_BYTES], sealed[NONCE_SIZE_BYTES:]
         try:
             return sodium.crypto_box_open_afternm(ciphertext, nonce, self._sealing_key)

@@ -1,8 +1,8 @@
-"""The two dialects of the Cable wire format, with everything in which they differ.
+"""The two dialects of the Cable wire format, and their differences.
 
-All released implementations write an older format than the last draft of the specification. A store is made for one
-dialect: cable-core.js 0.2, cable-client.js and cabin speak `legacy`; wire.md 1.0-draft8 is `draft8`. Posts of all types
-except post/info have the same bytes in both.
+All released implementations write an older format than the last draft of the specification. A store has one dialect:
+cable-core.js 0.2, cable-client.js and cabin use `legacy`; wire.md 1.0-draft8 is `draft8`. Posts of all types except
+post/info have the same bytes in both.
 """
 
 from __future__ import annotations
@@ -17,29 +17,30 @@ from cablestore.protocol.keys import utf8
 ARCHIVES_CHANNEL: Final = "cablestore-archives"
 """Channel in which control nodes announce history archives. The name is the same in both dialects."""
 RESERVED_CHANNELS: Final = frozenset({ARCHIVES_CHANNEL})
-"""Channels for messages between programs. They are stored, listed to peers and synced like all others, but not shown to
-people."""
+"""Channels for messages between programs. They are stored, listed to peers and synced like all others, but hidden from
+users.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """Dialect of the wire format. What is not given is as in the specification, draft 8."""
+    """A dialect of the wire format. The defaults are those of the specification, draft 8."""
 
     name: str
     request_id_size_bytes: int = 8
     circuit_id_size_bytes: int = 0
     requests_have_ttl: bool = False
     info_is_counted: bool = True
-    """Whether post/info begins with the number of its pairs. Otherwise a key of length 0 ends them."""
+    """True if post/info starts with the number of its pairs. Otherwise a key of length 0 ends them."""
     folds_channel_case: bool = True
-    """Whether "cAbAL" is the same channel as "cabal" (wire.md 5.4.1, draft 8)."""
+    """True if "cAbAL" is the same channel as "cabal" (wire.md 5.4.1, draft 8)."""
 
     def channel_id(self, name: str) -> str:
-        """Return the form of a channel's name by which posts are compared, indexed and listed.
+        """Return the form of a channel's name in which posts are compared, indexed and listed.
 
-        Raises InvalidPostError for a name that UTF-8 cannot say: no post can name that channel.
+        Raises InvalidPostError for a name that cannot be encoded as UTF-8, which no post can contain.
         """
-        if not name.isascii():  # most names are, and this costs less than to encode them: each decoded post has one
+        if not name.isascii():  # to encode the name of each decoded post would cost more
             utf8(name, "a channel's name")
         return fold_case(name) if self.folds_channel_case else name
 
@@ -70,7 +71,7 @@ DIALECTS: Final = {dialect.name: dialect for dialect in (LEGACY, DRAFT8)}
 
 
 def dialect_named(name: str) -> Dialect:
-    """Return the dialect called `name`, or raise FormatError."""
+    """Return the dialect called `name`. Raises FormatError."""
     try:
         return DIALECTS[name]
     except KeyError:

@@ -1,4 +1,4 @@
-"""The life of a request: its states, the steps between them, and the events of a session. Pure.
+"""The life of a request: its states, the steps between them, and the events of a session.
 
 On both sides a request is in one of three states. `TRANSITIONS` has every step between them; any other step is a fault
 of the peer and changes nothing:
@@ -13,7 +13,7 @@ of the peer and changes nothing:
                    v                       v
                   CONCLUDED <--------------+
 
-A requester's request also ends when no answer comes in time, and when all that it asked for is there.
+A requester's request also ends after a timeout, and when everything requested has arrived.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from cablestore.protocol.message import PostRequest, Request, TimeRangeRequest
 
 
 class RequestRole(Enum):
-    """Our side of a request (wire.md 5.2.1)."""
+    """This side of a request (wire.md 5.2.1)."""
 
     __hash__ = object.__hash__
 
@@ -39,14 +39,14 @@ class RequestRole(Enum):
 class State(Enum):
     """State of a request."""
 
-    __hash__ = object.__hash__  # each is one object; Enum's own hash takes longer than the rest of a look-up
+    __hash__ = object.__hash__  # members are singletons; Enum's own hash takes longer than the rest of a look-up
 
     OPEN = "open"
-    """What is known already is being sent."""
+    """The existing posts are being sent."""
     LIVE = "live"
-    """Open for what is learned from now on."""
+    """Open for later posts."""
     CONCLUDED = "concluded"
-    """Over."""
+    """The request has ended."""
 
 
 class Step(Enum):
@@ -73,11 +73,11 @@ TRANSITIONS: Final[dict[tuple[RequestRole, State, Step], State]] = {
     (RequestRole.REQUESTER, State.OPEN, Step.SATISFIED): State.CONCLUDED,
     (RequestRole.REQUESTER, State.OPEN, Step.TIMED_OUT): State.CONCLUDED,
 }
-"""All steps. A live request of ours begins LIVE: its answer never ends, so nobody waits for the end."""
+"""All steps. A live request of this side starts LIVE: its answer never ends, so the end is not awaited."""
 
 
 class Fault(Enum):
-    """Fault of a peer that no honest and working peer commits."""
+    """Fault that an honest and working peer does not commit."""
 
     MALFORMED = "malformed message"
     DUPLICATE = "request id that is alive already"
@@ -90,10 +90,10 @@ class Fault(Enum):
 
 
 class Asker(Protocol):
-    """The part of a program that sent a request."""
+    """The code that sent a request."""
 
     def take(self, event: ResponseEvent, /) -> None:
-        """Take a part of the answer, or its end."""
+        """Handle a part of the answer, or its end."""
 
 
 @dataclass(slots=True, eq=False)
@@ -104,24 +104,26 @@ class Exchange:
     request: Request
     state: State
     remaining: int | None
-    """Hashes that may still be sent or received, None if there is no limit."""
+    """Number of hashes that may still be sent or received, None without a limit."""
     timeout_s: float = 0.0
     received: int = 0
-    """Number of hashes that have come."""
+    """Number of received hashes."""
     deadline_s: float | None = None
     missing: set[bytes] = field(default_factory=set)
-    """Hashes of our post request whose posts have not come."""
+    """Hashes of this side's post request whose posts have not arrived."""
     holds: int = 1
-    """Sources that may still add to the answer of a peer's request: the store, and peers that it was forwarded to."""
+    """Number of sources that may still add to the answer of a peer's request: the store, and peers that it was
+    forwarded to.
+    """
     posts: list[bytes] = field(default_factory=list)
-    """Posts that wait to go out in one response."""
+    """Posts that wait to be sent in one response."""
     posts_size_bytes: int = 0
     asker: Asker | None = None
-    """Gets the answer to a request of ours, None if it is of no use."""
+    """Gets the answer to this side's request, None to ignore the answer."""
 
     @classmethod
     def of(cls, role: RequestRole, request: Request) -> Self:
-        """Make the exchange of a request. A live request of ours is live at once."""
+        """Create the exchange of a request. A live request of this side is live immediately."""
         is_live = role is RequestRole.REQUESTER and request.is_live
         limit = request.limit if isinstance(request, TimeRangeRequest) else 0
         exchange = cls(role, request, State.LIVE if is_live else State.OPEN, limit or None)
@@ -130,14 +132,14 @@ class Exchange:
         return exchange
 
     def within_limit(self, hashes: Sequence[bytes]) -> Sequence[bytes]:
-        """Return the hashes up to the request's limit, and count them (wire.md 5.2.2)."""
+        """Return the hashes within the request's limit, and count them (wire.md 5.2.2)."""
         if self.remaining is not None:
             hashes = hashes[: self.remaining]
             self.remaining -= len(hashes)
         return hashes
 
     def take_missing(self, posts: Iterable[bytes]) -> list[bytes]:
-        """Return those of the posts that are missing. They are not missing any more."""
+        """Return the posts that are missing, and mark them as received."""
         taken = []
         for post in posts:
             digest = post_hash(post)
@@ -147,69 +149,69 @@ class Exchange:
         return taken
 
     def postpone(self, now_s: float) -> None:
-        """Give the answer its whole time again, unless it is live."""
+        """Restart the timeout of the answer, unless it is live."""
         if self.deadline_s is not None:
             self.deadline_s = now_s + self.timeout_s
 
     @property
     def is_over(self) -> bool:
-        """Whether the request is concluded."""
+        """True if the request is concluded."""
         return self.state is State.CONCLUDED
 
 
 class Asked(NamedTuple):
-    """Request of the peer."""
+    """A request of the peer."""
 
     exchange: Exchange
 
 
 class Dropped(NamedTuple):
-    """End of a request that the peer cancelled: no more work on it is needed."""
+    """A request that the peer cancelled. Work on it can stop."""
 
     exchange: Exchange
 
 
 class Hashes(NamedTuple):
-    """Hashes that answer our request."""
+    """Hashes that answer a request of this side."""
 
     exchange: Exchange
     hashes: tuple[bytes, ...]
 
 
 class Posts(NamedTuple):
-    """Posts that we asked for."""
+    """Posts that this side requested."""
 
     exchange: Exchange
     posts: list[bytes]
 
 
 class Names(NamedTuple):
-    """Channels that answer our request."""
+    """Channels that answer a request of this side."""
 
     exchange: Exchange
     channels: tuple[str, ...]
 
 
 class Concluded(NamedTuple):
-    """End of a request of ours."""
+    """The end of a request of this side."""
 
     exchange: Exchange
     step: Step
 
 
 class Violation(NamedTuple):
-    """Breach of a rule of the protocol, or of one of our limits, by the peer."""
+    """A violation of the protocol, or of a limit of this side, by the peer."""
 
     fault: Fault
     detail: str
 
 
 class Extra(NamedTuple):
-    """Content that a store like this one sends outside of Cable."""
+    """Content that another cablestore sends outside of Cable."""
 
     content: bytes
 
 
 ResponseEvent = Hashes | Posts | Names | Concluded
-"""What comes of a request of ours."""
+"""Events of this side's requests."""
 Event = Asked | Dropped | ResponseEvent | Violation | Extra

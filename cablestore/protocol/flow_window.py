@@ -1,8 +1,7 @@
-"""Flow window: how much to have on its way, so that it arrives within about a second, whatever the link carries. Pure.
+"""Flow window: the number of bytes in transit that arrive within about a second, for any bandwidth.
 
-Each batch that has arrived is a measurement: the bytes that came since it was requested, divided by the time. The next
-batches fill the link for its round-trip time and a bit more. So a fast link is kept busy, and a slow one that breaks
-loses little.
+Each batch is a measurement: the bytes received since its request, divided by the time. The next batches fill the link
+for its round-trip time and a bit more. So a fast link is kept busy, and a slow one that breaks loses little.
 """
 
 from __future__ import annotations
@@ -13,9 +12,9 @@ from typing import Final, NamedTuple
 from cablestore import limits
 
 _LEAST_S: Final = 0.001
-"""No batch counts as faster than this: clocks are coarse."""
+"""Minimum duration of a batch, because clocks are coarse."""
 _RATES: Final = 8
-"""How many of the last measurements count."""
+"""Number of the last measurements that count."""
 
 
 class BatchStart(NamedTuple):
@@ -24,7 +23,7 @@ class BatchStart(NamedTuple):
     at_s: float
     arrived_size_bytes: int
     filled_size_bytes: float
-    """The window that the batch filled, 0 if there was room for more: then it measures how little was wanted."""
+    """The window that the batch filled, 0 if it left room: then it measures the demand and not the link."""
 
 
 class FlowWindow:
@@ -40,7 +39,7 @@ class FlowWindow:
 
     @property
     def room_size_bytes(self) -> float:
-        """How much more may be on its way."""
+        """The size that may still be requested or sent."""
         return self.window_size_bytes - self._on_way_size_bytes
 
     def began(self, size_bytes: float, now_s: float) -> BatchStart:
@@ -54,17 +53,17 @@ class FlowWindow:
         self._arrived_size_bytes += size_bytes
 
     def ended(self, start: BatchStart, size_bytes: float, now_s: float) -> None:
-        """Note that nothing more comes of a batch that began with this size."""
+        """Note the end of a batch that began with this size."""
         self._on_way_size_bytes -= size_bytes
         carried = self._arrived_size_bytes - start.arrived_size_bytes
         if not carried:
             return
         took_s = max(now_s - start.at_s, _LEAST_S)
         self._quickest_s = min(self._quickest_s, took_s)
-        self._rates.append(carried / took_s)  # the best of the last: a batch may have waited for others
+        self._rates.append(carried / took_s)  # the maximum counts, because a batch may have waited for others
         fitting = max(self._rates) * (self._quickest_s + limits.FLOW_AHEAD_S)
         if start.filled_size_bytes and took_s < self._quickest_s + limits.FLOW_AHEAD_S / 2:
-            fitting = max(fitting, self.window_size_bytes + size_bytes)  # nothing waits: the link carries more
+            fitting = max(fitting, self.window_size_bytes + size_bytes)  # nothing waits, so the link can carry more
         if fitting > self.window_size_bytes or start.filled_size_bytes >= self.window_size_bytes:
             most = min(2 * self.window_size_bytes, self._most_size_bytes)
             self.window_size_bytes = min(max(fitting, limits.FLOW_LEAST_SIZE_BYTES), most)

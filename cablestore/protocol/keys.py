@@ -1,6 +1,6 @@
 """Parts of keys: escaped text, hex hashes, sortable timestamps, ranges.
 
-A key is bytes that begin with `!`, with `!` between the parts. So the keys with a common prefix are one range.
+A key starts with `!`, and `!` separates its parts. So the keys with a common prefix are one range.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from cablestore.errors import CorruptStoreError, DecodeError, InvalidPostError
 
 SEPARATOR: Final = b"!"
 TIME_DIGITS: Final = 16
-"""Digits of the milliseconds in a `sort_time`."""
+"""Number of digits of the milliseconds in a `sort_time`."""
 SORT_TIME_SIZE_BYTES: Final = TIME_DIGITS + 1 + 32
 """Size of a `sort_time`: digits of the time, a dot, digits of the hash."""
 AFTER_SORT_TIMES: Final = b"~"
 """Sorts after every `sort_time`."""
 NS_PER_MS: Final = 1_000_000
-"""Posts have times in milliseconds. Waku has nanoseconds, and so have archives and reconciliation."""
+"""Posts have times in milliseconds. Waku, archives and reconciliation use nanoseconds."""
 _LOW = re.compile(rb'[\x00-"]')
 _SORT_TIME = re.compile(r"[0-9]{16}\.[0-9a-f]{32}")
 _ESCAPED = re.compile(rb'"([@-b])')
@@ -29,26 +29,26 @@ _ESCAPED = re.compile(rb'"([@-b])')
 def escape(text: str) -> bytes:
     """Return `text` as UTF-8 without `!`. Escaped texts sort like the bytes of the texts.
 
-    Bytes up to 0x22 become `"` and the byte plus 0x40. All others stay the same.
+    Bytes up to 0x22 become `"` and the byte plus 0x40. Other bytes are unchanged.
     """
     return _LOW.sub(lambda match: bytes((0x22, match[0][0] + 0x40)), text.encode())
 
 
 def unescape(part: bytes) -> str:
-    """Return the text that `escape` wrote."""
+    """Return the text that `escape` encoded."""
     return _ESCAPED.sub(lambda match: bytes((match[1][0] - 0x40,)), part).decode()
 
 
 def sort_time(timestamp_ms: int, hash_hex: bytes) -> bytes:
     """Return the seed's `<mono-ts>`: 16 decimal digits, `.`, the first 32 hex digits of the post's hash.
 
-    It sorts by (timestamp, hash), differs for each post and is the same on every machine.
+    It sorts by (timestamp, hash), is unique for each post and the same on every machine.
     """
     return b"%016d.%s" % (timestamp_ms, hash_hex[:32])
 
 
 def is_sort_time(part: str) -> bool:
-    """Tell whether a text is what `sort_time` returns for some post."""
+    """Return True if a string has the form of a `sort_time`."""
     return _SORT_TIME.fullmatch(part) is not None
 
 
@@ -58,7 +58,7 @@ def _type_part(number: int) -> bytes:
 
 
 TYPE_PARTS: Final = tuple(map(_type_part, range(128)))
-"""The key part of each number of a post type: 0 to 9, then a10 to a99, b100 to b127. They sort as the numbers do."""
+"""The key part of each number of a post type: 0 to 9, then a10 to a99, b100 to b127. They sort like the numbers."""
 
 
 def time_floor(timestamp_ms: int) -> bytes:
@@ -97,7 +97,7 @@ def after_prefix(prefix: bytes) -> bytes:
 
 
 def utf8(text: str, what: str) -> bytes:
-    """Return a text in UTF-8. Raises InvalidPostError, which names `what`, for one that has surrogates."""
+    """Return a string in UTF-8. Raises InvalidPostError, which contains `what`, for one with surrogates."""
     try:
         return text.encode()
     except UnicodeEncodeError:
@@ -105,9 +105,9 @@ def utf8(text: str, what: str) -> bytes:
 
 
 def parse_hex(text: str, what: str, size_bytes: int = 32, *, is_secret: bool = False) -> bytes:
-    """Return the bytes of hex digits that a person entered. Raises DecodeError, which names `what`.
+    """Return the bytes of hex digits that a user entered. Raises DecodeError, which contains `what`.
 
-    The error shows the text unless it `is_secret`: messages go to logs and to people who help.
+    The error contains the input unless it `is_secret`, because messages go to logs and to support.
     """
     try:
         value = bytes.fromhex(text)

@@ -1,12 +1,12 @@
-"""Messages of the Cable wire protocol: requests and responses in both dialects, and their framing. Pure.
+"""Messages of the Cable wire protocol: requests and responses in both dialects, and their framing.
 
 A message is a length and that many bytes (wire.md 6.3.1):
 
     draft8: msg_type varint |                 req_id u8[8] | body
     legacy: msg_type varint | circuit_id u8[4] (zeros) | req_id u8[4] | ttl varint (requests only) | body
 
-In both dialects eight bytes follow the type. A legacy message begins them with four zeros, and a request id of draft 8
-is random. So the first message of a peer tells its dialect.
+In both dialects eight bytes follow the type. In a legacy message, four of them are zero, and a request id of draft 8 is
+random. So the first message of a peer shows its dialect.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class PostRequest(NamedTuple):
 
     @property
     def is_live(self) -> bool:
-        """Whether it stays open for later posts: never."""
+        """Always False: it does not stay open for later posts."""
         return False
 
 
@@ -47,7 +47,7 @@ class CancelRequest(NamedTuple):
 
     @property
     def is_live(self) -> bool:
-        """Whether it stays open for later posts: never."""
+        """Always False: it does not stay open for later posts."""
         return False
 
 
@@ -66,7 +66,7 @@ class TimeRangeRequest(NamedTuple):
 
     @property
     def is_live(self) -> bool:
-        """Whether it stays open for later posts."""
+        """True if it stays open for later posts."""
         return self.time_end_ms == 0
 
 
@@ -80,7 +80,7 @@ class StateRequest(NamedTuple):
 
     @property
     def is_live(self) -> bool:
-        """Whether it stays open for later posts."""
+        """True if it stays open for later posts."""
         return self.future == 1
 
 
@@ -94,7 +94,7 @@ class ListRequest(NamedTuple):
 
     @property
     def is_live(self) -> bool:
-        """Whether it stays open for later posts: never."""
+        """Always False: it does not stay open for later posts."""
         return False
 
 
@@ -109,7 +109,7 @@ class ModerationRequest(NamedTuple):
 
     @property
     def is_live(self) -> bool:
-        """Whether it stays open for later posts."""
+        """True if it stays open for later posts."""
         return self.future == 1
 
 
@@ -156,7 +156,7 @@ TYPE_IDS: Final = {kind: type_id for type_id, kind in enumerate(MESSAGE_NAMES)}
 _RESPONSES: Final = (HashResponse, PostResponse, ListResponse)
 
 EXTRA_TYPE_ID: Final = 0x6361_6273
-"""Message type for what cablestores tell each other besides Cable, "cabs". Other programs skip unknown types."""
+"""Type of messages between cablestores outside of Cable, "cabs". Other programs skip unknown types."""
 _EXTRA_HEAD: Final = encode_varint(EXTRA_TYPE_ID)
 _EXTRA_ID_BYTE: Final = b"\xff"
 
@@ -165,7 +165,7 @@ _EXTRA_ID_BYTE: Final = b"\xff"
 
 
 class FrameReader:
-    """Reader that cuts a stream of bytes, in pieces of any size, into messages without their lengths."""
+    """Splits a stream of bytes, in pieces of any size, into messages without their lengths."""
 
     def __init__(self, max_size_bytes: int = limits.MAX_MESSAGE_SIZE_BYTES, *, skips_empty: bool = True) -> None:
         self._max_size_bytes = max_size_bytes
@@ -176,24 +176,24 @@ class FrameReader:
         self._empty = 0
         """Consecutive messages of length 0."""
         self.messages = 0
-        """Number of messages that were complete."""
+        """Number of complete messages."""
 
     @property
     def held_size_bytes(self) -> int:
-        """Bytes of the incomplete message."""
+        """The size of the incomplete message so far."""
         return len(self._rest)
 
     @property
     def incomplete(self) -> bytes:
-        """The bytes of the incomplete message that came so far, without its length."""
+        """The received bytes of the incomplete message, without its length."""
         at = next((index + 1 for index, byte in enumerate(self._rest[:MAX_VARINT_SIZE_BYTES]) if byte < 0x80), None)
         return b"" if at is None else bytes(self._rest[at:])
 
     def feed(self, data: bytes) -> list[bytes]:
-        """Add the next bytes and return the messages that are complete. After a DecodeError the stream is unusable.
+        """Add the next bytes and return the complete messages. After a DecodeError the stream is unusable.
 
-        With `skips_empty` messages of length 0 are passed over: cable.rs writes some lengths one too small, and the 0
-        that ends such a message comes after it.
+        With `skips_empty`, messages of length 0 are skipped: cable.rs writes some lengths one too small, and the 0 that
+        ends such a message follows it.
         """
         if self._rest:
             self._rest += data
@@ -263,7 +263,7 @@ def decode_message(frame: bytes, dialect: Dialect) -> Message | None:
 
 
 def posts_of_incomplete(frame: bytes, dialect: Dialect) -> PostResponse | None:
-    """Decode the posts that are complete in the beginning of a message. None if it is not a post response."""
+    """Decode the complete posts in the start of a message. Return None if it is not a post response."""
     try:
         type_id, at = _read_type(frame)
         if type_id != TYPE_IDS[PostResponse]:
@@ -306,7 +306,7 @@ def _hashes(frame: bytes, at: int) -> tuple[tuple[bytes, ...], int]:
 
 
 def _names(frame: bytes, at: int) -> tuple[tuple[str, ...], int]:
-    """Read names until a length of 0 or the end of the message, as `_post_response` does."""
+    """Read names until a length of 0 or the end of the message, like `_post_response`."""
     names: list[str] = []
     while at < len(frame):
         name, at = read_text(frame, at, "channel", 0, limits.MAX_CHANNEL_CODEPOINTS)
@@ -406,7 +406,7 @@ def _check_id(request_id: bytes, dialect: Dialect) -> None:
         )
 
 
-def _body(message: Message) -> bytes:  # noqa: PLR0911 - one case a type
+def _body(message: Message) -> bytes:  # noqa: PLR0911 - one case per type
     match message:
         case PostRequest(_, hashes) | HashResponse(_, hashes):
             return counted(hashes)
@@ -427,7 +427,7 @@ def _body(message: Message) -> bytes:  # noqa: PLR0911 - one case a type
 
 
 def _ended(items: Iterable[bytes]) -> bytes:
-    """Write items, each with its length, then a length of 0. No item may be empty."""
+    """Return items, each with its length, then a length of 0. Items must not be empty."""
     written = [sized(item) for item in items]
     if b"\x00" in written:
         raise ValueError("a name or post is empty, which would end the list early")
@@ -435,7 +435,7 @@ def _ended(items: Iterable[bytes]) -> bytes:
 
 
 def encode_extra(content: bytes, dialect: Dialect) -> bytes:
-    """Encode a message of type EXTRA_TYPE_ID for a recognised store, with its length. Its id has no meaning."""
+    """Encode a message of type EXTRA_TYPE_ID for another cablestore, with its length. Its id has no meaning."""
     ids = bytes(dialect.circuit_id_size_bytes) + _EXTRA_ID_BYTE * dialect.request_id_size_bytes
     return sized(_EXTRA_HEAD + ids + content)
 

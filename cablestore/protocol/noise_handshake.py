@@ -1,8 +1,8 @@
-"""A Noise handshake over X25519, ChaCha20-Poly1305 and BLAKE2b (noiseprotocol.org, revision 34). Pure: bytes in, bytes out.
+"""A Noise handshake over X25519, ChaCha20-Poly1305 and BLAKE2b (noiseprotocol.org, revision 34).
 
-The primitives are those of libsodium, through PyNaCl, and of hashlib. This module only has the order of the steps. The
-pattern is an argument, so that published vectors of another one can be tried too: any pattern with a pre-shared key in
-which each side tells its static key (XXpsk0 to XXpsk3, and the like).
+The primitives are those of libsodium, through PyNaCl, and of hashlib. This module only implements the order of the
+steps. The pattern is an argument, so that published vectors of others can be tested too: any pattern with a pre-shared
+key in which each side sends its static key, such as XXpsk0 to XXpsk3.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from cablestore.protocol.crypto import KEY_SIZE_BYTES
 
 TAG_SIZE_BYTES: Final = sodium.crypto_aead_chacha20poly1305_ietf_ABYTES
 MAX_NONCE: Final = 2**64 - 1
-"""The nonce that Noise reserves (5.1). A key encrypts this many messages, and no more."""
+"""The reserved nonce (5.1), and the number of messages that a key can encrypt."""
 
 XX_PSK0: Final = (("psk", "e"), ("e", "ee", "s", "es"), ("s", "se"))
-"""The messages of XXpsk0, each with the tokens of which it consists (7.5, 9.4). The initiator writes the first."""
+"""The messages of XXpsk0, each with its tokens (7.5, 9.4). The initiator writes the first."""
 
 
 class CipherState:
     """The key of one direction, and the number of messages so far (5.1)."""
 
     def __init__(self, key: bytes) -> None:
-        """Begin with the first message under this 32-byte key."""
+        """Start with the first message for this 32-byte key."""
         self.key: Final = key
         self.nonce = 0
 
@@ -41,7 +41,7 @@ class CipherState:
         return sodium.crypto_aead_chacha20poly1305_ietf_encrypt(bytes(plaintext), associated_data, nonce, self.key)
 
     def decrypt(self, ciphertext: bytes, associated_data: bytes = b"") -> bytes:
-        """Return the plaintext. Raises CryptoError for anything that `encrypt` did not give as the next message."""
+        """Return the plaintext. Raises CryptoError if this is not the next result of `encrypt`."""
         if len(ciphertext) < TAG_SIZE_BYTES:
             raise CryptoError("a ciphertext is not shorter than its tag")
         nonce = self._next_nonce()
@@ -72,22 +72,22 @@ class NoiseHandshake:
         static_secret: bytes,
         ephemeral_secret: bytes | None = None,
     ) -> None:
-        """Begin a handshake.
+        """Start a handshake.
 
         Args:
             name: The whole name, such as `Noise_XXpsk0_25519_ChaChaPoly_BLAKE2b`.
             messages: The tokens of each message of that pattern.
-            is_initiator: Whether this side writes the first message.
+            is_initiator: True if this side writes the first message.
             prologue: Bytes that must be the same on both sides.
             pre_shared_key: The 32 bytes that `psk` mixes in.
             static_secret: The 32-byte X25519 secret of this side.
             ephemeral_secret: Only for tests that reproduce published messages. Otherwise it is random.
         """
         for key in (pre_shared_key, static_secret, ephemeral_secret or bytes(KEY_SIZE_BYTES)):
-            if len(key) != KEY_SIZE_BYTES:  # libsodium reads 32 bytes, whatever it is given
+            if len(key) != KEY_SIZE_BYTES:  # libsodium always reads 32 bytes
                 raise ValueError(f"a key has {KEY_SIZE_BYTES} bytes, not {len(key)}")
         self.remote_static = b""
-        """The other side's 32-byte X25519 public key, once its message has come."""
+        """The other side's 32-byte X25519 public key, b"" before its message."""
         self._is_initiator = is_initiator
         self._messages = list(messages)
         self._pre_shared_key = pre_shared_key
@@ -97,13 +97,14 @@ class NoiseHandshake:
         self._cipher: CipherState | None = None
         self._chaining_key = name.ljust(64, b"\0") if len(name) <= 64 else hashlib.blake2b(name).digest()
         self.hash = self._chaining_key
-        """BLAKE2b over all that both sides have said: at the end both have the same, or one of them has failed
-        (11.2)."""
+        """BLAKE2b over all messages of both sides. At the end both have the same hash, or one of them has failed
+        (11.2).
+        """
         self._mix_hash(prologue)
 
     @property
     def is_done(self) -> bool:
-        """Whether all messages have been written and read."""
+        """True if all messages have been written and read."""
         return not self._messages
 
     def write(self, payload: bytes = b"") -> bytes:
@@ -115,7 +116,7 @@ class NoiseHandshake:
                     public_key = sodium.crypto_scalarmult_base(self._ephemeral_secret)
                     message += public_key
                     self._mix_hash(public_key)
-                    self._mix_key(public_key)  # so that no two handshakes encrypt under the same key (9.2)
+                    self._mix_key(public_key)  # so that two handshakes never encrypt with the same key (9.2)
                 case "s":
                     message += self._encrypt_and_hash(sodium.crypto_scalarmult_base(self._static_secret))
                 case "psk":
@@ -127,8 +128,8 @@ class NoiseHandshake:
     def read(self, message: bytes) -> bytes:
         """Read the next message of the other side and return its payload.
 
-        Raises CryptoError if the other side has other keys or another prologue, or if the message was changed or cut,
-        and ValueError if a public key in it is not valid. The handshake has then failed.
+        Raises CryptoError if the other side has other keys or another prologue, or if the message was changed or cut.
+        Raises ValueError if a public key in it is invalid. The handshake has then failed.
         """
         for token in self._messages.pop(0):
             match token:
@@ -146,7 +147,7 @@ class NoiseHandshake:
         return self._decrypt_and_hash(message)
 
     def split(self) -> tuple[CipherState, CipherState]:
-        """Return what encrypts to the other side and what decrypts from it."""
+        """Return the ciphers for sending and for receiving."""
         of_initiator, of_responder = (CipherState(key[:KEY_SIZE_BYTES]) for key in self._derive(b"", 2))
         return (of_initiator, of_responder) if self._is_initiator else (of_responder, of_initiator)
 
@@ -156,14 +157,14 @@ class NoiseHandshake:
         self._cipher = CipherState(key[:KEY_SIZE_BYTES])
 
     def _mix_shared_secret(self, token: str) -> None:
-        """Mix in what both sides compute of two key pairs, such as `es`: the initiator's ephemeral, the other's static."""
+        """Mix in the shared secret of two keys, such as `es`: the initiator's ephemeral and the other's static key."""
         own, other = (token[0], token[1]) if self._is_initiator else (token[1], token[0])
         secret = self._ephemeral_secret if own == "e" else self._static_secret
         public_key = self._remote_ephemeral if other == "e" else self.remote_static
         try:
             self._mix_key(sodium.crypto_scalarmult(secret, public_key))
         except CryptoError:
-            # libsodium says so of keys of low order: everybody knows the result.
+            # libsodium raises this for keys of low order, whose result is known to everybody.
             raise ValueError("the other side's public key is not valid") from None
 
     def _mix_key(self, material: bytes) -> None:
@@ -174,7 +175,7 @@ class NoiseHandshake:
         self.hash = hashlib.blake2b(self.hash + data).digest()
 
     def _encrypt_and_hash(self, plaintext: bytes) -> bytes:
-        """Encrypt, once there is a key. The hash so far is authenticated with it."""
+        """Encrypt if a key exists. The hash so far is authenticated too."""
         ciphertext = plaintext if self._cipher is None else self._cipher.encrypt(plaintext, self.hash)
         self._mix_hash(ciphertext)
         return ciphertext

@@ -3,8 +3,8 @@
     public_key u8[32] | signature u8[64] | num_links varint | links u8[32] each |
     post_type varint | timestamp varint | body
 
-`decode_post` is total: any bytes give a Post or a DecodeError, and no number in them makes it allocate memory. It does
-not verify the signature, which takes thirty times longer: `crypto.is_signed` does.
+`decode_post` is total: any bytes are decoded or raise DecodeError, and it never allocates memory by a number in them. It
+does not verify the signature, because that takes thirty times longer (`crypto.is_signed`).
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ class Post:
     """A decoded post, with the parts of its keys.
 
     `raw` is the whole post, `hash` its 32-byte hash, `author` the 32-byte public key, `links` the hashes to which it
-    links, `timestamp_ms` the time that it claims, in milliseconds since 1970. `channel` is the name by which channels
-    are compared in the post's dialect, None for types without a channel. `body` has the name as it was signed.
+    links, `timestamp_ms` its claimed time in milliseconds since 1970. `channel` is the comparable name in the post's
+    dialect, None for types without a channel. `body` has the signed name.
     """
 
     raw: bytes
@@ -77,12 +77,12 @@ class Post:
 
     @property
     def is_linkable(self) -> bool:
-        """Whether the post takes part in its channel's history (wire.md 5.1.2.1)."""
+        """True if the post is part of its channel's history (wire.md 5.1.2.1)."""
         return self.type in LINKABLE_TYPES
 
     @property
     def is_local_only(self) -> bool:
-        """Whether the post must not leave the store of its author (moderation.md 4.5)."""
+        """True if the post must not leave the store of its author (moderation.md 4.5)."""
         return self.type in MODERATION_TYPES and getattr(self.body, "privacy", PUBLIC) == LOCAL_ONLY
 
 
@@ -137,7 +137,7 @@ def decode_post(raw: bytes, dialect: Dialect, digest: bytes | None = None) -> Po
 
 
 def peek_type(raw: bytes) -> int | None:
-    """Return the type of a post without decoding the rest. Return None if the bytes end before it."""
+    """Return the type of a post without decoding the rest, None if the bytes end before it."""
     try:
         if raw[SIGNED_FROM] < 0x80:
             return raw[SIGNED_FROM + 1 + raw[SIGNED_FROM] * HASH_SIZE_BYTES]  # all types have one byte
@@ -150,7 +150,7 @@ def peek_type(raw: bytes) -> int | None:
 def encode_post(
     body: Body, *, links: tuple[bytes, ...], timestamp_ms: int, identity: Identity, dialect: Dialect
 ) -> Post:
-    """Write and sign a post. Raises InvalidPostError if it exceeds a limit of the protocol."""
+    """Encode and sign a post. Raises InvalidPostError if it exceeds a limit of the protocol."""
     check_body(body)
     checked_each("links", links, check_id)
     check_whole("timestamp_ms", timestamp_ms)

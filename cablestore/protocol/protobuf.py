@@ -1,9 +1,9 @@
-"""Protobuf documents: their fields one by one, or a whole document by the table of its fields. Pure.
+"""Protobuf documents: their fields one by one, or a whole document by the table of its fields.
 
 A field is a tag (its number and its kind), then a varint or a size and that many bytes. `fields` reads a large document
-field by field: two bytes of a document make a reader of whole documents allocate a hundred for an empty message. It
-accepts only bytes that a writer has reason to write. `Document` reads and writes small ones as the library of protobuf
-does, byte for byte.
+field by field, because two bytes of a document can make a reader of whole documents allocate a hundred. It accepts only
+bytes that a writer has reason to write. `Document` reads and writes small ones with the same bytes as the protobuf
+library.
 """
 
 from __future__ import annotations
@@ -25,26 +25,26 @@ _GROUP_END: Final = 4
 _FIXED_SIZES_BYTES: Final = {1: 8, 5: 4}
 _MAX_TAG: Final = 2**32 - 1
 _MAX_TAG_SIZE_BYTES: Final = 5
-"""Of a tag and of a size: the library reads no longer ones, not even with zeros at the end."""
+"""Maximum size of a tag and of a size. The library rejects longer ones, even with zeros at the end."""
 _EMPTY: Final = b"\0"
-"""What follows the tag of zero, of no bytes, and of an empty document."""
+"""The bytes after a tag for zero, empty bytes, and an empty document."""
 _nine: Final = Struct("9B").pack
 _MAX_DEPTH: Final = 100
-"""How deep documents and groups nest: the limit of the library."""
+"""Maximum nesting of documents and groups, the limit of the library."""
 
 
 def number_field(field: int, value: int) -> bytes:
-    """Return a field of a number from 0 to 2**64 - 1. Zero is written too, which the library leaves out."""
+    """Return a field with a number from 0 to 2**64 - 1. Zero is written too, unlike in the library."""
     return encode_varint(field << 3 | _VARINT) + encode_varint(value)
 
 
 def sized_field(field: int, value: bytes) -> bytes:
-    """Return a field of bytes, of a string in UTF-8, or of a message that is encoded already."""
+    """Return a field with bytes, a string in UTF-8, or an encoded message."""
     return encode_varint(field << 3 | _SIZED) + encode_varint(len(value)) + value
 
 
 def repeated(field: int, documents: Iterable[bytes]) -> bytes:
-    """Return a repeated field of documents that are bytes already."""
+    """Return a repeated field of encoded documents."""
     whole = list(documents)
     tag = encode_varint(field << 3 | _SIZED)
     return b"".join(chain.from_iterable(zip(repeat(tag), map(_size, map(len, whole)), whole, strict=False)))
@@ -60,8 +60,7 @@ def fields(
 ) -> Iterator[tuple[int, int | bytes]]:
     """Yield the number and the value of each field: a number, or the bytes of a string, bytes or message.
 
-    `what` names the document in errors. Raises `error` for groups, fields of fixed size, and bytes that are not
-    well-formed.
+    Error messages contain `what`. Raises `error` for groups, fields of fixed size, and malformed bytes.
     """
     for number, value in all_fields(data, what, error=error):
         if value is None:
@@ -72,7 +71,7 @@ def fields(
 def all_fields(
     data: bytes, what: str, *, error: Callable[[str], CableStoreError]
 ) -> Iterator[tuple[int, int | bytes | None]]:
-    """Yield what `fields` yields, and None for a field of fixed size."""
+    """Yield the same as `fields`, and None for a field of fixed size."""
     at = 0
     try:
         while at < len(data):
@@ -102,10 +101,10 @@ def all_fields(
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A kind of value: its kind on the wire, and the value of a document that lacks the field.
+    """A kind of value: its kind on the wire, and the default of an absent field.
 
-    `read` makes the value of the number or the bytes of a field, None leaves them as they are. `write` returns the field
-    for a tag and a value, nothing for the value `absent`.
+    `read` converts the number or the bytes of a field, None leaves them unchanged. `write` returns the field for a tag
+    and a value, or nothing for the value `absent`.
     """
 
     wire: int
@@ -119,7 +118,7 @@ def _write_bytes(tag: bytes, value: bytes) -> bytes:
 
 
 def _write_number(tag: bytes, value: int) -> bytes:
-    if 1 << 56 <= value < 1 << 63:  # nanoseconds, which each message has: a loop takes twice as long
+    if 1 << 56 <= value < 1 << 63:  # nanoseconds, which each message contains; a loop takes twice as long
         return tag + _nine(
             value & 127 | 128,
             value >> 7 & 127 | 128,
@@ -136,7 +135,7 @@ def _write_number(tag: bytes, value: int) -> bytes:
 
 @lru_cache(4_096)
 def _write_string(tag: bytes, value: str) -> bytes:
-    """Write a string. All messages of a channel have the same topic."""
+    """Encode a string. It is cached, because all messages of a channel have the same topic."""
     return _write_bytes(tag, value.encode())
 
 
@@ -155,10 +154,10 @@ SINT64: Final = Kind(
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A field of a document. Its value is that of its kind, or of a document the list of its values.
+    """A field of a document. Its value is that of its kind, or for a document the list of its values.
 
-    With `has_presence` a value is written even if it is the one of an absent field, and None is an absent field. For a
-    document it is None always. A field that `is_repeated` has a sequence of values.
+    With `has_presence` a default value is written too, and None is an absent field, as always for documents. A field
+    that `is_repeated` has a sequence of values.
     """
 
     number: int
@@ -174,13 +173,13 @@ class Field:
 
     @property
     def absent(self) -> Any:
-        """The value if the field is absent."""
+        """The value of an absent field."""
         if self.is_repeated:
             return ()
         return None if self.has_presence or isinstance(self.kind, Document) else self.kind.absent
 
     def writer(self) -> Callable[[bytes, Any], bytes]:
-        """Return the function of a tag and a value that returns their bytes."""
+        """Return a function that encodes a value, given its tag."""
         write = self.kind.write
         if self.is_repeated:
             return lambda tag, values: b"".join([write(tag, value) or tag + _EMPTY for value in values])
@@ -190,9 +189,9 @@ class Field:
 
 
 class Document:
-    """A document by the table of its fields, which are sorted by number: so they are written.
+    """A document with a table of its fields, sorted by number, in which order they are written.
 
-    Unknown fields are skipped. The last value of a field counts, documents in one field are merged.
+    Unknown fields are skipped. The last value of a field counts; documents in one field are merged.
     """
 
     def __init__(self, name: str, *table: Field) -> None:
@@ -203,11 +202,11 @@ class Document:
         self._writers = [(field.writer(), encode_varint(field.tag)) for field in table]
 
     def encode(self, *values: Any) -> bytes:
-        """Return the bytes of a document with these values, in the order of its table. The last may be left out."""
+        """Return the bytes of a document with these values, in the order of its table. The last ones may be omitted."""
         return b"".join([write(tag, value) for (write, tag), value in zip(self._writers, values, strict=False)])
 
     def encode_each(self, *columns: Iterable[Any]) -> Iterator[bytes]:
-        """Yield the bytes of many documents, given by the columns of their values, which have one length.
+        """Yield the bytes of many documents, from columns of their values, which have the same length.
 
         This is as fast as the library.
         """
@@ -233,7 +232,7 @@ class Document:
         raise ArchiveError(f"{len(data)} bytes are not a valid {self.name}: {reason}. Fetch them again")
 
     def merged(self, data: bytes, known: list[Any] | None, depth: int) -> list[Any]:
-        """Return the values of a document after those that are known of it, which are changed."""
+        """Return the values of a document, merged into the `known` ones, which are changed."""
         values = self._absent.copy() if known is None else known
         at, end = 0, len(data)
         while at < end:
@@ -266,7 +265,7 @@ class Document:
 
 
 def _read_number(data: bytes, at: int) -> tuple[int, int]:
-    """Read the value of a number field. Bits beyond 64 are lost, as in the library."""
+    """Read the value of a number field. Bits beyond 64 are dropped, as in the library."""
     value = data[at]
     if value < 0x80:
         return value, at + 1
@@ -295,7 +294,7 @@ def _read_up_to(most_size_bytes: int, data: bytes, at: int) -> tuple[int, int]:
 
 
 def _bounds(data: bytes, at: int) -> tuple[int, int]:
-    """Return where the bytes of a sized field begin and end."""
+    """Return the start and end of the bytes of a sized field."""
     size_bytes = data[at]
     at += 1
     if size_bytes >= 0x80:
@@ -306,7 +305,7 @@ def _bounds(data: bytes, at: int) -> tuple[int, int]:
 
 
 def _skipped(data: bytes, at: int, tag: int, depth: int) -> int:
-    """Return the offset after a field that the table lacks: `at` is the one after its tag."""
+    """Return the offset after an unknown field. `at` is the offset after its tag."""
     if tag < 8:
         raise DecodeError(at, "a field has the number 0")
     if tag & 7 != _GROUP:

@@ -1,12 +1,12 @@
-"""Recognition: how a store tells another store that it can reconcile, without any other peer noticing. Pure.
+"""Recognition of another cablestore, which can reconcile, without any effect on other peers.
 
 The ids of the first requests on a connection are a greeting. The first id is random. Each of the next is the beginning
-of the BLAKE2b hash of a fixed text and the id before it. To a peer that does not compute this, they look like any
-random ids. Later ids are random again.
+of the BLAKE2b hash of a fixed text and the previous id. Peers that do not compute this cannot tell them from random
+ids. Later ids are random again.
 
 Requests with a ttl do not count, because a peer that forwards a request keeps its id. A request forwarded with a ttl of
-0 may come between ours, so the next id may follow any of the first few. The probability of a greeting by chance is less
-than 2**-64: three ids of 4 bytes, or two of 8, would have to follow any of 16.
+0 may be between those of a greeting, so the next id may follow any of the first few. The probability of a greeting by
+chance is less than 2**-64: three ids of 4 bytes, or two of 8, would have to follow any of 16.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ def next_id(request_id: bytes) -> bytes:
 
 
 class Greeter:
-    """Maker of request ids: those of a greeting, then random ones. `new_id` makes a random id of a given size.
+    """Creates request ids: those of a greeting, then random ones. `new_id` returns a random id of a given size.
 
-    If the size changes, because the peer speaks the other dialect, the greeting starts again.
+    If the size changes, because the peer uses the other dialect, the greeting starts again.
     """
 
     def __init__(self, new_id: Callable[[int], bytes]) -> None:
@@ -49,7 +49,7 @@ class Greeter:
         return self._following.pop(0) if self._following else self._new_id(size_bytes)
 
     def _new_greeting(self, size_bytes: int) -> list[bytes]:
-        """Make the ids of a greeting. An id of draft 8 must not begin with the zeros of legacy."""
+        """Return the ids of a greeting. An id of draft 8 must not begin with the zeros of legacy."""
         while True:
             ids = [self._new_id(size_bytes)]
             for _ in range(_NEXT_IDS[size_bytes]):
@@ -59,7 +59,7 @@ class Greeter:
 
 
 class GreetingDetector:
-    """Detector of a greeting in the ids of one side's requests."""
+    """Detects a greeting in the ids of one side's requests."""
 
     def __init__(self) -> None:
         self.has_heard = False
@@ -67,10 +67,10 @@ class GreetingDetector:
         """Id of the first request, which is random."""
         self._heard = 0
         self._follows: dict[bytes, int] = {}
-        """Next id of each possible greeting -> how many ids of that greeting have followed its first."""
+        """The next id of each possible greeting, and how many ids have followed its first."""
 
     def hear(self, request_id: bytes) -> None:
-        """Take the id of the next request without a ttl."""
+        """Process the id of the next request without a ttl."""
         self.first = self.first or request_id
         if self.has_heard or self._heard >= _LISTENED_TO:
             return

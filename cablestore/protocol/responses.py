@@ -1,4 +1,4 @@
-"""Responses to requests: which kind answers which request, and how an answer is cut into responses. Pure."""
+"""Responses to requests: their types, and how an answer is split into responses."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def conclusion(request: Request) -> Response:
 
 
 def fault_of(request: Request) -> Fault | None:
-    """Return the fault of a request that names more than is allowed."""
+    """Return the fault of a request with too many hashes or channels, or None."""
     named: Sequence[object] = ()
     if isinstance(request, PostRequest):
         named = request.hashes
@@ -49,7 +49,7 @@ def hash_responses(request_id: bytes, hashes: Sequence[bytes]) -> Iterator[HashR
 
 
 def list_response(request_id: bytes, names: Iterable[str]) -> ListResponse:
-    """Return the one response for names of channels, with as many of them as fit."""
+    """Return the single response for names of channels, with as many of them as fit."""
     room_bytes = limits.MAX_MESSAGE_SIZE_BYTES // 2
     fitting: list[str] = []
     for name in names:

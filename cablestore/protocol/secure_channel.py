@@ -1,8 +1,9 @@
-"""The Cable handshake and the encryption after it (handshake.md, draft 8). Pure: bytes in, bytes out.
+"""The Cable handshake and the encryption after it (handshake.md, draft 8), without I/O.
 
 A connection is Noise_XXpsk0_25519_ChaChaPoly_BLAKE2b with the cabal key as the pre-shared key: three handshake messages
 of 48, 96 and 64 bytes, then messages in both directions, each after its encrypted length, and an end-of-stream marker.
-`noise_handshake` has the steps of the handshake. This module has the segments, the end of the stream and the checks.
+`noise_handshake` implements the steps of the handshake. This module implements the segments, the end of the stream and
+the checks.
 """
 
 from __future__ import annotations
@@ -18,36 +19,36 @@ from cablestore.protocol.noise_handshake import TAG_SIZE_BYTES, XX_PSK0, CipherS
 
 PROTOCOL_NAME: Final = b"Noise_XXpsk0_25519_ChaChaPoly_BLAKE2b"
 PROLOGUE: Final = b"CABLE/1.0"
-"""Prologue of handshake.md 3.2. cable-handshake.ts uses CABLE1.0. If both sides differ, message 1 fails."""
+"""Prologue of handshake.md 3.2. cable-handshake.ts uses CABLE1.0. If the sides differ, message 1 fails."""
 
 HANDSHAKE_SIZES_BYTES: Final = (48, 96, 64)
-"""Sizes of the handshake messages, which have only keys and tags. The initiator sends the first and the third."""
+"""Sizes of the handshake messages, which only contain keys and tags. The initiator sends the first and the third."""
 
 LENGTH_SIZE_BYTES: Final = 4
 ENCRYPTED_LENGTH_SIZE_BYTES: Final = LENGTH_SIZE_BYTES + TAG_SIZE_BYTES
 CIPHERTEXT_SIZE_BYTES: Final = 65535
-"""Maximum size of what Noise encrypts at once, including the tag."""
+"""Maximum size of a Noise ciphertext, including the tag."""
 
 SEGMENT_SIZE_BYTES: Final = CIPHERTEXT_SIZE_BYTES - TAG_SIZE_BYTES
-"""Size of the segments into which longer messages are cut (handshake.md 4.2.1)."""
+"""Size of the segments of longer messages (handshake.md 4.2.1)."""
 
 MAX_ENCODABLE_SIZE_BYTES: Final = 4_000_000_000
-"""Size of the longest message, including tags, that four bytes of length can announce, rounded down."""
+"""Maximum size of a message with its tags for four bytes of length, rounded down."""
 
 END_OF_STREAM: Final = bytes(LENGTH_SIZE_BYTES)
-"""The length zero, encrypted like any other length and followed by nothing (handshake.md 4.4)."""
+"""The length zero, encrypted like any other length, as the last part of the stream (handshake.md 4.4)."""
 
 
 class SecureChannel:
     """An encrypted connection, from the first byte of the handshake to the end of the stream.
 
-    It takes bytes from the network and returns bytes to send. It has no socket and no clock. The caller sends the
-    result of `start`, passes everything that arrives to `receive`, waits with a time-out for `is_established`, and then
-    sends what `send` encrypts. The bytes from `receive`, `send` and `finish` must be sent in the order of the calls.
-    After a HandshakeError the caller must close the connection; every further call raises the error again.
+    It accepts bytes from the network and returns bytes to send, without socket and clock. The caller sends the result
+    of `start`, passes all received bytes to `receive`, waits for `is_established` with a timeout, and then sends the
+    results of `send`. The bytes from `receive`, `send` and `finish` must be sent in the order of the calls. After a
+    HandshakeError the caller must close the connection; every further call raises the error again.
 
-    Each side learns the other's static public key (`remote_static`) and that the other side owns it. The handshake only
-    proves that both sides have the cabal key. The caller decides which people the keys belong to.
+    The handshake proves that both sides have the cabal key, and that the peer owns its static public key
+    (`remote_static`). The caller decides to which user that key belongs.
     """
 
     def __init__(
@@ -64,8 +65,8 @@ class SecureChannel:
 
         Args:
             cabal_key: The 32 secret bytes that all members of the cabal know.
-            static_secret: Our 32-byte X25519 secret: `Identity.exchange_secret` or `separate_exchange_secret`.
-            is_initiator: Whether we opened the connection. The peer must have the opposite value.
+            static_secret: The local 32-byte X25519 secret: `Identity.exchange_secret` or `separate_exchange_secret`.
+            is_initiator: True if this side opened the connection. The peer must have the opposite value.
             max_message_size_bytes: The longest message in either direction. A connection keeps one in memory.
             prologue: Bytes that must be the same on both sides.
             _ephemeral_secret: Only for tests that reproduce published transcripts. Using it twice reveals messages.
@@ -78,12 +79,13 @@ class SecureChannel:
         self.is_initiator: Final = is_initiator
         self.max_message_size_bytes: Final = max_message_size_bytes
         self.is_established = False
-        """Whether the handshake is done and messages can be sent. For the initiator it is done before its last message
-        arrives."""
+        """True if the handshake is done and messages can be sent. For the initiator it is done before its last message
+        arrives.
+        """
         self.has_ended = False
-        """Whether the peer sent its end-of-stream marker. We may still send, and should answer with `finish`."""
+        """True if the peer sent its end-of-stream marker. This side may still send, and should answer with `finish`."""
         self.has_finished = False
-        """Whether we sent our end-of-stream marker. The peer may still send."""
+        """True if this side sent its end-of-stream marker. The peer may still send."""
         self._failure: str | None = None
         self._remote_static = b""
         self._handshake = NoiseHandshake(
@@ -95,7 +97,7 @@ class SecureChannel:
             static_secret=static_secret,
             ephemeral_secret=_ephemeral_secret,
         )
-        self._encryption: CipherState  # made when the handshake is done
+        self._encryption: CipherState  # set when the handshake is done
         self._decryption: CipherState
         self._first = self._handshake.write() if is_initiator else b""
         self._messages: list[bytes] = []
@@ -112,15 +114,15 @@ class SecureChannel:
         return self._remote_static
 
     def start(self) -> bytes:
-        """Return what to send first: the first message of the initiator, nothing for the responder."""
+        """Return the first bytes to send: the first message of the initiator, b"" for the responder."""
         self._require_alive()
         return self._first
 
     def receive(self, data: bytes) -> tuple[list[bytes], bytes]:
-        """Take bytes from the network, in pieces of any size.
+        """Accept bytes from the network, in pieces of any size.
 
-        Return the messages that are now complete, and what to send back at once. Raises only HandshakeError, for bytes
-        that no honest peer with our cabal key sends. Complete messages before them in the same `data` are lost.
+        Return the complete messages, and the bytes to send back immediately. Raises only HandshakeError, for bytes that an
+        honest peer with this cabal key never sends. Complete messages before them in the same `data` are lost.
         """
         self._require_alive()
         try:
@@ -167,7 +169,7 @@ class SecureChannel:
             raise ValueError("nothing can be sent after the end-of-stream marker")
 
     def _feed(self, data: bytes) -> None:
-        """Give the parser the pieces that it waits for. Keep the rest of `data`, which is less than a piece."""
+        """Pass pieces of the requested sizes to the parser. Keep the rest of `data`."""
         at = 0
         while at < len(data):
             end = at + self._wanted_size_bytes - len(self._held)
@@ -183,7 +185,7 @@ class SecureChannel:
             self._wanted_size_bytes = self._parser.send(piece)
 
     def _parse(self) -> Generator[int, bytes, None]:
-        """Read the stream to its end. Yield the number of bytes needed next, and get these bytes."""
+        """Parse the stream to its end. Yield the number of bytes needed next, and get these bytes."""
         for number in (2,) if self.is_initiator else (1, 3):
             self._shake(number, (yield HANDSHAKE_SIZES_BYTES[number - 1]))
         while True:
@@ -199,9 +201,9 @@ class SecureChannel:
         raise HandshakeError("message: the peer sent more after its end-of-stream marker")
 
     def _parse_message(self, total_size_bytes: int) -> Generator[int, bytes, bool]:
-        """Read a message and tell whether it is not empty.
+        """Parse a message, and return True if it is not empty.
 
-        `_parse` does not do this, because it would keep it in memory.
+        This is separate from `_parse`, which would keep the message in memory.
         """
         self._check_length(total_size_bytes)
         segments = []
@@ -215,7 +217,7 @@ class SecureChannel:
         return bool(message)
 
     def _shake(self, number: int, data: bytes) -> None:
-        """Read a handshake message, and write the next one if there is a next one."""
+        """Read a handshake message, and write the next one if any."""
         try:
             self._handshake.read(data)
             if number < len(HANDSHAKE_SIZES_BYTES):
@@ -226,17 +228,17 @@ class SecureChannel:
                 "or its message was changed or repeated"
             ) from None
         except ValueError:
-            # From the key exchange, here or for the answer: with a key of low order anybody knows the result.
+            # From the key exchange, here or for the answer: the result of a key of low order is known to everybody.
             raise HandshakeError(f"handshake message {number}: the peer's public key is not valid") from None
         if self._handshake.is_done:
             self._encryption, self._decryption = self._handshake.split()
             self._remote_static = self._handshake.remote_static
-            # Without the ephemeral keys, a thief of our static key cannot read this connection.
+            # Without the ephemeral keys, a stolen static key cannot decrypt this connection.
             del self._handshake
             self.is_established = True
 
     def _check_length(self, total_size_bytes: int) -> None:
-        """Check a length before memory is used for it. No segment of a message is empty, not even the last one."""
+        """Check a length before allocating memory for it. Segments of a message, even the last one, are never empty."""
         segments = -(-total_size_bytes // CIPHERTEXT_SIZE_BYTES)
         size_bytes = total_size_bytes - TAG_SIZE_BYTES * segments
         least_bytes = (segments - 1) * SEGMENT_SIZE_BYTES + (segments > 1)

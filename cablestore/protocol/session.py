@@ -1,12 +1,13 @@
-"""One peer's conversation: its requests and ours, from the first byte to the last. Pure: no I/O.
+"""The session with one peer: the requests of both sides, from the first byte to the last, without I/O.
 
-Bytes and the time go in; events and bytes come out. The owner of the session answers `Asked` events through
-`answer_hashes`, `answer_posts`, `answer_names` and `finish`, asks through `ask`, and sends what `output` returns.
+Its inputs are bytes and the time, its outputs events and bytes. The owner of the session answers `Asked` events with
+`answer_hashes`, `answer_posts`, `answer_names` and `finish`, sends requests with `ask`, and sends the result of
+`output`.
 
-Either side may ask, many requests at a time, each under an id. `exchange` has the states of a request. Responses that
-arrive for a concluded id are still on their way from before: they are read and dropped, not counted as faults.
+Either side may send many requests at a time, each with an id. `exchange` has the states of a request. Responses to a
+concluded id were sent before its end: they are read and discarded, and do not count as faults.
 
-The session begins in the dialect of its owner. If the peer's first messages show the other dialect, the session changes
+The session starts in the dialect of its owner. If the peer's first messages show the other dialect, the session changes
 once: ids get another size, and open requests are sent again. Memory is bounded on every path by numbers in `limits`.
 """
 
@@ -59,13 +60,13 @@ from cablestore.protocol.responses import conclusion, fault_of, hash_responses, 
 
 
 class Session:
-    """The conversation with one peer. `new_id` makes random request ids of a given size.
+    """The session with one peer. `new_id` returns random request ids of a given size.
 
-    We speak `dialect` until the peer's first message shows its own; then we ask again, in that dialect, what we have
-    asked. If both sides spoke at once, each in its own dialect, and each followed the other, legacy wins: one message
-    of it takes either side back for good, and messages of draft 8 are ignored until then. Without `speaks_first`
-    nothing goes out before the peer has spoken or `speak` is called: some existing clients end when they get a dialect
-    that they do not know. With `spares`, the peer may be cable.js.
+    It uses `dialect` until the peer's first message shows its own; then open requests are sent again in that dialect.
+    If both sides sent first, each in its own dialect, and each changed to the other, legacy wins: after one legacy
+    message, a side keeps legacy, and messages of draft 8 are ignored until then. Without `speaks_first`, nothing is
+    sent before the first message of the peer or a call of `speak`. Some existing clients exit when they get an unknown
+    dialect. With `spares`, the peer may be cable.js.
     """
 
     def __init__(
@@ -81,14 +82,14 @@ class Session:
         self.dialect = dialect
         self.is_recognised = False
         self.is_understood = False
-        """True if a message of the peer was decoded: noise may look like the begin of one."""
+        """True if a message of the peer was decoded. Noise may look like the start of one."""
         self.reads_everything = False
-        """Whether the peer is known to handle what crashes cable.js, because it sent such things itself."""
+        """True if the peer is known to handle posts that crash cable.js, because it sent such posts itself."""
         self._spares = spares
         self.asked: Final[dict[bytes, Exchange]] = {}
-        """Our requests that are alive, by id."""
+        """Open requests of this side, by id."""
         self.to_answer: Final[dict[bytes, Exchange]] = {}
-        """The peer's requests that are alive, by id."""
+        """Open requests of the peer, by id."""
         self._new_id = new_id
         self._max_requests_alive = max_requests_alive
         self._answer_timeout_s = answer_timeout_s
@@ -99,20 +100,20 @@ class Session:
         self._may_speak = speaks_first
         self._unsaid: list[Exchange] = []
         self._over: OrderedDict[bytes, None] = OrderedDict()
-        """Ids of our concluded requests: what still comes for them is late, not wrong."""
+        """Ids of concluded requests of this side. Responses to them are late and not invalid."""
         self._left: list[bytes] = []
-        """Ids of our requests in the dialect that we spoke before."""
+        """Ids of this side's requests in the previous dialect."""
         self._heard, self._said = GreetingDetector(), GreetingDetector()
-        """Recognise the greeting of a store like this one: the peer's, and our own."""
+        """Detect the greeting of another cablestore: from the peer, and from this side."""
 
     # --- bytes ---------------------------------------------------------------------------------
 
     def receive(self, data: bytes, now_s: float) -> list[Event]:
-        """Take bytes of the peer, and return their events.
+        """Process bytes of the peer, and return their events.
 
-        No bytes mean that some came that cannot be decrypted yet. Bytes that complete no message for some time belong
-        to a long one on a slow line, so that the answers after it are not late. Raises DecodeError if the rest of the
-        stream cannot be read.
+        Empty `data` means that some bytes arrived that cannot be decrypted yet. Bytes without a complete message for
+        some time belong to a long one on a slow line, so later answers are not late. Raises DecodeError if the rest of
+        the stream cannot be read.
         """
         events: list[Event] = []
         frames = self._frames.feed(data)
@@ -126,7 +127,7 @@ class Session:
                 if not self.is_recognised or (spoken is LEGACY and self.dialect is not LEGACY):
                     self._recognise(spoken, now_s, events)
                 if spoken is not self.dialect:
-                    continue  # sent before the peer knew our dialect; it sends it again
+                    continue  # sent before the peer knew this side's dialect; it sends it again
                 message = decode_message(frame, self.dialect)
             except DecodeError as error:
                 events.append(Violation(Fault.MALFORMED, str(error)))
@@ -145,12 +146,12 @@ class Session:
 
     @property
     def held_size_bytes(self) -> int:
-        """Bytes of a message of the peer that is not complete."""
+        """The size of the peer's incomplete message so far."""
         return self._frames.held_size_bytes
 
     @property
     def messages(self) -> int:
-        """Number of messages of the peer that are complete."""
+        """Number of complete messages of the peer."""
         return self._frames.messages
 
     def output(self) -> list[bytes]:
@@ -159,7 +160,7 @@ class Session:
         return out
 
     def speak(self, now_s: float) -> None:
-        """Send our requests, in our own dialect if the peer has said nothing yet."""
+        """Send the requests of this side, in its own dialect before the peer's first message."""
         self._may_speak = True
         unsaid, self._unsaid = self._unsaid, []
         for exchange in unsaid:
@@ -167,10 +168,10 @@ class Session:
                 self._ask(exchange, now_s)
 
     def _recognise(self, dialect: Dialect, now_s: float, events: list[Event]) -> None:
-        """Speak the peer's dialect from now on. The peer did not understand what we asked in another one."""
+        """Use the peer's dialect from now on. The peer did not understand requests in another one."""
         self.is_recognised = True
         if dialect is not self.dialect:
-            self._out.clear()  # messages that were not sent yet; some existing clients end at them
+            self._out.clear()  # unsent messages, which crash some existing clients
             for exchange in self.to_answer.values():
                 self._step(exchange, Step.CANCELLED)
                 events.append(Dropped(exchange))
@@ -182,7 +183,7 @@ class Session:
             self.asked.clear()
             self.dialect = dialect
             self._heard, self._said = GreetingDetector(), GreetingDetector()  # earlier messages count for neither side
-            for request_id in left:  # the peer did understand these, and we ask again
+            for request_id in left:  # the peer did understand these, and they are sent again
                 self._send(CancelRequest(self._unused_id(dialect.request_id_size_bytes), request_id))
         self.speak(now_s)
 
@@ -195,26 +196,26 @@ class Session:
 
     @property
     def is_cablestore(self) -> bool:
-        """Whether the peer has greeted as a store like this one does (`cablestore.protocol.recognition`)."""
+        """True if the peer has sent the greeting of a cablestore (`cablestore.protocol.recognition`)."""
         return self._heard.has_heard
 
     @property
     def has_greeted(self) -> bool:
-        """Whether we have greeted the peer, in the dialect that is spoken."""
+        """True if this side has sent its greeting, in the present dialect."""
         return self._said.has_heard
 
     @property
     def first_ids(self) -> tuple[bytes, bytes]:
-        """Ids of our first request without a ttl and of the peer's, empty before it. They are random."""
+        """Random ids of the first request without a ttl of this side and of the peer, b"" before it."""
         return self._said.first, self._heard.first
 
     @property
     def may_be_cable_js(self) -> bool:
-        """True if the peer may be cable.js: it is sent nothing that crashes that program (`cable_js`)."""
+        """True if the peer may be cable.js, which must not get posts that crash it (`cable_js`)."""
         return self._spares and self.dialect is LEGACY and not self.is_cablestore and not self.reads_everything
 
     def send_extra(self, content: bytes) -> None:
-        """Send something outside of Cable. Raises ValueError unless both sides have recognised each other."""
+        """Send content outside of Cable. Raises ValueError unless both sides have recognized each other."""
         if not (self.is_cablestore and self.has_greeted):
             raise ValueError("both sides must be recognised before anything outside of Cable is sent")
         self._out.append(encode_extra(content, self.dialect))
@@ -224,9 +225,9 @@ class Session:
     def ask(
         self, request: Request, now_s: float, timeout_s: float | None = None, *, asker: Asker | None = None
     ) -> Exchange:
-        """Send a request. One with an empty id gets one; one that is forwarded keeps its own (wire.md 6.3.1).
+        """Send a request. An empty id is assigned; a forwarded request keeps its id (wire.md 6.3.1).
 
-        The events of its answer name the exchange that this returns, and so the `asker`.
+        The events of its answer contain the returned exchange, and so the `asker`.
         """
         exchange = Exchange.of(RequestRole.REQUESTER, request)
         exchange.asker = asker
@@ -247,22 +248,22 @@ class Session:
         self._send(exchange.request)
 
     def _unused_id(self, size_bytes: int) -> bytes:
-        """Make an id that no request between us has: 4 random bytes repeat one day (wire.md draft 1, 6.3.1)."""
+        """Return an id that neither side uses: 4 random bytes repeat sooner or later (wire.md draft 1, 6.3.1)."""
         found = self._new_id(size_bytes)
         while self.has_asked(found) or found in self.to_answer:
             found = self._new_id(size_bytes)
         return found
 
     def has_asked(self, request_id: bytes) -> bool:
-        """Tell whether we used this id for a request to the peer, as far as that is remembered."""
+        """Return True if a request of this side to the peer is remembered to have this id."""
         return request_id in self.asked or request_id in self._over
 
     def cancel(self, exchange: Exchange) -> None:
-        """End a request of ours (wire.md 6.3.2.2)."""
+        """Cancel a request of this side (wire.md 6.3.2.2)."""
         self._withdraw(exchange, Step.CANCELLED)
 
     def _withdraw(self, exchange: Exchange, step: Step) -> None:
-        """End a request of ours before its answer, and tell the peer. Its ttl is 0: existing clients refuse another."""
+        """Cancel a request of this side before its answer. The ttl is 0, because existing clients reject others."""
         if exchange.is_over:
             return
         was_said = self.asked.get(exchange.request.request_id) is exchange
@@ -273,7 +274,7 @@ class Session:
             self._unsaid.remove(exchange)
 
     def expire(self, now_s: float) -> list[Event]:
-        """Give up our requests that got no answer in time."""
+        """Expire requests of this side that were not answered in time."""
         late = [
             exchange
             for exchange in self.asked.values()
@@ -284,12 +285,12 @@ class Session:
         return [Concluded(exchange, Step.TIMED_OUT) for exchange in late]
 
     def postpone_all(self, now_s: float) -> None:
-        """Give time again to all our requests: until now their answers could not come."""
+        """Restart the timeouts of all requests of this side, whose answers could not arrive until now."""
         for exchange in self.asked.values():
             exchange.postpone(now_s)
 
     def lose(self) -> list[Event]:
-        """End all requests: the connection is lost. Posts of a response that broke off are not."""
+        """End all requests of a lost connection. The complete posts of an interrupted response are kept."""
         events: list[Event] = []
         broken = posts_of_incomplete(self._frames.incomplete, self.dialect)
         exchange = None if broken is None else self.asked.get(broken.request_id)
@@ -314,7 +315,7 @@ class Session:
             self._remember(exchange.request.request_id)
 
     def _remember(self, request_id: bytes) -> None:
-        """Remember that a request of ours is over."""
+        """Remember a concluded request of this side."""
         self._over[request_id] = None
         if len(self._over) > limits.REQUESTS_REMEMBERED:
             self._over.popitem(last=False)
@@ -345,9 +346,9 @@ class Session:
         self._conclude_into(events, exchange, Step.FINISHED)
 
     def _postpone_from(self, exchange: Exchange, now_s: float) -> None:
-        """Give time again to the rest of an answer, of which something of use has come, and to later requests.
+        """Restart the timeout of an answer after a useful part of it, and those of later requests.
 
-        A peer answers in order. Nobody waits for the end of a live answer, so it delays nothing.
+        A peer answers in order. A live answer has no end, so it delays nothing.
         """
         if exchange.deadline_s is None:
             return
@@ -368,7 +369,7 @@ class Session:
             self._end_into(events, exchange, Step.CANCELLED)
 
     def _end_into(self, events: list[Event], exchange: Exchange, step: Step) -> None:
-        """End a request of ours that the peer may still answer: a live one at its limit, or one without an end."""
+        """End a request of this side that the peer may still answer: a live one at its limit, or one without an end."""
         if exchange.state is State.LIVE or step is Step.CANCELLED:
             self._withdraw(exchange, step)
             events.append(Concluded(exchange, step))
@@ -417,10 +418,10 @@ class Session:
         events.append(Asked(exchange))
 
     def _crossed(self, request: Request) -> None:
-        """Conclude a request that crossed ours: both sides forward the same one, and neither must wait for the other.
+        """Conclude a request that crossed this side's: both sides forward the same one, and neither must wait.
 
-        Our own request, sent back by a peer that forwards to everyone, gets no answer, because that answer would come
-        back to us too. Its ttl is one lower than ours. Stores like this one send no request back.
+        A request of this side that the peer sends back, because it forwards to everyone, is not answered: the answer
+        would be sent back too. Its ttl is one lower. Other cablestores do not send requests back.
         """
         own = self.asked.get(request.request_id)
         was_sent_back = own is None or own.request.ttl == 0 or request.ttl == own.request.ttl - 1
@@ -440,8 +441,8 @@ class Session:
     def answer_posts(self, exchange: Exchange, posts: Iterable[bytes]) -> None:
         """Add posts to the answer.
 
-        They go out in one response, because some clients take only one, unless it gets too long. A store like this one
-        gets short ones at once.
+        They are sent in one response unless it gets too long, because some clients accept only one. Another cablestore
+        gets short responses immediately.
         """
         if exchange.is_over:
             return
@@ -462,7 +463,7 @@ class Session:
             exchange.posts_size_bytes = 0
 
     def answer_names(self, exchange: Exchange, names: Iterable[str]) -> None:
-        """Send the names of channels in one response. The peer asks by offset for names that do not fit."""
+        """Send the names of channels in one response. The peer requests names that do not fit by offset."""
         if exchange.is_over:
             return
         self._step(exchange, Step.FINISHED)
@@ -470,9 +471,9 @@ class Session:
         self._send(list_response(exchange.request.request_id, names))
 
     def finish(self, exchange: Exchange) -> None:
-        """Note that one source of the answer has no more.
+        """Note that one source of the answer is complete.
 
-        After the last source a live request is caught up, others end.
+        After the last source, a live request is caught up, and others end.
         """
         exchange.holds -= 1
         if exchange.is_over:
@@ -487,7 +488,7 @@ class Session:
             self._conclude_theirs(exchange, Step.FINISHED)
 
     def refuse(self, exchange: Exchange) -> None:
-        """Conclude the peer's request, even if there were more to come."""
+        """Conclude the peer's request, even if its answer is incomplete."""
         if not exchange.is_over:
             self._conclude_theirs(exchange, Step.FINISHED)
 

@@ -1,4 +1,4 @@
-"""Unsigned LEB128 numbers as Cable writes them: minimal, at most 64 bits (wire.md 3, 6.1)."""
+"""Unsigned LEB128 numbers in Cable's form: minimal, at most 64 bits (wire.md 3, 6.1)."""
 
 from __future__ import annotations
 

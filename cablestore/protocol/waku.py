@@ -1,7 +1,7 @@
-"""Posts as Waku messages (14/WAKU2-MESSAGE): content topic, time, deterministic hash, and the bytes of a message. Pure.
+"""Posts as Waku messages (14/WAKU2-MESSAGE): content topic, time, deterministic hash, and encoding.
 
 A content topic is `/cable/1/channel-NAME/cable` with the channel's name percent-encoded, and `/cable/1/everyone/cable`
-for posts without a channel. The name is the one by which the dialect compares channels: all posts of a channel have one
+for posts without a channel. The name is the comparable one of the dialect, so all posts of a channel have the same
 topic.
 """
 
@@ -20,7 +20,7 @@ from cablestore.protocol.post import Post
 from cablestore.protocol.protobuf import BOOL, BYTES, SINT64, STRING, Document, Field
 
 PUBSUB_TOPIC: Final = "/cable/1/archive"
-"""The pubsub topic in message hashes. Posts never travel over Waku, but the hash needs a topic."""
+"""The pubsub topic in message hashes. Posts are not sent over Waku, but the hash needs a topic."""
 
 EVERYONE_TOPIC: Final = "/cable/1/everyone/cable"
 """The content topic of posts without a channel."""
@@ -28,7 +28,7 @@ EVERYONE_TOPIC: Final = "/cable/1/everyone/cable"
 _CHANNEL_PREFIX: Final = "/cable/1/channel-"
 _SUFFIX: Final = "/cable"
 TOPICS_REMEMBERED: Final = 4_096
-"""Content topics that are remembered, and hashes of them: each is made once and not for each message."""
+"""Number of cached content topics, and of their hashes, so that they are not computed for each message."""
 
 WAKU_MESSAGE: Final = Document(
     "WakuMessage",
@@ -38,14 +38,14 @@ WAKU_MESSAGE: Final = Document(
     Field(11, "meta", BYTES, has_presence=True),
     Field(31, "ephemeral", BOOL, has_presence=True),
 )
-"""14/WAKU2-MESSAGE without version (3) and rate_limit_proof (21), which no post has."""
+"""14/WAKU2-MESSAGE without version (3) and rate_limit_proof (21), which posts do not have."""
 
 
 class WakuMessage(NamedTuple):
     """A post as a Waku message.
 
-    `payload` is the whole post, `content_topic` is that of its channel, `timestamp_ns` is the post's time, `post_hash`
-    its 32-byte hash.
+    `payload` is the whole post, `content_topic` that of its channel, `timestamp_ns` the post's time, `post_hash` its
+    32-byte hash.
     """
 
     payload: bytes
@@ -72,8 +72,8 @@ class WakuMessage(NamedTuple):
 def message_of(post: Post) -> WakuMessage:
     """Return a post as a message.
 
-    Raises ArchiveError for a post that no archive has: a local-only one (moderation.md 4.5), or one of a time after
-    `limits.MAX_ARCHIVED_TIMESTAMP_MS`.
+    Raises ArchiveError for posts that archives cannot contain: local-only ones (moderation.md 4.5), and those dated
+    after `limits.MAX_ARCHIVED_TIMESTAMP_MS`.
     """
     if post.is_local_only:
         raise ArchiveError(f"{post!r} is local-only, it must not leave the store of its author. Leave it out")
@@ -88,7 +88,7 @@ def message_of(post: Post) -> WakuMessage:
 def content_topic(channel: str | None) -> str:
     """Return the content topic of a channel, or with None that of posts without a channel.
 
-    Raises ArchiveError for a name of 0 or more than 64 code points, and for one that UTF-8 cannot encode.
+    Raises ArchiveError for a name of 0 or more than 64 code points, and for one that cannot be encoded as UTF-8.
     """
     if channel is None:
         return EVERYONE_TOPIC
@@ -121,7 +121,7 @@ def message_hash(
 
 
 class ReceivedWakuMessage(NamedTuple):
-    """The fields of a message from elsewhere, as its sender gives them. An absent time is 0."""
+    """The fields of a message from another program, without checks. An absent time is 0."""
 
     payload: bytes
     content_topic: str
@@ -137,6 +137,6 @@ def encode_waku(message: WakuMessage) -> bytes:
 
 
 def decode_waku(data: bytes) -> ReceivedWakuMessage:
-    """Read the bytes of a message. Raises ArchiveError."""
+    """Decode the bytes of a message. Raises ArchiveError."""
     payload, content_topic, timestamp_ns, meta, is_ephemeral = WAKU_MESSAGE.decode(data)
     return ReceivedWakuMessage(payload, content_topic, timestamp_ns or 0, meta, bool(is_ephemeral))

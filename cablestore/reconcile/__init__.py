@@ -1,7 +1,7 @@
-"""Set reconciliation (WAKU-SYNC): two stores find what each lacks, at a cost that follows the difference. Pure.
+"""Set reconciliation (WAKU-SYNC): two stores find the posts that each lacks, at a cost proportional to the difference.
 
 `session` compares two sets of ids. `sets` and `stored_set` are the sets, `dialects` and `codec` the forms of the
-payloads. `conversation` moves the posts that were found missing. `audit` finds what fingerprints by XOR can hide.
+payloads. `conversation` transfers the missing posts. `audit` finds differences that XOR fingerprints can hide.
 
 Two sessions, with direct calls in place of a network:
 
@@ -17,14 +17,14 @@ Two sessions, with direct calls in place of a network:
             print(step.have, step.need)                  # ids that the peer lacks, and that we lack
         payload, receiver, peer = step.reply, peer, receiver
 
-`stored_set(snapshot.reader)` is the set of a store's posts. A node does all this by itself: `cablestore.peers`.
+`stored_set(snapshot.reader)` is the set of a store's posts. A node does all this itself: `cablestore.peers`.
 """
 
 from cablestore.reconcile.dialects import NWAKU_036, NWAKU_037, SPEC
 from cablestore.reconcile.ids import SyncID
 from cablestore.reconcile.session import ReconcileSession, SessionLimits
 from cablestore.reconcile.sets import MemorySet
-from cablestore.reconcile.stored_set import stored_set  # at once: its module, when loaded, would take the name
+from cablestore.reconcile.stored_set import stored_set  # eager: a later import of its module would rebind the name
 
 __all__ = [
     "NWAKU_036",

@@ -1,9 +1,9 @@
-"""Audit of two sets in which a reconciliation found no more differences. Our own protocol, `cablestore-audit/1`. Pure.
+"""Audit of two sets after a reconciliation found no more differences, with the protocol `cablestore-audit/1`.
 
-A reconciliation compares XORs, and among any 257 hashes some have XOR 0. Somebody who gives such posts to only one of
-two peers makes them differ without either noticing. An audit compares counts and sums modulo 2**256 between random
-cuts. They are drawn when the audit begins, so nobody can have made ids for them. Only the side that requests the sums
-learns the result.
+A reconciliation compares XORs, and among any 257 hashes some have XOR 0. An attacker who sends such posts to only one
+of two peers creates a difference that neither detects. An audit compares counts and sums modulo 2**256 between random
+cuts. They are drawn when the audit begins, so ids cannot be prepared for them. Only the side that requests the sums
+gets the result.
 
     request: 1 u8 | lower bound | number of upper bounds varint | upper bounds
     bound: difference to the time of the previous bound varint | size u8, that many bytes of a hash
@@ -37,8 +37,8 @@ _MIN_SEED_SIZE_BYTES: Final = 16
 class AuditResult(NamedTuple):
     """Result of an audit.
 
-    `differing` are the ranges in which the sides hold different ids, `hidden` those of them with equal XOR, which no
-    fingerprint can find. `is_by_design` tells whether somebody made ids for that: there are hidden ranges, or some
+    `differing` are the ranges in which the sides have different ids, `hidden` those of them with equal XOR, which
+    fingerprints cannot find. `is_by_design` is True if somebody prepared ids for that: there are hidden ranges, or some
     ranges differ and the XOR of all ranges together is equal. That does not happen by chance.
     """
 
@@ -48,13 +48,13 @@ class AuditResult(NamedTuple):
 
 
 class Audit:
-    """One request for sums and the judgement of its response. The other side calls `answer`."""
+    """One request for sums, and the check of its response. The other side calls `answer`."""
 
     def __init__(self, items: OrderedSet, *ranges: Range, seed: bytes, cuts: int = 64) -> None:
-        """Audit these ranges (none: everything), cut at `cuts` places that `seed` decides.
+        """Audit these ranges (default: everything), cut at up to `cuts` positions that `seed` determines.
 
-        `seed` must be at least 16 new random bytes. To narrow down what differs, audit `AuditResult.differing` again.
-        Raises ReconcileError if there are more than `limits.MAX_AUDIT_CUTS` bounds, or the seed is too short.
+        `seed` must be at least 16 new random bytes. To narrow down the differences, audit `AuditResult.differing`
+        again. Raises ReconcileError if there are more than `limits.MAX_AUDIT_CUTS` bounds, or the seed is too short.
         """
         if len(seed) < _MIN_SEED_SIZE_BYTES:
             raise ReconcileError(
@@ -79,7 +79,7 @@ class Audit:
         return bytes(out)
 
     def judge(self, response: bytes) -> AuditResult:
-        """Compare the peer's response with our sums. Raises ReconcileError if it does not answer the request."""
+        """Compare the peer's response with the local sums. Raises ReconcileError if it does not answer the request."""
         theirs = _read_response(response, len(self._ranges))
         ours = [self._items.fingerprint(within) for within in self._ranges]
         xors = {

@@ -1,12 +1,12 @@
-"""Payloads to bytes and back, in any dialect (WAKU-SYNC, "Payload encoding"; nwaku's codec.nim). Pure.
+"""Encoding and decoding of payloads in any dialect (WAKU-SYNC, "Payload encoding"; nwaku's codec.nim).
 
     header | ranges
     range: upper bound | type u8 (0 Skip, 1 Fingerprint, 2 ItemSet) | nothing, XOR u8[32], or an item set
     bound: difference to the time of the previous bound varint | only if that is 0: size u8, that many bytes of the hash
     item set: count varint | each: difference to the previous time varint, hash u8[32] | reconciled u8
 
-Reading is linear and total: any bytes give a Payload or a ReconcileError, and no number in them decides how much memory
-is allocated. A bound has a hash only after a bound of the same time, so a writer cuts at that time first.
+Decoding is linear and total: any bytes are decoded or raise ReconcileError, and memory is never allocated by a number in
+them. A bound has a hash only after a bound of the same time, so a writer cuts at that time first.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ from cablestore.reconcile.payload import Content, Header, ItemSet, Payload, Payl
 _SKIP: Final = 0
 _FINGERPRINT: Final = 1
 _ITEM_SET: Final = 2
-_MAX_VARINT_SIZE_BYTES: Final = 9  # deployed readers read no more
+_MAX_VARINT_SIZE_BYTES: Final = 9  # maximum of deployed readers
 _MIN_ITEM_SIZE_BYTES: Final = 1 + HASH_SIZE_BYTES
 
 
 def encode(payload: Payload, dialect: SyncDialect) -> bytes:
-    """Return a payload's bytes. Only the first lower bound is written; the others must equal the upper bound before.
+    """Return a payload's bytes. Only the first lower bound is written; the others must equal the previous upper bound.
 
-    Raises ReconcileError if bounds do not increase, ids are out of order, the payload is too large, or a bound has a
-    hash and the bound before it another time, which no dialect can express.
+    Raises ReconcileError if bounds do not increase, ids are out of order, or the payload is too large. The same for a
+    bound with a hash after a bound of another time, which dialects cannot express.
     """
     if not payload.parts and not dialect.cuts_hashes:
         return b"\x00"  # nwaku's payload without ranges
@@ -63,9 +63,9 @@ def encode(payload: Payload, dialect: SyncDialect) -> bytes:
 
 
 def decode(data: bytes, dialect: SyncDialect) -> Payload:
-    """Read a payload. Raises ReconcileError, with the offset, if it is malformed or breaks a limit.
+    """Decode a payload. Raises ReconcileError, with the offset, if it is malformed or exceeds a limit.
 
-    No byte or one byte is a payload without ranges, as deployed nodes read it.
+    Zero bytes or one byte are a payload without ranges, as in deployed nodes.
     """
     if len(data) <= 1:
         return Payload(None, [])
@@ -142,7 +142,7 @@ def write_item_set(out: bytearray, items: ItemSet) -> None:
 
 
 class _PayloadReader:
-    """Reader of one payload, from its first byte to its last."""
+    """Decodes one payload, from its first byte to its last."""
 
     def __init__(self, data: bytes, dialect: SyncDialect) -> None:
         self._data = data
@@ -151,7 +151,7 @@ class _PayloadReader:
         self._items = 0
 
     def payload(self) -> Payload:
-        """Read the whole payload."""
+        """Decode the whole payload."""
         header = self._shards() if self._dialect.header is Shards else Topics(self._names(), self._names())
         previous = Bound(0)
         if not self._dialect.cuts_hashes and self._at < len(self._data):
@@ -167,7 +167,7 @@ class _PayloadReader:
         return Payload(header, parts)
 
     def item_set(self) -> ItemSet:
-        """Read an item set."""
+        """Decode an item set."""
         count = self._count(MAX_RECONCILE_ITEMS - self._items, "ids", _MIN_ITEM_SIZE_BYTES)
         self._items += count
         elements = []
@@ -223,9 +223,9 @@ class _PayloadReader:
         return timestamp_ns
 
     def _count(self, most: int, what: str, each_size_bytes: int) -> int:
-        """Read how many of something follow.
+        """Read a count.
 
-        Raises ReconcileError before anything is allocated if that many cannot follow.
+        Raises ReconcileError before any allocation if that many items cannot follow.
         """
         count = self._varint()
         left = len(self._data) - self._at

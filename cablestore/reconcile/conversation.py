@@ -1,7 +1,7 @@
-"""One conversation with one store: compare, transfer, confirm, or audit. Frames and the time in, frames out. Pure.
+"""One conversation with one store: compare, transfer, confirm, or audit. Its inputs are frames and the time.
 
-The side that begins calls `begin`. Each frame that arrives goes into `receive`, which returns posts. The caller stores
-these and calls `stored`. It sends what `output` returns. Both sides go on until the conversation is finished:
+The initiator calls `begin`. The caller passes each received frame to `receive`, which returns posts. It stores these
+and calls `stored`. It sends the result of `output`. Both sides continue until the conversation is finished:
 
     initiator                                responder
     hello             ->                                     terms: which times and channels, whether it takes posts
@@ -14,19 +14,19 @@ these and calls `stored`. It sends what `output` returns. Both sides go on until
     posts             ->              <-     posts           deletions
     done              ->              <-     done            all is sent and stored; after both it is finished
 
-Payloads and posts overlap: what a payload found is sent while the next one is computed. Frames are processed in order.
-A payload, and what comes after it, is held while too many posts wait to be sent. Payloads go in turn, so at most one
-side holds one. Deletions come last, because a deletion removes a post that the other side might still have to send
+Payloads and posts overlap: posts found by a payload are sent while the next one is computed. Frames are processed in
+order. A payload and later frames are held while too many posts wait to be sent. Payloads alternate, so at most one side
+holds one. Deletions are sent last, because a deletion removes a post that the other side might still have to send
 (`outgoing`).
 
-Each side that takes posts says so with a notice after its first message: that it takes posts whose ids it was not sent
-(UNLISTED). So the ids of a range need to travel in one direction only: the answer to them is the posts that are missing
-there, and those of the ids that are here too. To older versions all ids are sent before the posts. Listed or not, a
-post is taken only if it has the time of its id and belongs to what is compared.
+Each side that accepts posts sends a notice (UNLISTED) after its first message: it accepts posts whose ids were not
+sent. So the ids of a range are sent in only one direction. The answer consists of the missing posts, and of the ids
+that both sides have. Older versions get all ids before the posts. Listed or not, a post is accepted only if it has the
+time of its id and is in the compared range.
 
-An audit moves no posts. When the comparison finds no more, the initiator requests sums over random ranges (`audit`),
-then over those that differ, three times at most. Each error ends the conversation. What was stored stays, and the next
-conversation finds the rest.
+An audit does not transfer posts. When the comparison is complete, the initiator requests sums over random ranges
+(`audit`), then over those that differ, three times at most. Any error ends the conversation. Stored posts are kept, and
+the next conversation finds the rest.
 """
 
 from __future__ import annotations
@@ -83,16 +83,16 @@ from cablestore.reconcile.transfer import decode_message, post_id
 
 _AUDIT_TURNS: Final = 3
 _AUDIT_RANGES: Final = 256
-"""How many of the ranges that differ are audited again."""
+"""Maximum number of differing ranges that are audited again."""
 _SEED_SIZE_BYTES: Final = 32
 _NO_NUMBER: Final = -1
-"""Number before the conversation has begun."""
+"""The number before the conversation begins."""
 DEFAULT_SPLITTING: Final = Splitting(frame_size_bytes=TALK_PAYLOAD_SIZE_BYTES, skip_equal_sets=True, has_open_end=True)
 DEFAULT_LIMITS: Final = SessionLimits(differences=MAX_TALK_DIFFERENCES)
 
 
 class ArrivedPosts(NamedTuple):
-    """Posts that arrived. When they are stored, call `ReconcileConversation.stored` with the batch."""
+    """Received posts. After storing them, call `ReconcileConversation.stored` with the batch."""
 
     batch: int
     posts: list[bytes]
@@ -115,9 +115,9 @@ class FrameSizes:
 
 @dataclass(slots=True)
 class Findings:
-    """Result of a conversation so far.
+    """Results of a conversation so far.
 
-    `here_only` and `there_only` count differences, `unasked` posts that were not expected.
+    `here_only` and `there_only` count differences, `unasked` unexpected posts.
     """
 
     rounds: int = 0
@@ -129,16 +129,16 @@ class Findings:
     sent: FrameSizes = field(default_factory=FrameSizes)
     received: FrameSizes = field(default_factory=FrameSizes)
     differing: list[Range] = field(default_factory=list)
-    """Of an audit: where the sides hold different posts although the comparison found no more."""
+    """For an audit: ranges in which the sides have different posts although the comparison found no more."""
     is_by_design: bool = False
-    """Of an audit: whether somebody made posts that deceive fingerprints. See `AuditResult`."""
+    """For an audit: True if somebody prepared posts that deceive fingerprints. See `AuditResult`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hooks:
-    """Functions of the store for a conversation. `items` returns a set of ids, of the same state each time.
+    """Functions of the store for a conversation. `items` returns a set of ids, always of the same state.
 
-    `post` finds a post in the present state. `draw` returns this many random bytes.
+    `post` returns a post in the present state. `draw` returns the given number of random bytes.
     """
 
     items: Callable[[frozenset[str] | None], OrderedSet]
@@ -147,7 +147,7 @@ class Hooks:
 
 
 class ReconcileConversation:
-    """One side of a conversation. `terms` are what it wants, `dialect` is that of its store."""
+    """One side of a conversation. `terms` are its own terms, `dialect` is that of its store."""
 
     def __init__(
         self,
@@ -164,7 +164,7 @@ class ReconcileConversation:
         self.is_initiator = False
         self._terms = terms
         self.compared: Terms | None = None
-        """What both want, None before they have agreed."""
+        """The terms of both sides, None before they have agreed."""
         self._hooks = hooks
         self._dialect = dialect
         self._splitting = splitting
@@ -180,7 +180,7 @@ class ReconcileConversation:
         self._payload_sent: tuple[BatchStart, int] | None = None
         self._expected: set[SyncID] = set()
         self._arrived: set[SyncID] = set()
-        self._held: deque[bytes] = deque()  # decoded, posts of two bytes would take 14 times the memory
+        self._held: deque[bytes] = deque()  # in decoded form, posts of two bytes would take 14 times the memory
         self._unstored: set[int] = set()
         self._batches = 0
         self._out: list[bytes] = []
@@ -196,7 +196,7 @@ class ReconcileConversation:
 
     @property
     def is_finished(self) -> bool:
-        """Whether both sides have sent and stored all that was found."""
+        """True if both sides have sent and stored all posts that were found."""
         return self._is_done and self._peer_is_done
 
     @property
@@ -217,15 +217,15 @@ class ReconcileConversation:
         self._say_unlisted()
 
     def end(self, reason: EndReason, text: str) -> None:
-        """Tell the peer that the conversation ends, and why."""
+        """Send the peer the end of the conversation, and its reason."""
         if self._number != _NO_NUMBER:
             self._say(Ended(reason, text))
 
     def receive(self, frame: bytes, *, at_s: float) -> list[ArrivedPosts]:
-        """Take a frame of the peer; return the posts that must be stored. `at_s` is the time of any clock.
+        """Process a frame of the peer; return the posts that must be stored. `at_s` is the time of any clock.
 
-        Raises ReconcileError if the conversation cannot go on: ReconcileLimitError if it found as many differences as
-        it may, PeerRefusedError if the peer ended it.
+        Raises ReconcileError if the conversation cannot continue: ReconcileLimitError at the maximum number of
+        differences, PeerRefusedError if the peer ended it.
         """
         if frame == UNLISTED:
             self.findings.received.comparing += len(frame)
@@ -235,7 +235,7 @@ class ReconcileConversation:
         if self._number == _NO_NUMBER and isinstance(message, Hello):
             self._number = number
         elif number != self._number:
-            return []  # left over from a conversation that broke off
+            return []  # left over from an interrupted conversation
         self.findings.received.add(message, len(frame))
         if isinstance(message, PayloadFrame):
             self._measure(len(frame), at_s)
@@ -251,7 +251,7 @@ class ReconcileConversation:
         return self._advance(at_s)
 
     def stored(self, batch: int, *, at_s: float) -> list[ArrivedPosts]:
-        """Note that a batch which arrived is stored, and go on."""
+        """Note that a received batch is stored, and continue."""
         self._unstored.discard(batch)
         self._say(Stored(batch))
         return self._advance(at_s)
@@ -264,9 +264,9 @@ class ReconcileConversation:
         self._out.append(frame)
 
     def _advance(self, at_s: float) -> list[ArrivedPosts]:
-        """Process the frames that arrived, in order, up to a payload while too many posts wait to be sent.
+        """Process the received frames in order, up to a payload while too many posts wait to be sent.
 
-        Posts do not wait for that: each of two sides with much to send would wait until the other one confirms.
+        Posts do not wait for that. Otherwise two sides with much to send would each wait for the other's confirmations.
         """
         arrived: list[ArrivedPosts] = []
         self._now_s = at_s
@@ -330,7 +330,7 @@ class ReconcileConversation:
         return None
 
     def _compare(self, terms: Terms, *, peer_takes: bool, at_s: float | None) -> None:
-        """Begin to compare on the terms that both want."""
+        """Start the comparison with the terms of both sides."""
         if self.is_initiator and not terms.is_within(self._terms):
             raise ReconcileError("the peer agreed to more than was requested")
         self.compared = terms
@@ -345,11 +345,11 @@ class ReconcileConversation:
         )
         self._window = window
         if at_s is not None:
-            is_empty = not items.count(window)  # to say so takes a round trip less
+            is_empty = not items.count(window)  # its empty set of ids saves a round trip
             self._say_payload(session.initiate(window, at_s=at_s, whole=is_empty))
 
     def _say_unlisted(self) -> None:
-        """Say that posts may come whose ids did not. An audit needs all ids."""
+        """Announce that posts may be sent whose ids were not. An audit needs all ids."""
         if self._takes_unlisted:
             self.findings.sent.comparing += len(UNLISTED)
             self._out.append(UNLISTED)
@@ -363,7 +363,7 @@ class ReconcileConversation:
         self._say(PayloadFrame(data))
 
     def _measure(self, size_bytes: int, at_s: float) -> None:
-        """Measure with a payload that came how large the next one of ours may be."""
+        """Use the time of a received payload to size the next one of this side."""
         self._payload_flow.arrived(size_bytes)
         if self._payload_sent is not None:
             start, sent_size_bytes = self._payload_sent
@@ -390,7 +390,7 @@ class ReconcileConversation:
             self._outgoing.add(step.have)
 
     def _check_differences(self) -> None:
-        """Raise ReconcileLimitError if the conversation found as many differences as it may."""
+        """Raise ReconcileLimitError if the conversation found more differences than allowed."""
         found = self.findings.here_only + self.findings.there_only
         if found > self._limits.differences:
             raise ReconcileLimitError(
@@ -400,7 +400,7 @@ class ReconcileConversation:
     # --- posts ----------------------------------------------------------------------------------
 
     def _give(self) -> None:
-        """Send what may be sent, and tell the peer when that is all."""
+        """Send the permitted posts, and notify the peer when all are sent."""
         self._say_batches()
         if self._session is None or not self._session.is_done or not self._outgoing.is_idle:
             return
@@ -451,16 +451,16 @@ class ReconcileConversation:
         return ArrivedPosts(message.batch, posts)
 
     def _may_come_unlisted(self, claimed: SyncID) -> bool:
-        """Tell whether a post is of the compared times, was not here when the state was read, and has not come since."""
+        """Return True if a post is in the compared times, was not in the read state, and has not arrived since."""
         is_compared = self._takes_unlisted and self._window.lower <= claimed < self._window.upper
         if not is_compared or claimed in self._arrived or self._items is None:
             return False
         return claimed not in self._items.items(range_around(claimed))
 
     def _is_compared(self, claimed: SyncID, raw: bytes) -> bool:
-        """Tell whether a post has the time of its id, and is in a compared channel or in none.
+        """Return True if a post has the time of its id, and is in a compared channel or in none.
 
-        True for bytes that are not a post: the store rejects them as invalid.
+        Also True for bytes that are not a post: the store rejects them as invalid.
         """
         try:
             post = decode_post(raw, self._dialect, claimed.hash)
@@ -473,7 +473,7 @@ class ReconcileConversation:
     # --- auditing -------------------------------------------------------------------------------
 
     def _ask(self) -> None:
-        """Request sums: over all that was compared, then over the ranges that differed."""
+        """Request sums: over the whole compared range, then over the ranges that differed."""
         if self._audit is not None or self._items is None:
             return
         expected = CorrectedSet(self._items, self._have, self._need)

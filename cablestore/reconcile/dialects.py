@@ -1,4 +1,4 @@
-"""The dialects of WAKU-SYNC, which share one protocol id: the specification's, and those of deployed nwaku nodes. Pure.
+"""The dialects of WAKU-SYNC, which share one protocol id: the specification's, and those of deployed nwaku nodes.
 
 | | `spec` | `nwaku-0.36` | `nwaku-0.37` |
 |---|---|---|---|
@@ -26,8 +26,8 @@ T = TypeVar("T")
 class SyncDialect:
     """Dialect of WAKU-SYNC.
 
-    `header` is the class of its headers. With `cuts_hashes` bounds can lie between two ids of one time, as in the
-    specification; in nwaku they cannot. With `is_strict` only minimal varints are read. Ranges shorter than
+    `header` is the class of its headers. With `cuts_hashes` bounds can be between two ids of one time, as in the
+    specification, but not in nwaku. With `is_strict` only minimal varints are accepted. Ranges shorter than
     `min_fingerprint_ns` are never sent as fingerprints: deployed nodes cut them by time in eight and lose their ids.
     With `accepts_skip` an equal item set may be answered with Skip, which the specification does not mention.
     """
@@ -53,7 +53,7 @@ NWAKU_037: Final = replace(NWAKU_036, name="nwaku-0.37", header=Topics)
 
 
 def agreed(own: Header, other: Header) -> Header | None:
-    """Return what two peers with these headers reconcile, None if they have nothing in common."""
+    """Return the common header of two peers with these headers, None if they have nothing in common."""
     if isinstance(own, Topics) and isinstance(other, Topics):
         pubsub, content = _common(own.pubsub, other.pubsub), _common(own.content, other.content)
         return None if pubsub is None or content is None else Topics(pubsub, content)
@@ -64,7 +64,7 @@ def agreed(own: Header, other: Header) -> Header | None:
 
 
 def _common(own: Sequence[T], other: Sequence[T]) -> tuple[T, ...] | None:
-    """Return what is in both. An empty sequence means everything."""
+    """Return the common elements. An empty sequence stands for all."""
     if not own or not other:
         return tuple(own or other)
     wanted = set(other)

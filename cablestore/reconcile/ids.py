@@ -1,7 +1,7 @@
-"""SyncIDs, which name posts in an order that all peers share, and ranges of them (WAKU-SYNC, "SyncID"). Pure.
+"""SyncIDs, which identify posts in an order that all peers share, and ranges of them (WAKU-SYNC, "SyncID").
 
-A range is cut by bounds. A bound is a time and the first bytes of a hash, because that is what travels. It lies before
-all ids of its time whose hash begins with these bytes or is greater. Ids and bounds are tuples that compare with each
+A range is limited by bounds. A bound is a time and the first bytes of a hash, as on the wire. It is before all ids of
+its time whose hash begins with these bytes or is greater. Ids and bounds are tuples that can be compared with each
 other.
 """
 
@@ -14,10 +14,10 @@ from cablestore.protocol.crypto import HASH_SIZE_BYTES
 from cablestore.reprs import hex_repr
 
 END_NS: Final = 2**63 - 1
-"""Last time that deployed peers read, in nanoseconds since 1970 (in the year 2262). All ids are earlier."""
+"""Last time that deployed peers accept, in nanoseconds since 1970 (in the year 2262). All ids are earlier."""
 
 _PREFIX_SIZE_BYTES: Final = 8
-"""How many bytes of a hash no two ids of one time have in common, unless somebody makes them."""
+"""Prefix size of a hash that is unique among the ids of one time, unless somebody searches for a collision."""
 
 
 class SyncID(NamedTuple):
@@ -31,20 +31,20 @@ class SyncID(NamedTuple):
 
 
 class Bound(NamedTuple):
-    """Cut in the order of ids: a time in nanoseconds and the first 0 to 32 bytes of a hash, without final zeros."""
+    """A cut in the order of ids: a time in nanoseconds and the first 0 to 32 bytes of a hash, without trailing zeros."""
 
     timestamp_ns: int
     prefix: bytes = b""
 
 
 class Range(NamedTuple):
-    """Range of ids from `lower`, inclusive, to `upper`, exclusive."""
+    """A range of ids from `lower`, inclusive, to `upper`, exclusive."""
 
     lower: Bound
     upper: Bound
 
     def within(self, other: Range) -> Range | None:
-        """Return the part that both ranges have, None if there is none."""
+        """Return the intersection of both ranges, None if it is empty."""
         if other.lower <= self.lower and self.upper <= other.upper:
             return self
         lower, upper = max(self.lower, other.lower), min(self.upper, other.upper)
@@ -69,7 +69,7 @@ def of_times(from_ns: int, until_ns: int) -> Range:
 
 
 def checked(sync_id: SyncID) -> SyncID:
-    """Return the id. Raises ReconcileError if no range can hold it."""
+    """Return the id. Raises ReconcileError if it is outside of all ranges."""
     if not 0 <= sync_id.timestamp_ns < END_NS or len(sync_id.hash) != HASH_SIZE_BYTES:
         raise ReconcileError(
             f"no id has the time {sync_id.timestamp_ns} ns and {len(sync_id.hash)} bytes of hash: times are 0 to "
@@ -79,7 +79,7 @@ def checked(sync_id: SyncID) -> SyncID:
 
 
 def range_around(sync_id: SyncID) -> Range:
-    """Return a range that has this id and hardly any other one."""
+    """Return a range that contains this id and almost certainly no other one."""
     beginning = sync_id.hash[:_PREFIX_SIZE_BYTES]
     number = int.from_bytes(beginning, "big") + 1
     after = Bound(sync_id.timestamp_ns + 1)
@@ -89,7 +89,7 @@ def range_around(sync_id: SyncID) -> Range:
 
 
 def key_of(place: SyncID | Bound) -> bytes:
-    """Return bytes that compare as ids and bounds do: the time in eight bytes, then the hash or its first bytes."""
+    """Return bytes that compare like ids and bounds: the time in eight bytes, then the hash or its first bytes."""
     return place[0].to_bytes(8, "big") + place[1]
 
 

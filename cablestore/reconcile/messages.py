@@ -1,7 +1,7 @@
-"""Messages of two stores that reconcile, to frames and back: our own protocol, `cablestore-reconcile/1`. Pure.
+"""Messages between two reconciling stores, and their frames: the protocol `cablestore-reconcile/1`.
 
-A frame begins with its kind and the number of its conversation. The number tells apart frames that are left over from a
-conversation that broke off:
+A frame begins with its kind and the number of its conversation. The number identifies frames that are left over from an
+interrupted conversation:
 
     frame:      kind u8 | conversation number varint | body
     1 hello:    version varint | purpose u8 (0 reconcile, 1 audit) | dialect of the store, sized text | terms
@@ -14,10 +14,10 @@ conversation that broke off:
     8 done:     number of posts sent varint
     9 sums request, 10 sums response: of an audit
 
-No conversation has the number 0. A payload with the number 0 is a notice: that the sender's store has a new channel
-(empty), that it found both stores equal (1), that it has changed since (2), that the sender has read the state that is
-compared (3), that it asks for a sign of life (4), that sign (5), the id of its node (6, 16 bytes), or that it takes posts
-whose ids it was not sent (7). Stores that do not know a notice ignore it as left over.
+Conversations never have the number 0. A payload with the number 0 is a notice: the sender's store has a new channel
+(empty), both stores are equal (1), the store has changed since (2), the compared state was read (3), a request for a
+sign of life (4), that sign (5), the id of the sender's node (6, 16 bytes), or the sender accepts posts whose ids were
+not sent (7). Stores that do not know a notice ignore it as left over.
 
     terms: takes posts u8 | from ms varint | until ms varint, 0 for no end | channels + 1 varint, 0 for all | each sized
 """
@@ -55,14 +55,14 @@ class Purpose(IntEnum):
 
 
 class EndReason(IntEnum):
-    """Reason why a conversation is refused or ends early."""
+    """Reason why a conversation is rejected or ends early."""
 
     OTHER = 0
     BUSY = 1
     VERSION = 2
     DIALECT = 3
     NOTHING = 4
-    """The two sides want no time in common."""
+    """The terms of the two sides have no time in common."""
     LIMIT = 5
     STORAGE = 6
     FAULT = 7
@@ -70,7 +70,7 @@ class EndReason(IntEnum):
 
 
 class Terms(NamedTuple):
-    """Terms of one side: whether it takes posts, milliseconds from inclusive to exclusive, channels (None: all)."""
+    """Terms of one side: whether it accepts posts, a half-open range in milliseconds, channels (None: all)."""
 
     takes: bool = True
     from_ms: int = 0
@@ -78,7 +78,7 @@ class Terms(NamedTuple):
     channels: frozenset[str] | None = None
 
     def narrowed(self, other: Terms) -> Terms:
-        """Return the part of these terms that the other side wants too."""
+        """Return the part of these terms that the other side's terms contain too."""
         ends = [end for end in (self.until_ms, other.until_ms) if end is not None]
         channels = self.channels
         if other.channels is not None:
@@ -86,7 +86,7 @@ class Terms(NamedTuple):
         return Terms(self.takes, max(self.from_ms, other.from_ms), min(ends, default=None), channels)
 
     def is_within(self, other: Terms) -> bool:
-        """Tell whether these terms are part of the other ones."""
+        """Return True if these terms are part of the other ones."""
         return self.narrowed(other)[1:] == self[1:]
 
 
@@ -100,26 +100,26 @@ class Hello(NamedTuple):
 
 
 class Accepted(NamedTuple):
-    """Agreement to a hello. `terms.takes` tells whether the sender takes posts."""
+    """Acceptance of a hello. `terms.takes` is True if the sender accepts posts."""
 
     terms: Terms
 
 
 class Ended(NamedTuple):
-    """End or refusal of the conversation."""
+    """End or rejection of the conversation."""
 
     reason: EndReason
     text: str
 
 
 class PayloadFrame(NamedTuple):
-    """Payload of the comparison."""
+    """A payload of the comparison."""
 
     data: bytes
 
 
 class PostsFrame(NamedTuple):
-    """Batch of posts, as transferred messages."""
+    """A batch of posts, as transferred messages."""
 
     batch: int
     contents: tuple[bytes, ...]
@@ -132,7 +132,7 @@ class Stored(NamedTuple):
 
 
 class Given(NamedTuple):
-    """Notice that all posts but deletions are sent and stored by the receiver."""
+    """Notice that all posts but deletions are sent, and stored by the receiver."""
 
 
 class Done(NamedTuple):
@@ -156,7 +156,7 @@ class SumsResponse(NamedTuple):
 ConversationMessage = (
     Hello | Accepted | Ended | PayloadFrame | PostsFrame | Stored | Given | Done | SumsRequest | SumsResponse
 )
-"""Message of a conversation. They are in the order of their kinds, from 1 on."""
+"""A message of a conversation. They are in the order of their kinds, starting with 1."""
 _TYPES: Final = dict(enumerate(get_args(ConversationMessage), 1))
 _KINDS: Final = {type_: kind for kind, type_ in _TYPES.items()}
 HELLO: Final = bytes((_KINDS[Hello],))
@@ -172,7 +172,7 @@ TRANSFERRING: Final = (PostsFrame, Stored)
 def encode_frame(number: int, message: ConversationMessage) -> bytes:
     """Return the frame of a message in the conversation with this number.
 
-    Raises ReconcileError if it breaks a limit.
+    Raises ReconcileError if it exceeds a limit.
     """
     frame = bytes((_KINDS[type(message)],)) + encode_varint(number) + _body(message)
     error = size_error(frame)
@@ -182,22 +182,22 @@ def encode_frame(number: int, message: ConversationMessage) -> bytes:
 
 
 NEW_CHANNEL: Final = bytes((_KINDS[PayloadFrame], _NO_TALK))
-"""Frame that says that the sender's store has a new channel. It can be asked for its channels then."""
+"""Notice that the sender's store has a new channel. Its channels can then be requested."""
 EQUAL: Final = NEW_CHANNEL + b"\x01"
 CHANGED: Final = NEW_CHANNEL + b"\x02"
-"""Frames that say if the sender's store is as it was compared last: `cablestore.peers.agreement`."""
+"""Notices about whether the sender's store is unchanged since the last comparison (`cablestore.peers.agreement`)."""
 SNAPSHOT: Final = NEW_CHANNEL + b"\x03"
-"""Frame that says that live requests for compared posts get what is new since then: `cablestore.peers.coverage`."""
+"""Notice that live requests for compared posts get later posts (`cablestore.peers.coverage`)."""
 LIFE_REQUEST: Final = NEW_CHANNEL + b"\x04"
 LIFE_SIGN: Final = NEW_CHANNEL + b"\x05"
-"""Frames with which a silent connection is tried: the second one answers the first."""
+"""Probe of a silent connection, and its answer."""
 NODE: Final = NEW_CHANNEL + b"\x06"
-"""Begin of a frame with the id of the sender's node: `cablestore.peers.node_ids`."""
+"""Start of a frame with the id of the sender's node (`cablestore.peers.node_ids`)."""
 UNLISTED: Final = NEW_CHANNEL + b"\x07"
-"""Frame that says that the sender takes posts whose ids it was not sent: `cablestore.reconcile.conversation`."""
+"""Notice that the sender accepts posts whose ids were not sent (`cablestore.reconcile.conversation`)."""
 
 
-def _body(message: ConversationMessage) -> bytes:  # noqa: PLR0911 - one case a kind
+def _body(message: ConversationMessage) -> bytes:  # noqa: PLR0911 - one case per kind
     match message:
         case Hello(version, purpose, dialect, terms):
             return encode_varint(version) + encode_varint(purpose) + sized(dialect.encode()) + _written(terms)
@@ -231,7 +231,7 @@ def _written(terms: Terms) -> bytes:
 
 
 def size_error(frame: bytes) -> ReconcileError | None:
-    """Return the error for a frame that is too large: a message of Cable that carries one may be larger. Else None."""
+    """Return the error for a frame that is too large, else None. The Cable message that contains it may be larger."""
     if len(frame) <= MAX_TALK_FRAME_SIZE_BYTES:
         return None
     return ReconcileError(f"a frame has {len(frame)} bytes, allowed are {MAX_TALK_FRAME_SIZE_BYTES}")
@@ -253,7 +253,7 @@ def decode_frame(frame: bytes) -> tuple[int, ConversationMessage]:
     return number, message
 
 
-def _read(kind: int, frame: bytes, at: int) -> tuple[ConversationMessage, int]:  # noqa: PLR0911 - one case a kind
+def _read(kind: int, frame: bytes, at: int) -> tuple[ConversationMessage, int]:  # noqa: PLR0911 - one case per kind
     match kind:
         case 1:
             return _hello(frame, at)
@@ -306,16 +306,16 @@ def _posts(frame: bytes, at: int) -> tuple[PostsFrame, int]:
 
 
 class ReconcileFrameReader(FrameReader):
-    """A `FrameReader` that returns empty frames too, and whose errors are ReconcileErrors."""
+    """A `FrameReader` that returns empty frames too, and raises ReconcileError."""
 
     def __init__(self, max_size_bytes: int) -> None:
         super().__init__(max_size_bytes, skips_empty=False)
 
     def feed(self, data: bytes) -> list[bytes]:
-        """Take the next bytes, return the contents of the frames that are whole now.
+        """Add the next bytes, and return the contents of the complete frames.
 
-        Raises ReconcileError for a size that is not a minimal varint or is above the limit. The stream cannot be read
-        on then.
+        Raises ReconcileError for a size that is not a minimal varint or is above the limit. Then the rest of the stream
+        cannot be read.
         """
         try:
             return super().feed(data)

@@ -1,7 +1,7 @@
-"""Posts that a conversation sends to its peer: in batches, a few of them unconfirmed at a time, deletions last. Pure.
+"""Posts that a conversation sends to its peer: in batches, a few of them unconfirmed at a time, deletions last.
 
 Deletions wait until both sides have all other posts. Otherwise a deletion could remove a post before it was sent, and
-the two sides would remember different things of it. Batches are as large as the link carries in time
+the two sides would remember different things about it. Batches are as large as the link transfers in time
 (`protocol.flow_window`).
 """
 
@@ -27,17 +27,17 @@ from cablestore.reconcile.messages import PostsFrame
 from cablestore.reconcile.transfer import encode_post
 
 _POST_SIZE_BYTES: Final = 256
-"""About the size of a post."""
+"""Approximate size of a post."""
 _FIRST_BATCH_SIZE_BYTES: Final = 2_048
-"""Largest batch before anything was stored."""
+"""Largest batch before any is stored."""
 _IDS_SHARE: Final = 4
-"""How many times larger a short post is than its id."""
+"""Factor by which a short post is larger than its id."""
 
 
 class OutgoingPosts:
-    """Posts for the peer: unsent, sent but not confirmed, deletions that wait.
+    """Posts for the peer: unsent ones, sent but unconfirmed ones, and waiting deletions.
 
-    `read` finds a post in the present store.
+    `read` returns a post in the present store.
     """
 
     def __init__(self, read: Callable[[bytes], Post | None]) -> None:
@@ -45,34 +45,34 @@ class OutgoingPosts:
         self._unsent: deque[bytes] = deque()
         self._deletions: deque[bytes] = deque()
         self.is_deleting = False
-        """Whether the deletions are sent too."""
+        """True if the deletions are sent too."""
         self._on_the_way: dict[int, tuple[BatchStart, int]] = {}
         self._flow = FlowWindow(MAX_TALK_BATCHES * TALK_BATCH_SIZE_BYTES)
         self._batches = self._stored_size_bytes = 0
 
     @property
     def is_behind(self) -> bool:
-        """True if more posts wait to be sent than the link carries in time: nothing more needs to be found."""
+        """True if more posts wait than the link transfers in time. Then the search for differences can pause."""
         fitting = self._flow.window_size_bytes / _POST_SIZE_BYTES
         return len(self._unsent) > min(fitting, MAX_TALK_UNSENT)
 
     def payload_size_bytes(self, most_size_bytes: float) -> int:
-        """Return how large a payload may be: posts that are to be sent do not wait for more ids than they need."""
+        """Return the maximum size of a payload. Waiting posts are not delayed by more ids than they need."""
         if self.is_idle:
             return int(most_size_bytes)
         return int(min(most_size_bytes, max(TALK_FIRST_PAYLOAD_SIZE_BYTES, self._flow.window_size_bytes / _IDS_SHARE)))
 
     @property
     def is_idle(self) -> bool:
-        """Whether the peer has stored all that may be sent now."""
+        """True if the peer has stored all posts that may be sent now."""
         return not self._unsent and not self._on_the_way
 
     def add(self, ids: Iterable[SyncID]) -> None:
-        """Send these posts. A post that the store does not have any more is left out."""
+        """Queue these posts for sending. Posts that are no longer stored are omitted."""
         self._unsent.extend(sync_id.hash for sync_id in ids)
 
     def turn_to_deletions(self) -> None:
-        """Send the deletions too, once both sides have all other posts."""
+        """Queue the deletions too, once both sides have all other posts."""
         self.is_deleting = True
         self._unsent += self._deletions
         self._deletions.clear()
@@ -81,7 +81,7 @@ class OutgoingPosts:
         """Yield the batches that may be sent at this time."""
         while self._unsent and len(self._on_the_way) < MAX_TALK_BATCHES:
             most = max(TALK_LEAST_BATCH_SIZE_BYTES, self._flow.window_size_bytes / MAX_TALK_BATCHES)
-            # A link that breaks loses a batch: not more than an eighth of what it has carried.
+            # A link that breaks loses a batch. This limits it to an eighth of the transferred bytes.
             most = min(most, TALK_BATCH_SIZE_BYTES, max(_FIRST_BATCH_SIZE_BYTES, self._stored_size_bytes / 8))
             if self._on_the_way and self._flow.room_size_bytes < most:
                 return
@@ -107,7 +107,7 @@ class OutgoingPosts:
         return tuple(contents)
 
     def stored(self, batch: int, at_s: float) -> None:
-        """Note that the peer has stored a batch. Raises ReconcileError if the batch is not on its way."""
+        """Note that the peer has stored a batch. Raises ReconcileError if the batch is not in transit."""
         if batch not in self._on_the_way:
             raise ReconcileError(f"the peer has stored batch {batch}, which is not on its way to it")
         start, size_bytes = self._on_the_way.pop(batch)

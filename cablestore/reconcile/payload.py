@@ -1,7 +1,4 @@
-"""Payloads of a reconciliation: a header, and ranges with what the sender has in them (WAKU-SYNC, "RangesData").
-
-Pure.
-"""
+"""Payloads of a reconciliation: a header, and ranges with the sender's content (WAKU-SYNC, "RangesData")."""
 
 from __future__ import annotations
 
@@ -11,7 +8,7 @@ from cablestore.reconcile.ids import Range, SyncID
 
 
 class Shards(NamedTuple):
-    """Header of the specification and of nwaku up to 0.36: a cluster, and those of its shards that the sender keeps."""
+    """Header of the specification and of nwaku up to 0.36: a cluster, and the shards in it that the sender keeps."""
 
     cluster: int = 0
     shards: tuple[int, ...] = ()
@@ -20,7 +17,7 @@ class Shards(NamedTuple):
 class Topics(NamedTuple):
     """Header of nwaku from 0.37 on: the pubsub topics and content topics that the sender keeps.
 
-    An empty tuple means all.
+    An empty tuple stands for all.
     """
 
     pubsub: tuple[str, ...] = ()
@@ -31,18 +28,18 @@ Header = Shards | Topics
 
 
 class ItemSet(NamedTuple):
-    """All ids that the sender has in a range. If `reconciled`, it knows the receiver's and expects no answer."""
+    """All ids of the sender in a range. If `reconciled`, it knows the receiver's and expects no answer."""
 
     elements: list[SyncID]
     reconciled: bool
 
 
 Content = ItemSet | bytes | None
-"""All ids of a range; or their XOR, 32 bytes; or None: nothing is left to say about the range (Skip)."""
+"""All ids of a range; or their XOR, 32 bytes; or None: the range is finished (Skip)."""
 
 
 class PayloadPart(NamedTuple):
-    """Range of a payload with what the sender has in it."""
+    """A range of a payload with the sender's content in it."""
 
     range: Range
     content: Content
@@ -56,5 +53,5 @@ class Payload(NamedTuple):
 
     @property
     def is_final(self) -> bool:
-        """Whether nothing is left to answer."""
+        """True if no part needs an answer."""
         return all(part.content is None for part in self.parts)

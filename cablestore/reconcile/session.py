@@ -1,9 +1,9 @@
-"""The comparison of two sets of ids, from its first payload to its last (WAKU-SYNC, "Message Flow"). Pure.
+"""The comparison of two sets of ids, from its first payload to its last (WAKU-SYNC, "Message Flow").
 
-Two stores hold nearly the same posts. Each post has an id: its time and its hash. All ids have one order, so a *range*
-(the ids between two bounds) means the same on both sides. Its *fingerprint* (the XOR of the hashes in it) tells in 32
-bytes whether both sides hold the same ids in it. Ranges that differ are cut into smaller ones, until so few ids are
-left that the ids themselves are sent. With parts of three ids, where only one side has `k`:
+Two stores have nearly the same posts. Each post has an id: its time and its hash. All ids have one order, so a *range*
+(the ids between two bounds) is the same on both sides. Its *fingerprint* (the XOR of its hashes) shows in 32 bytes
+whether both sides have the same ids in it. Ranges that differ are cut into smaller ones, until few ids are left, which
+are then sent. With parts of three ids, where only one side has `k`:
 
     our ids        |a b c|d e f|g h i|j k l|
     we send        the fingerprint of everything
@@ -19,11 +19,11 @@ The store keeps sums over ranges, so that a fingerprint needs few reads (`stored
                                  |                 |
                            limits, ids found     OrderedSet
 
-Each side has a ReconcileSession over one state of its set. One side calls `initiate`. Each received payload goes into
-`receive`, and its `SessionStep` has the reply and the ids that only one side has. Both go on until they are done. Found
-ids remain valid if a session breaks off: transfer them, then a new session finds the rest.
+Each side has a ReconcileSession over one state of its set. One side calls `initiate`. Each received payload is passed
+to `receive`, which returns a `SessionStep` with the reply and the ids that only one side has. Both continue until they
+are done. Found ids remain valid if a session is interrupted: transfer them, then a new session finds the rest.
 
-Fingerprints by XOR can be deceived by a peer that chooses hashes. See `audit`.
+A peer that chooses hashes can deceive XOR fingerprints. See `audit`.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ from cablestore.reconcile.splitting import PayloadReply, Replier, Splitting
 class SessionStep(NamedTuple):
     """Result of one received payload.
 
-    `reply` goes to the peer; None if it expects none. `have` are the ids that we have and the peer lacks, `need` those
-    that it has and we lack. Each id comes once in a session.
+    `reply` is for the peer; None if it expects none. `have` are local ids that the peer lacks, `need` the peer's ids
+    that are missing locally. Each id is returned once in a session.
     """
 
     reply: bytes | None
@@ -63,7 +63,7 @@ class SessionStep(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SessionLimits:
-    """Limits of a session. Above one of them it ends in an error. See `cablestore.limits`."""
+    """Limits of a session. It ends with an error above any of them. See `cablestore.limits`."""
 
     rounds: int = MAX_RECONCILE_ROUNDS
     size_bytes: int = MAX_RECONCILE_SESSION_SIZE_BYTES
@@ -78,8 +78,8 @@ DEFAULT_LIMITS = SessionLimits()
 class ReconcileSession:
     """One side of one comparison.
 
-    `items` returns one state of the set of what a header names. It is called again only if the peer keeps fewer topics.
-    `window` is the range that a side that did not begin answers about.
+    `items` returns one state of the set for a header. It is called again only if the peer keeps fewer topics. `window`
+    limits the answers of the side that did not begin.
     """
 
     def __init__(
@@ -113,11 +113,11 @@ class ReconcileSession:
         self._check_bounds(window)
 
     def initiate(self, *ranges: Range, at_s: float, whole: bool = False) -> bytes:
-        """Return the first payload. It is about these ranges, in order, or about the whole window.
+        """Return the first payload, about these ranges in order, or about the whole window.
 
-        With `whole` it has all ids of the ranges, which finds what fingerprints can hide. `at_s` is the time of any
-        clock. Raises ReconcileError for ranges that are out of order or that the dialect cannot express, and for more
-        ids than fit into a frame.
+        With `whole` it has all ids of the ranges, which finds differences that fingerprints can hide. `at_s` is the
+        time of any clock. Raises ReconcileError for ranges that are out of order or that the dialect cannot express,
+        and for more ids than fit into a frame.
         """
         ranges = ranges or (self._window,)
         if any(lower.upper > upper.lower for lower, upper in pairwise(ranges)):
@@ -132,10 +132,10 @@ class ReconcileSession:
     def receive(
         self, data: bytes, *, at_s: float, frame_size_bytes: int | None = None, lists_missing: bool = True
     ) -> SessionStep:
-        """Take the peer's payload. `at_s` is the time of the clock that was used at the beginning.
+        """Process the peer's payload. `at_s` is the time of the same clock as at the beginning.
 
-        The reply has about `frame_size_bytes`, at most as many as `splitting` says. Unless it `lists_missing`, it leaves
-        out ids that the peer lacks where the peer sent its own.
+        The reply has about `frame_size_bytes`, at most the size in `splitting`. Without `lists_missing`, it omits ids
+        that the peer lacks where the peer sent its own.
 
         Raises ReconcileError if it is not a payload of the dialect, or a limit is reached. Then the session is over.
         """
@@ -154,7 +154,7 @@ class ReconcileSession:
         both = self._header if payload.header is None else agreed(self._header, payload.header)
         if payload.is_final:
             self.is_done = True
-            # In nwaku one byte says that nothing is left, no byte that nothing matches.
+            # In nwaku, one byte means that nothing is left, and zero bytes mean that nothing matches.
             self.is_mismatch = both is None or not (data or self._dialect.cuts_hashes)
             return SessionStep(None, [], [])
         if both is None:
@@ -211,7 +211,7 @@ class ReconcileSession:
 
     @staticmethod
     def _first_seen(ids: Sequence[SyncID], seen: set[SyncID]) -> list[SyncID]:
-        """Return those of the ids that no earlier step had."""
+        """Return the ids that were not returned before."""
         new = [sync_id for sync_id in ids if sync_id not in seen]
         seen.update(new)
         return new

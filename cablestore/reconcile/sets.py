@@ -1,10 +1,11 @@
-"""Ordered sets of ids with fingerprints of any range: the interface, a set in memory, a corrected set. Pure.
+"""Ordered sets of ids with fingerprints of any range: the interface, a set in memory, a corrected set.
 
-A session asks the same set from its first payload to its last. So an implementation is a snapshot: its answers stay the
-same when posts are stored meanwhile. `items` should cost as much as it returns, the other calls O(log n).
+A session uses the same set from its first payload to its last. So an implementation is a snapshot: its results do not
+change when posts are stored meanwhile. The cost of `items` should be proportional to its result, that of the other
+calls O(log n).
 
-`MemorySet` keeps its ids in chunks that never change: to add or discard an id replaces one chunk. So a snapshot is the
-list of the present chunks and the running sums over them, which are 30,000 numbers of each kind for a million ids.
+`MemorySet` keeps its ids in immutable chunks: to add or discard an id replaces one chunk. So a snapshot is the list of
+the present chunks and the running sums over them, which are 30,000 numbers of each kind for a million ids.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class Fingerprint(NamedTuple):
 
     @property
     def wire(self) -> bytes:
-        """The 32 bytes that are sent: the XOR, which is zero for no ids."""
+        """The 32 bytes on the wire: the XOR, which is zero for no ids."""
         return self.xor.to_bytes(HASH_SIZE_BYTES, "big")
 
     def without(self, other: Fingerprint) -> Fingerprint:
@@ -43,22 +44,22 @@ class Fingerprint(NamedTuple):
 
 
 class OrderedSet(Protocol):
-    """State of a set of ids at one moment."""
+    """A set of ids at one moment."""
 
     def count(self, within: Range) -> int:
-        """Return how many ids the range has."""
+        """Return the number of ids in the range."""
 
     def fingerprint(self, within: Range) -> Fingerprint:
-        """Return the fingerprint of the ids of the range."""
+        """Return the fingerprint of the range."""
 
     def items(self, within: Range) -> list[SyncID]:
         """Return the ids of the range, in order."""
 
     def select(self, within: Range, k: int) -> SyncID:
-        """Return the id number k of the range, counted from 0. Raises IndexError if there is none."""
+        """Return the id number k of the range, counted from 0. Raises IndexError if it does not exist."""
 
     def cut(self, within: Range, k: int, slack: int) -> Bound:
-        """Return a bound inside the range with k of its ids below, or up to `slack` more or fewer if found sooner.
+        """Return a bound inside the range with k of its ids below. The count may differ by up to `slack`.
 
         `k` is at least 1 and less than the number of ids in the range.
         """
@@ -66,11 +67,11 @@ class OrderedSet(Protocol):
 
 _CHUNK_IDS: Final = 32
 _KEY_SIZE_BYTES: Final = 8 + HASH_SIZE_BYTES
-_BOUNDS_REMEMBERED: Final = 256  # cutting a range asks about the same bounds several times
+_BOUNDS_REMEMBERED: Final = 256  # to cut a range uses the same bounds several times
 
 
 class SortedRecords:
-    """Sorted records of one size that end with a hash, joined in one bytes object, which takes a third of the memory."""
+    """Sorted records of one size that end with a hash, joined in one bytes object to use a third of the memory."""
 
     __slots__ = ("_joined", "_parts", "_size_bytes", "count")
 
@@ -91,10 +92,10 @@ class SortedRecords:
         return [joined[at : at + size] for at in range(start * size, last * size, size)]
 
     def number_below(self, key: bytes) -> int:
-        """Return how many records are less than these bytes."""
+        """Return the number of records that are less than these bytes."""
         joined, size = self._joined, self._size_bytes
         low, high = 0, self.count
-        while low < high:  # in two thirds of the time of `bisect_left`, which calls a method for each record
+        while low < high:  # this takes two thirds of the time of `bisect_left`, which calls a method for each record
             middle = (low + high) // 2
             if joined[middle * size : (middle + 1) * size] < key:
                 low = middle + 1
@@ -110,17 +111,17 @@ class SortedRecords:
     def sums_below(self, at: int) -> tuple[int, int]:
         """Return XOR and sum of the first `at` hashes.
 
-        They are computed when first needed: most chunks are never cut.
+        They are computed on first use, because most chunks are never cut.
         """
         if self._parts is None:
             hashes = self.hashes()
-            # Tuples of numbers, because the garbage collector visits lists again and again.
+            # Tuples of numbers, because the garbage collector scans lists repeatedly.
             self._parts = tuple(accumulate(hashes, xor, initial=0)), tuple(accumulate(hashes, add, initial=0))
         return self._parts[0][at], self._parts[1][at]
 
 
 class _Chunk(SortedRecords):
-    """Chunk of sorted keys."""
+    """A chunk of sorted keys."""
 
     __slots__ = ("first", "sum", "xor")
 
@@ -141,7 +142,7 @@ class MemorySet:
         self._firsts = [chunk.first for chunk in self._chunks]
 
     def add(self, sync_id: SyncID) -> bool:
-        """Add an id; return whether it is new. Raises ReconcileError if no range can hold it."""
+        """Add an id; return True if it is new. Raises ReconcileError if it is outside of all ranges."""
         key = key_of(checked(sync_id))
         at, keys, place = self._find(key)
         if key in keys[place : place + 1]:
@@ -150,7 +151,7 @@ class MemorySet:
         return True
 
     def discard(self, sync_id: SyncID) -> bool:
-        """Remove an id; return whether it was there."""
+        """Remove an id; return True if it was present."""
         key = key_of(checked(sync_id))
         at, keys, place = self._find(key)
         if key not in keys[place : place + 1]:
@@ -163,13 +164,13 @@ class MemorySet:
         return MemorySetSnapshot(list(self._chunks), list(self._firsts))
 
     def _find(self, key: bytes) -> tuple[int, list[bytes], int]:
-        """Return the index of the chunk to which a key belongs, the keys of the chunk, and how many of them are less."""
+        """Return the index of the chunk for a key, the keys of the chunk, and how many of them are less."""
         at = max(bisect_right(self._firsts, key) - 1, 0)
         keys = self._chunks[at].records() if self._chunks else []
         return at, keys, bisect_left(keys, key)
 
     def _replace(self, at: int, keys: list[bytes]) -> None:
-        """Replace the chunk at an index by chunks of these keys."""
+        """Replace the chunk at an index with chunks of these keys."""
         chunks = _chunks(keys) if len(keys) > 2 * _CHUNK_IDS else [_Chunk(keys)] if keys else []
         self._chunks[at : at + 1] = chunks
         self._firsts[at : at + 1] = [chunk.first for chunk in chunks]
@@ -188,11 +189,11 @@ class MemorySetSnapshot:
         self._below = lru_cache(_BOUNDS_REMEMBERED)(self._add_up)
 
     def count(self, within: Range) -> int:
-        """Return how many ids the range has."""
+        """Return the number of ids in the range."""
         return self._rank(within.upper) - self._rank(within.lower)
 
     def fingerprint(self, within: Range) -> Fingerprint:
-        """Return the fingerprint of the ids of the range."""
+        """Return the fingerprint of the range."""
         return self._below(within.upper).without(self._below(within.lower))
 
     def items(self, within: Range) -> list[SyncID]:
@@ -208,19 +209,19 @@ class MemorySetSnapshot:
         return list(map(id_of, keys))
 
     def select(self, within: Range, k: int) -> SyncID:
-        """Return the id number k of the range. Raises IndexError if there is none."""
+        """Return the id number k of the range. Raises IndexError if it does not exist."""
         rank = self._rank(within.lower) + k
         if k < 0 or rank >= self._rank(within.upper):
             raise IndexError(f"the range has no id number {k}")
         at = bisect_right(self._counts, rank) - 1
         return id_of(self._chunks[at].record(rank - self._counts[at]))
 
-    def cut(self, within: Range, k: int, slack: int) -> Bound:  # noqa: ARG002 - the exact cut is found as fast
+    def cut(self, within: Range, k: int, slack: int) -> Bound:  # noqa: ARG002 - an exact cut is as fast
         """Return the shortest bound with k ids of the range below it."""
         return bound_between(self.select(within, k - 1), self.select(within, k))
 
     def _find_place(self, bound: Bound) -> tuple[int, int]:
-        """Return the chunk in which a bound falls, and how many of its ids lie below the bound."""
+        """Return the chunk for a bound, and how many of its ids are below the bound."""
         key = key_of(bound)
         at = max(bisect_right(self._firsts, key) - 1, 0)
         return at, self._chunks[at].number_below(key) if self._chunks else 0
@@ -241,9 +242,9 @@ def _chunks(keys: list[bytes]) -> list[_Chunk]:
 
 
 class CorrectedSet:
-    """Our set as corrected by a reconciliation, so what the peer's set should be: `items` without `have`, with `need`.
+    """A local set as corrected by a reconciliation, which should equal the peer's: `items` without `have`, with `need`.
 
-    Only the fingerprints are corrected. All else, such as where ranges are cut, is that of `items`.
+    Only the fingerprints are corrected. Everything else, such as the cuts of ranges, is that of `items`.
     """
 
     def __init__(self, items: OrderedSet, have: Iterable[SyncID], need: Iterable[SyncID]) -> None:

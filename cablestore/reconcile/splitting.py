@@ -1,10 +1,10 @@
-"""The reply to one payload: what is equal, what differs, what to ask, where to cut (WAKU-SYNC, "Responding"). Pure.
+"""The reply to one payload: equal and differing ranges, requests and cuts (WAKU-SYNC, "Responding").
 
-A reply fills about one frame. What does not fit is postponed: one fingerprint over all that is left asks for it again
-in the next payload. So neither a large difference nor a hostile payload costs more than the work of one frame.
+A reply fills about one frame. The rest is postponed: one fingerprint over the rest requests it in the next payload. So
+neither a large difference nor a hostile payload costs more than the work for one frame.
 
-Ranges are cut between equal numbers of ids. That takes a tenth to a hundredth of the bytes of cuts between equal times,
-because posts come in bursts, and it also works if thousands of ids share one time.
+Ranges are cut into equal numbers of ids. That takes a tenth to a hundredth of the bytes of cuts into equal times,
+because posts arrive in bursts. It also works if thousands of ids have the same time.
 """
 
 from __future__ import annotations
@@ -31,8 +31,9 @@ class Splitting:
 
     Up to `item_set_threshold` ids are sent as ids; more are cut into `fan_out` parts. A reply ends after about
     `frame_size_bytes`. With `skip_equal_sets` an equal item set is answered with Skip. Peers that follow the
-    specification may want it back; ours and nwaku's do not. With `has_open_end` the time after our last id is not part
-    of a fingerprint, but an empty item set: what is only there is mostly later, and is found without cutting.
+    specification may expect it back; cablestore's and nwaku's do not. With `has_open_end` the time after the last local
+    id is not part of a fingerprint, but an empty item set: posts that only the peer has are mostly later, and are found
+    without cutting.
     """
 
     fan_out: int = 8
@@ -55,14 +56,14 @@ class Splitting:
 
 @dataclass(slots=True)
 class PayloadReply:
-    """Reply under construction, and the ids found to be only here (`have`) or only there (`need`)."""
+    """A reply under construction, and the ids that are only here (`have`) or only there (`need`)."""
 
     parts: list[PayloadPart] = field(default_factory=list)
     have: list[SyncID] = field(default_factory=list)
     need: list[SyncID] = field(default_factory=list)
     size_bytes: int = 0
     learned: int = 0
-    """How many of our ids were compared with item sets that expect no answer."""
+    """Number of local ids that were compared with item sets that expect no answer."""
 
     def add(self, within: Range, content: ItemSet | bytes) -> None:
         """Append a range with its content. A gap before it becomes a Skip."""
@@ -76,7 +77,7 @@ class PayloadReply:
 
 
 class Replier:
-    """Writer of replies from one state of a set. It answers nothing about ranges outside of `window`."""
+    """Creates replies from one state of a set. Ranges outside of `window` are not answered."""
 
     def __init__(self, items: OrderedSet, window: Range, dialect: SyncDialect, splitting: Splitting) -> None:
         self._items = items
@@ -89,14 +90,14 @@ class Replier:
         self._end = self._end_of(window) if splitting.has_open_end else window.upper
 
     def _end_of(self, window: Range) -> Bound:
-        """Return the bound after our last id in the window."""
+        """Return the bound after the last local id in the window."""
         count = self._items.count(window)
         return Bound(self._items.select(window, count - 1).timestamp_ns + 1) if count else window.lower
 
     def opening(self, ranges: Sequence[Range], *, whole: bool) -> PayloadReply:
-        """Return fingerprints of ranges, in order, or all their ids.
+        """Return fingerprints of ranges in order, or with `whole` all their ids.
 
-        Raises ReconcileError if those do not fit into a frame.
+        Raises ReconcileError if the ids do not fit into a frame.
         """
         reply = PayloadReply()
         for within in ranges:
@@ -114,12 +115,12 @@ class Replier:
     def reply(
         self, parts: Sequence[PayloadPart], frame_size_bytes: int | None = None, *, lists_missing: bool = True
     ) -> PayloadReply:
-        """Answer ranges in a frame of about this size, at most of the one that the settings have.
+        """Answer ranges in a frame of about this size, at most the size in the settings.
 
-        Unless it `lists_missing`, an answer to ids has no ids that the peer lacks: it gets the posts. They count as if
-        they were listed, so that a reply finds no more of them.
+        Without `lists_missing`, an answer to ids omits ids that the peer lacks: it gets the posts. They count as if
+        they were listed, so that a reply does not find more of them.
 
-        Raises ReconcileError if too many ids share a time and the dialect cannot cut between them.
+        Raises ReconcileError if too many ids have the same time and the dialect cannot cut between them.
         """
         splitting = self._splitting
         most, least = splitting.frame_size_bytes, 2 * splitting.fan_out * _RANGE_SIZE_BYTES
@@ -137,7 +138,7 @@ class Replier:
         return reply
 
     def _learn(self, reply: PayloadReply, parts: Sequence[PayloadPart]) -> None:
-        """Compare item sets that expect no answer even if the reply is full: the peer may act on it."""
+        """Compare item sets that expect no answer even if the reply is full, because the peer may act on it."""
         for part in parts:
             within = part.range.within(self._window)
             if within is None or not isinstance(part.content, ItemSet):
@@ -146,7 +147,7 @@ class Replier:
                 self._compare(reply, within, part.content)
 
     def _is_learned(self, reply: PayloadReply, within: Range, theirs: ItemSet) -> bool:
-        """Tell whether to compare an item set whole: it expects no answer, such sets have at most a frame of ids."""
+        """Return True if an item set must be compared whole: it expects no answer, and a frame limits such sets."""
         if not theirs.reconciled:
             return False
         most = self._splitting.frame_size_bytes // _ITEM_SIZE_BYTES + 2 * self._splitting.item_set_threshold
@@ -165,7 +166,7 @@ class Replier:
                 self._cut_up_to_end(reply, part)
 
     def _add_up_to_end(self, reply: PayloadReply, within: Range) -> None:
-        """Add a fingerprint of the range up to our last id, and no id after that."""
+        """Add a fingerprint of the range up to the last local id, and an empty item set after it."""
         before, after = self._at_end(within)
         if before is not None:
             self._add_fingerprint(reply, before)
@@ -173,7 +174,7 @@ class Replier:
             self._add_items(reply, after)
 
     def _cut_up_to_end(self, reply: PayloadReply, within: Range) -> None:
-        """Cut a range that differs up to our last id, and add no id after that."""
+        """Cut a differing range up to the last local id, and add an empty item set after it."""
         before, after = self._at_end(within)
         if before is not None:
             self._cut(reply, before)
@@ -183,13 +184,13 @@ class Replier:
             self._add_items(reply, after)
 
     def _at_end(self, within: Range) -> tuple[Range | None, Range | None]:
-        """Return the parts of a range before and after the end of our ids."""
+        """Return the parts of a range before and after the end of the local ids."""
         if within.lower < self._end < within.upper:
             return Range(within.lower, self._end), Range(self._end, within.upper)
         return (within, None) if within.upper <= self._end else (None, within)
 
     def _cut(self, reply: PayloadReply, within: Range) -> None:
-        """Answer a range that differs: with fingerprints of its parts, or with its ids."""
+        """Answer a differing range with fingerprints of its parts, or with its ids."""
         count = self._items.count(within)
         parts = [within]
         if count > self._splitting.item_set_threshold:
@@ -221,7 +222,7 @@ class Replier:
     def _compare(
         self, reply: PayloadReply, within: Range, theirs: ItemSet
     ) -> tuple[list[SyncID], set[SyncID], set[SyncID]]:
-        """Note what only one side has in a range. Return our ids, those that are only here, and those only there."""
+        """Record the differences in a range. Return the local ids, those only here, and those only there."""
         here = self._items.items(within)
         there = {sync_id for sync_id in theirs.elements if within.lower <= sync_id < within.upper}
         here_only, there_only = set(here).difference(there), there.difference(here)
@@ -258,7 +259,7 @@ class Replier:
         )
 
     def _postpone(self, reply: PayloadReply, left: Range) -> None:
-        """Ask again for all that is left, with one fingerprint."""
+        """Request the rest again with one fingerprint."""
         within = left.within(self._window)
         for part in writable_ranges(within) if within is not None else []:
             reply.add(part, self._items.fingerprint(part).wire)
@@ -274,7 +275,7 @@ class Replier:
 def cut_evenly(items: OrderedSet, within: Range, count: int, parts: int, dialect: SyncDialect) -> list[Range]:
     """Cut a range with `count` ids into about `parts` ranges with about equally many ids.
 
-    The range comes back whole if the dialect has no cut in it: in nwaku's dialects ids of one time stay together.
+    The range is returned whole if the dialect cannot cut it: in nwaku's dialects ids of one time stay together.
     """
     parts = min(parts, count)
     cuts = [within.lower]
@@ -286,24 +287,24 @@ def cut_evenly(items: OrderedSet, within: Range, count: int, parts: int, dialect
 def cut_before(
     items: OrderedSet, within: Range, k: int, after: Bound, dialect: SyncDialect, *, slack: int = 0
 ) -> list[Bound]:
-    """Return bounds above `after` that cut off the first k ids of a range, at least 1, as exactly as the dialect can.
+    """Return bounds above `after` that cut off about the first k ids of a range, at least 1.
 
-    The cut may be `slack` ids off. There are two bounds if one needs the other: a bound with a hash can only be written
-    after a bound of the same time.
+    The cut may be `slack` ids off, or more if the dialect requires it. A bound with a hash needs another bound of the
+    same time before it, so there may be two.
     """
     if dialect.cuts_hashes:
         cut = items.cut(within, k, slack)
         needed = [Bound(cut.timestamp_ns), cut] if cut.prefix else [cut]
     else:
         at = items.select(within, k)
-        # If this time has begun already, the next cut is after all its ids.
+        # If the range starts within this time, the next cut is after all its ids.
         cut = Bound(at.timestamp_ns)
         needed = [cut if cut > after else Bound(at.timestamp_ns + 1)]
     return [bound for bound in needed if after < bound < within.upper]
 
 
 def writable_ranges(within: Range) -> list[Range]:
-    """Return the range as one or two ranges whose upper bounds can be written, each after a bound of its time."""
+    """Return the range as one or two ranges whose upper bounds can be encoded, each after a bound of its time."""
     time = Bound(within.upper.timestamp_ns)
     return ranges_between([within.lower, time, within.upper]) if within.lower < time < within.upper else [within]
 

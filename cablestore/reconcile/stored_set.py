@@ -1,8 +1,7 @@
-"""The set of ids of one state of a store, read through the sums that the store keeps (`cablestore.views.sync`).
+"""The set of ids of one state of a store, read through the stored sums (`cablestore.views.sync`).
 
-The sums are a tree per set, and there is a set per channel. A node is named by the first digits of its posts' keys, so
-all trees have the same nodes, and the trees of several channels are read like one. A node is read when it is needed,
-then remembered.
+The sums are one tree per set, and each channel has a set. A node's name is the common prefix of its posts' keys, so all
+trees have the same nodes. The trees of several channels can be read like one. Nodes are read on first use, then cached.
 """
 
 from __future__ import annotations
@@ -36,37 +35,37 @@ from cablestore.views.sync import TREE, posts_in, sets_of
 _HASH_DIGITS: Final = 32
 _RECORD_SIZE_BYTES: Final = SORT_TIME_SIZE_BYTES + HASH_SIZE_BYTES
 _POSTS_HELD: Final = 500_000
-"""How many posts a session remembers: 40 MB, and as much again for their sums if those were needed."""
+"""Number of posts in a session's cache: 40 MB, and as much again for their sums if those are used."""
 _POSTS_FORGOTTEN: Final = 50_000
-"""How many posts are forgotten at a time when there are more."""
+"""Number of posts that are dropped from a full cache at a time."""
 _POSTS_OF_BRANCH: Final = 16
-"""How many posts take as much memory as a branch."""
+"""Number of posts that take as much memory as a branch."""
 _POSTS_AT_ONCE: Final = 512
 _BOUNDS_REMEMBERED: Final = 1_024
 
 Sets = Sequence[tuple[bytes, int]]
-"""Names of sets, and how many posts each of them has in a node."""
+"""Names of sets, and the number of posts that each has in a node."""
 
 
 def stored_set(reader: Reader, channels: frozenset[str] | None = None) -> OrderedSet:
-    """Return the ids of all live posts of this state that may be sent, or of those in some channels or in no channel.
+    """Return the ids of all live posts of this state that may be sent, or only of some channels and of no channel.
 
-    Posts in no channel belong to every selection: names of people, deletions, moderation. An id is
-    (timestamp_ms * 1,000,000, hash of the post).
+    Posts without a channel belong to every selection: names of users, deletions, moderation. An id is (timestamp_ms *
+    1,000,000, hash of the post).
     """
     return StoredSet(reader, sets_of(channels))
 
 
 class _Place(NamedTuple):
-    """Bound in two forms: one compares with <mono-ts>, which has half of the hash, one with <mono-ts> and hash."""
+    """A bound in two forms: one compares with <mono-ts>, which has half of the hash, one with <mono-ts> and hash."""
 
     mono_ts: bytes
     record: bytes
-    """The same with the rest of the hash."""
+    """`mono_ts` with the rest of the hash."""
 
     @classmethod
     def of(cls, bound: Bound) -> _Place:
-        """Return the place of a bound."""
+        """Return the forms of a bound."""
         time_ms, rest_ns = divmod(bound.timestamp_ns, NS_PER_MS)
         if rest_ns:
             return cls(time_floor(time_ms + 1), time_floor(time_ms + 1))
@@ -75,16 +74,16 @@ class _Place(NamedTuple):
         return cls(mono_ts, mono_ts + bound.prefix if len(mono_ts) == SORT_TIME_SIZE_BYTES else mono_ts)
 
     def lies_within(self, node: bytes) -> bool:
-        """Tell whether a node can have posts on both sides of the place."""
+        """Return True if a node can have posts on both sides of the bound."""
         return self.mono_ts.startswith(node) and bool(self.mono_ts[len(node) :].strip(b"0"))
 
 
 _Leaf = SortedRecords
-"""Node whose posts were read: <mono-ts> and hash of each."""
+"""A node whose posts were read: <mono-ts> and hash of each."""
 
 
 class _Branch:
-    """Node with running sums over its parts. The lists of sums have one entry more than there are parts."""
+    """A node with running sums over its parts. The lists of sums have one entry more than there are parts."""
 
     __slots__ = ("ids", "name", "names", "nodes", "sets", "sums", "xors")
 
@@ -92,7 +91,7 @@ class _Branch:
         self.name = name
         self.names = [name + part.label for part in parts]
         self.sets = sets
-        """For each part: the sets that have posts in it, and how many."""
+        """For each part: the sets with posts in it, and their numbers of posts."""
         self.nodes: list[_Branch | _Leaf | None] = [None] * len(parts)
         """The parts that were read."""
         self.ids = list(accumulate((part.posts for part in parts), initial=0))
@@ -100,13 +99,13 @@ class _Branch:
         self.sums = list(accumulate((part.sum for part in parts), add, initial=0))
 
     def part_of(self, place: _Place) -> int:
-        """Return the number of the part in which a place lies, or of the first one after it."""
+        """Return the number of the part that contains a bound, or of the first one after it."""
         at = bisect_left(self.names, place.mono_ts)
         return at - 1 if at and place.mono_ts.startswith(self.names[at - 1]) else at
 
 
 class _Step(NamedTuple):
-    """Node on the way down, with count, XOR and sum of all posts before it."""
+    """A node on the path from the root, with count, XOR and sum of all posts before it."""
 
     node: _Branch
     ids: int
@@ -115,7 +114,7 @@ class _Step(NamedTuple):
 
 
 class StoredSet:
-    """Union of sets of a store: an `OrderedSet`."""
+    """The union of sets of a store: an `OrderedSet`."""
 
     def __init__(self, reader: Reader, names: Sequence[bytes], tree: Tree = TREE) -> None:
         self._reader = reader
@@ -123,21 +122,21 @@ class StoredSet:
         self._names = tuple(names)
         self._below = lru_cache(_BOUNDS_REMEMBERED)(self._add_up)
         self._reads: list[tuple[_Branch, slice, int]] = []
-        """The parts of nodes that are remembered, in the order of reading, and how many posts each has."""
+        """The cached parts of nodes in the order of reading, and the number of posts in each."""
         self._held_posts = 0
         self._tails: dict[bytes, NodePart] = {}
         self._root = self._read_root()
         self._path = [_Step(self._root, 0, 0, 0)]
-        """The way down to the last answer. The next answer is usually near."""
+        """The path to the last result. The next result is usually near."""
 
     # --- questions -----------------------------------------------------------------------------
 
     def count(self, within: Range) -> int:
-        """Return how many ids the range has."""
+        """Return the number of ids in the range."""
         return self._below(within.upper).ids - self._below(within.lower).ids
 
     def fingerprint(self, within: Range) -> Fingerprint:
-        """Return the fingerprint of the ids of the range."""
+        """Return the fingerprint of the range."""
         return self._below(within.upper).without(self._below(within.lower))
 
     def items(self, within: Range) -> list[SyncID]:
@@ -151,14 +150,14 @@ class StoredSet:
         return list(map(_id_of, found))
 
     def select(self, within: Range, k: int) -> SyncID:
-        """Return the id number k of the range. Raises IndexError if there is none."""
+        """Return the id number k of the range. Raises IndexError if it does not exist."""
         rank = self._below(within.lower).ids + k
         if k < 0 or rank >= self._below(within.upper).ids:
             raise IndexError(f"the range has no id number {k}")
         return self._id(rank)
 
     def cut(self, within: Range, k: int, slack: int) -> Bound:
-        """Return a bound with about k ids of the range below it: a node's beginning if one is within `slack` ids."""
+        """Return a bound with about k ids of the range below it: the start of a node if one is within `slack` ids."""
         rank = self._below(within.lower).ids + k
         node, start = self._root, 0
         while slack:
@@ -212,7 +211,7 @@ class StoredSet:
             path.append(_Step(part, ids, xor_, sum_))
 
     def _collect(self, node: _Branch | _Leaf, lower: _Place, upper: _Place, found: list[bytes]) -> None:
-        """Append the records of a node from one place to another."""
+        """Append the records of a node between two bounds."""
         if isinstance(node, _Leaf):
             found += node.records(node.number_below(lower.record), node.number_below(upper.record))
             return
@@ -235,7 +234,7 @@ class StoredSet:
         return found
 
     def _make_room(self) -> None:
-        """Forget the nodes read last if there are too many posts: a payload goes from the first post to the last."""
+        """Drop the last nodes from a full cache: a payload goes from the first post to the last."""
         if self._held_posts > _POSTS_HELD:
             while self._held_posts > _POSTS_HELD - _POSTS_FORGOTTEN:
                 node, parts, posts = self._reads.pop()
@@ -243,13 +242,13 @@ class StoredSet:
                 self._held_posts -= posts
 
     def _remember(self, node: _Branch, parts: slice, read: list[_Branch | _Leaf | None], posts: int) -> None:
-        """Remember parts of a node, which take as much memory as `posts` posts."""
+        """Cache parts of a node, which take as much memory as `posts` posts."""
         node.nodes[parts] = read
         self._reads.append((node, parts, posts))
         self._held_posts += posts
 
     def _read_leaves(self, node: _Branch) -> None:
-        """Read all posts of a node at once: finding the first post of a range takes as long as reading a hundred."""
+        """Read all posts of a node at once: to find the first post of a range takes as long as to read a hundred."""
         totals: Counter[bytes] = Counter()
         for sets in node.sets:
             totals.update(dict(sets))
@@ -261,7 +260,7 @@ class StoredSet:
         self._remember(node, slice(None), leaves, node.ids[-1])
 
     def _read(self, name: bytes, sets: Sets) -> _Branch | _Leaf:
-        """Read a node from the sets that have posts in it."""
+        """Read a node from the sets with posts in it."""
         if sum(count for _, count in sets) > self._tree.leaf_rows and len(name) < LENGTHS[LAST_LEVEL - 1]:
             return self._branch(name, [self._parts(part_of, name, count) for part_of, count in sets], sets)
         return _Leaf(self._posts(name, sets), _RECORD_SIZE_BYTES)
@@ -285,7 +284,7 @@ class StoredSet:
         return self._branch(b"", found, [(name, 0) for name in self._names])
 
     def _branch(self, node: bytes, found: list[list[NodePart]], sets: Sets) -> _Branch:
-        """Return the node that has these parts in these sets."""
+        """Return the node with these parts in these sets."""
         if len(found) == 1:
             parts, name = found[0], sets[0][0]
             return _Branch(node, parts, [((name, part.posts),) for part in parts])
@@ -301,7 +300,7 @@ class StoredSet:
         )
 
     def _parts(self, name: bytes, node: bytes, posts: int) -> list[NodePart]:
-        """Return the parts of a node in one set: from its row, or from its posts if those are too few for a row."""
+        """Return the parts of a node in one set: from its row, or from its posts if they are too few for a row."""
         level = LENGTHS.index(len(node))
         if posts > self._tree.leaf_rows:
             value = self._reader.get(self._tree.prefix + name + b"!" + node + b"~")

@@ -1,13 +1,13 @@
-"""Transfer of posts to a peer that lacks them: a Waku message and its topic (WAKU-SYNC, "Transfer Protocol"). Pure.
+"""Transfer of posts to a peer that lacks them: a Waku message and its topic (WAKU-SYNC, "Transfer Protocol").
 
-A post travels as in archives, as the payload of a 14/WAKU2-MESSAGE. Deployed nodes write the two fields in the other
+As in archives, a post is sent as the payload of a 14/WAKU2-MESSAGE. Deployed nodes write the two fields in the other
 order and require both. In WAKU-SYNC both are optional, and a missing topic is empty. The hash of an id depends on the
 peer:
 
-* Between stores like this one it is the hash of the post (`post_id`). The post is stored under it, ingest computes it
-  anyway, it covers all that is signed, and it does not change if a topic is written in another way.
-* With Waku nodes it is the deterministic hash of the message (`waku_id`), because they compute it from what they
-  receive.
+* Between cablestores it is the hash of the post (`post_id`). It is the key of the stored post, and ingest computes it
+  anyway. It covers all signed bytes, and does not depend on the form of a topic.
+* With Waku nodes it is the deterministic hash of the message (`waku_id`), because they compute it from received
+  messages.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from cablestore.reconcile.ids import SyncID
 
 @dataclass(frozen=True, slots=True)
 class TransferForm:
-    """Wire form of WakuMessageAndTopic: numbers of its fields, maximum size of a frame, whether a topic is required."""
+    """Wire form of WakuMessageAndTopic: its field numbers, the maximum size of a frame, whether a topic is required."""
 
     message_field: int
     topic_field: int
@@ -52,7 +52,7 @@ FORMS: Final = {
 
 
 class Transferred(NamedTuple):
-    """Content of a frame: a message whose payload is a post, and its pubsub topic as the sender says."""
+    """Content of a frame: a message whose payload is a post, and the sender's pubsub topic."""
 
     message: ReceivedWakuMessage
     pubsub_topic: str
@@ -70,7 +70,7 @@ class Transferred(NamedTuple):
 
 
 def post_id(digest: bytes, timestamp_ms: int) -> SyncID:
-    """Return the id of a post between stores: `digest` is its hash, `timestamp_ms` its own time."""
+    """Return the id of a post between stores. `digest` is its hash, `timestamp_ms` its own time."""
     return SyncID(timestamp_ms * NS_PER_MS, digest)
 
 
@@ -80,9 +80,9 @@ def encode_message(message: WakuMessage, dialect: SyncDialect) -> bytes:
 
 
 def encode_post(post: Post) -> bytes:
-    """Return the content of the frame for a post between stores: without topics, which follow from the post.
+    """Return the content of the frame for a post between stores, without topics, which follow from the post.
 
-    Raises ArchiveError as `message_of` does, ReconcileError if it is too large.
+    Raises ArchiveError like `message_of`, and ReconcileError if it is too large.
     """
     waku_message = encode_waku(message_of(post)._replace(content_topic=""))
     return _framed([(FORMS[SPEC.name].message_field, waku_message)], SPEC)
@@ -105,7 +105,7 @@ def _framed(parts: list[tuple[int, bytes]], dialect: SyncDialect) -> bytes:
 
 
 def decode_message(content: bytes, dialect: SyncDialect) -> Transferred:
-    """Read a frame's content.
+    """Decode a frame's content.
 
     In `spec` the topic may be missing. Raises ReconcileError if it is too large or malformed.
     """

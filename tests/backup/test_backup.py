@@ -1,4 +1,4 @@
-"""A backup holds what a store holds, whatever happened between two backups, and a restored store equals it."""
+"""A backup has the content of its store after any changes between two backups, and a restored store equals it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def change(store: CableStore, rng: random.Random, pending: list[bytes], scratch: Path) -> None:
-    """Do something to a store that changes what a backup must hold."""
+    """Change a store in one of the ways that a backup must include."""
     held = hashes_of(store)
     match rng.randrange(9):
         case 0 | 1 | 2:
@@ -47,12 +47,12 @@ def change(store: CableStore, rng: random.Random, pending: list[bytes], scratch:
             del pending[:number]
         case 3:
             store.write(Delete((rng.randbytes(32),)))
-            with suppress(ArgumentError):  # the history has acts of the user, who may have dropped the channel
+            with suppress(ArgumentError):  # the history has actions of the user, who may have dropped the channel
                 store.write(Delete((store.post("default", f"{rng.random()}").hash,)))
         case 4 if held:
             store.discard(rng.sample(held, min(3, len(held))))
         case 5 if held:
-            with suppress(ArgumentError):  # it is no text
+            with suppress(ArgumentError):  # it is not a text
                 store.moderation.hide(posts=[rng.choice(held)], private=rng.random() < 0.7)
         case 6:
             store.moderation.drop(users=[AUTHORS[rng.randrange(1, 3)].public_key], private=True)
@@ -60,7 +60,7 @@ def change(store: CableStore, rng: random.Random, pending: list[bytes], scratch:
                 store.moderation.sweep()
         case 7:
             store.moderation.undrop(users=[AUTHORS[rng.randrange(1, 3)].public_key], private=True)
-        case 8:  # skeletons, which come without an entry in the arrival log
+        case 8:  # skeletons, which are not in the arrival log
             gone = ANN.text("default", f"{rng.random()}", at=NOW_MS - 5)
             with CableStore.in_memory(dialect=store.dialect, identity=ANN.identity) as other:
                 if store.dialect == LEGACY:
@@ -71,7 +71,7 @@ def change(store: CableStore, rng: random.Random, pending: list[bytes], scratch:
 
 
 def change_local_rows(store: CableStore, rng: random.Random) -> None:
-    """Change none, one or two rows, often those of before."""
+    """Change zero to two rows, often rows that were changed before."""
     if rng.random() < 0.5:
         store.local.set_draft(f"{rng.randrange(3)}", f"{rng.random()}")
     if rng.random() < 0.5:
@@ -148,7 +148,7 @@ def test_causal_logs_come_back(tmp_path: Path) -> None:
         assert [message.content for message in log.channel("room", "ann").log()] == [b"one", b"two"]
 
 
-# --- what is written ------------------------------------------------------------------------------
+# --- written data ---------------------------------------------------------------------------------
 
 
 def posts_written(store: CableStore, out: Path, *, full: bool = False) -> tuple[BackupReport, int]:
@@ -180,7 +180,7 @@ def test_a_second_backup_writes_what_is_new(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_a_backup_after_local_changes_writes_what_is_new(tmp_path: Path) -> None:
-    """A draft or a mark that changes again takes its earlier entry out of the arrival log."""
+    """A draft or a mark that changes again removes its earlier entry from the arrival log."""
     out = tmp_path / "backup"
     with opened(tmp_path / "store") as store:
         store.local.set_draft("default", "before any post")
@@ -220,7 +220,7 @@ def test_a_backup_after_a_post_is_gone_writes_what_is_new(tmp_path: Path, loses:
 
 
 def as_of_0_12(out: Path) -> None:
-    """Make the manifest of a backup one of format 1, which has no sizes and no signature."""
+    """Change the manifest of a backup to format 1, which has no sizes and no signature."""
     manifest = read_backup(folder_of(out))
     pieces = tuple(replace(piece, file_size_bytes=None) for piece in manifest.pieces)
     old = replace(manifest, format=1, pieces=pieces, signed_by=None, signature=None)
@@ -251,7 +251,7 @@ def test_a_backup_of_0_12_is_restored_and_replaced(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("has_posts", [False, True])
 def test_a_backup_takes_the_arrival_log_of_a_store_that_was_put_back(tmp_path: Path, has_posts: bool) -> None:
-    """Its posts may be those of the backup while its local rows and their entries are others."""
+    """The older copy may have the posts of the backup, while its local rows and their entries differ."""
     path, out = tmp_path / "store", tmp_path / "backup"
     with opened(path) as store:
         store.post("default", "x")
@@ -307,7 +307,7 @@ def test_all_posts_are_written_again_after_many_arrivals(tmp_path: Path, monkeyp
 
 @pytest.mark.thorough
 def test_a_store_that_was_put_back_is_backed_up_as_it_is(tmp_path: Path) -> None:
-    """An older copy of the folder has the same id, and then its arrival log goes on in another way."""
+    """An older copy of the folder has the same id, and then its arrival log continues differently."""
     path, out = tmp_path / "store", tmp_path / "backup"
     with opened(path) as store:
         store.ingest(raws(ANN.text("default", "old")))
@@ -373,12 +373,12 @@ def test_a_row_that_no_reader_would_take_is_refused(tmp_path: Path, monkeypatch:
             backup(store, tmp_path / "backup")
 
 
-# --- refusals -------------------------------------------------------------------------------------
+# --- rejections -----------------------------------------------------------------------------------
 
 
 @pytest.mark.thorough
 def test_a_restored_store_is_another_store(tmp_path: Path) -> None:
-    """Its arrival log goes on in its own way, so what names the generation and a number must not fit the old store."""
+    """Its arrival log continues separately, so positions with a generation and a number must not fit the old store."""
     with opened(tmp_path / "store") as store:
         store.ingest(raws(ANN.text("default", "x")))
         backup(store, tmp_path / "backup")
@@ -496,6 +496,6 @@ def test_a_half_restored_folder_is_no_store(tmp_path: Path) -> None:
     assert not (half / RESTORING).exists()
     (half / "STORE").unlink()
     (half / RESTORING).mkdir()
-    (half / "notes.txt").touch()  # somebody's own
+    (half / "notes.txt").touch()  # a file of the user
     with pytest.raises(BackupError, match="overwrites nothing"):
         restore(tmp_path / "backup", half)

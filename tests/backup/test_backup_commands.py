@@ -1,4 +1,4 @@
-"""The commands `backup` and `restore`: what they print, bad input, and a store that another process has open."""
+"""The commands `backup` and `restore`: their output, invalid input, and a store that another process has open."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ DAMAGES: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
 
 
 def with_damage(manifest: bytes, name: str) -> bytes:
-    """Return a manifest with something else in it and the checksum that it then has."""
+    """Return a manifest with a damage, and with a checksum that fits."""
     fields = json.loads(manifest)
     del fields["blake3"]
     DAMAGES[name][0](fields)
@@ -121,7 +121,7 @@ def test_a_damaged_manifest_is_one_line(tmp_path: Path, store: Path, run: Run, d
 
 @pytest.mark.thorough
 def test_a_store_that_another_process_has_open(tmp_path: Path, store: Path) -> None:
-    """The process that has it runs the command, in the folder of the one that asks."""
+    """The process with the open store runs the command, in the folder of the requesting process."""
     with CableStore.open(store) as opened, causal_log(opened) as log:
         log.channel("room", "ann").send(b"x", 1)
     child = [sys.executable, str(SUPPORT / "control_child.py"), str(store)]
@@ -159,7 +159,7 @@ def test_an_object_store_takes_a_backup(tmp_path: Path, store: Path, run: Run, s
     assert (status, json.loads(printed)["full"]) == (0, False)
     assert run("backup", place, "--check")[0] == 0
     folder = folder_of(place)
-    for name in folder.names("posts-*"):  # as a bucket that was copied badly
+    for name in folder.names("posts-*"):  # as after an incomplete copy of a bucket
         folder.write(name, b"")
     assert run("backup", place, "--check")[0] == 1
     status, printed, _ = run("backup", place, "-s", store, "--json")

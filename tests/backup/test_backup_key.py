@@ -1,4 +1,4 @@
-"""The key of a store in its backup: it comes if it is asked for, and a lost or damaged one is written again."""
+"""The key of a store in its backup: it is included on request, and a lost or damaged one is written again."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_the_key_comes_only_if_asked_for(tmp_path: Path) -> None:
         assert store.check().is_clean
     assert backup(tmp_path / "store", out, with_key=True).has_key
     assert (out / "identity").stat().st_mode & 0o777 == 0o600
-    assert backup(tmp_path / "store", out).has_key  # what is there stays
+    assert backup(tmp_path / "store", out).has_key  # the key is kept
     with pytest.raises(IdentityError, match="another one"):
         restore(out, tmp_path / "restored", identity=AUTHORS[1])
     restore(out, tmp_path / "restored")
@@ -100,13 +100,13 @@ def test_a_restore_does_not_need_the_key_in_the_backup(tmp_path: Path, left: str
 
 
 def test_a_restore_without_local_only_posts_accepts_what_they_dropped(tmp_path: Path) -> None:
-    """An incremental backup writes the new posts alone, also with local-only posts."""
+    """An incremental backup writes only new posts, also with local-only posts."""
     out = tmp_path / "backup"
     counted: list[int] = []
     with opened(tmp_path / "store") as store:
         store.post("default", "x")
         store.moderation.drop(users=[BOB.key], private=True)
-    with opened(tmp_path / "store") as store:  # opening it notes that the drops were decided
+    with opened(tmp_path / "store") as store:  # opening it records that the drops were decided
         report = backup(store, out, progress=counted.append)
         assert (report.is_full, report.sealed, report.posts, sum(counted)) == (True, 1, 2, 2)
         store.post("default", "y")

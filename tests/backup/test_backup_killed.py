@@ -1,4 +1,4 @@
-"""Kill a backup or a restore at any instant: the last backup stays whole, and the next run goes on."""
+"""Backups or restores that are killed at any moment: the last backup is complete, and the next run continues."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ def command(work: str, store: Path, out: Path, when: str = "", number: int = 0) 
 
 
 def run(work: str, store: Path, out: Path, when: str = "", number: int = 0) -> bool:
-    """Run a child. Returns whether it was killed."""
+    """Run a child process. Return True if it was killed."""
     child = subprocess.run(command(work, store, out, when, number), capture_output=True, check=False, timeout=LIMIT_S)
     assert child.returncode in ((0, -signal.SIGKILL) if when else (0,)), child.stderr.decode()
     return child.returncode != 0
 
 
 def kill_after(seconds: float, work: str, store: Path, out: Path) -> bool:
-    """Run a child and kill it some time after it began. Returns whether it had not ended."""
+    """Run a child process and kill it after `seconds`. Return True if it was still running."""
     with subprocess.Popen(command(work, store, out), stdout=subprocess.PIPE, stderr=subprocess.PIPE) as child:
         assert child.stdout is not None
         assert child.stdout.readline() == b"begun\n"
@@ -59,7 +59,7 @@ def grow(path: Path, number: int) -> None:
 
 
 def check(path: Path, out: Path, known: bytes | None) -> None:
-    """Check that a folder still has the backup whose manifest is known, or that of the present store."""
+    """Check that a folder has the backup with the known manifest, or that of the current store."""
     if known is None and not (out / "backup.json").exists():
         with pytest.raises(BackupError):
             verify_backup(out)
@@ -117,13 +117,13 @@ def test_backups_that_are_killed_at_random(tmp_path: Path, seed: int) -> None:
 
 
 RESTORE_STEPS = [("done", 1), ("before", 2), ("before", 5), ("before", 6), ("before", 7), ("before", 8), ("after", 8)]
-"""Told posts; the folder of the new database; it, the key, the causal logs and the header moved out of RESTORING."""
+"""Steps: posts stored; the new database, the key, the causal logs and the header moved out of RESTORING."""
 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize(("when", "number"), RESTORE_STEPS)
 def test_a_restore_that_is_killed_at_a_step(tmp_path: Path, when: str, number: int) -> None:
-    """What is left is no store, or the whole one, and a second restore makes the whole one."""
+    """The target is not a store, or it is complete. A second restore creates the complete store."""
     path, out, target = tmp_path / "store", tmp_path / "backup", tmp_path / "restored"
     grow(path, 0)
     backup(path, out, identity=AUTHORS[0])

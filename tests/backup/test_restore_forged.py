@@ -1,6 +1,6 @@
-"""What a stranger who can write the folder of a backup puts into it does not get into the restored store.
+"""Forged files in the folder of a backup do not get into the restored store.
 
-The checksums are right in every case, so only signatures tell.
+The checksums are right in every case, so only signatures detect the change.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def hashes_of_store(path: Path) -> list[bytes]:
 
 
 def test_a_manifest_that_was_changed_is_noticed_by_its_signature(tmp_path: Path, out: Path) -> None:
-    """The posts are genuine, but somebody left some out."""
+    """The posts are authentic, but some were removed."""
     add_posts(out, BOB.text("default", "genuine", at=NOW_MS - 9).raw)
     [problem] = verify_backup(out, clock=now)[1]
     assert (problem.file, "invalid signature" in problem.what) == ("backup.json", True)
@@ -120,7 +120,7 @@ def forged_rows() -> dict[str, tuple[bytes, bytes]]:
 
 @pytest.mark.parametrize("name", forged_rows())
 def test_forged_rows_are_left_out(tmp_path: Path, out: Path, name: str) -> None:
-    """Of a backup without a valid signature no local row counts, and no tombstone without its post/delete."""
+    """From a backup without a valid signature, local rows and tombstones without their post/delete are not restored."""
     with opened(tmp_path / "store") as store:
         expected = store.dump_digest()
     add_rows(out, "rows", forged_rows()[name])
@@ -140,7 +140,7 @@ def test_forged_rows_are_left_out(tmp_path: Path, out: Path, name: str) -> None:
 
 @pytest.mark.parametrize("kind", ["rows", "arrivals"])
 def test_rows_of_another_kind_are_damage(tmp_path: Path, out: Path, kind: Any) -> None:
-    """A post among the rows would pass by the verification of posts."""
+    """A post among the rows would bypass the verification of posts."""
     add_rows(out, kind, (data_key(b"ab" * 32), FORGED))
     assert any(kind in problem.file for problem in verify_backup(out, clock=now)[1])
     with pytest.raises(CorruptBackupError, match="not a row of this kind"):
@@ -153,7 +153,7 @@ def salvaged(tmp_path: Path, out: Path) -> Any:
 
 
 def test_causal_logs_are_restored_only_if_the_key_signed_them(tmp_path: Path, out: Path) -> None:
-    """They hold messages that are sent again, so a stranger's would go out in the user's name."""
+    """They have messages that are sent again, so forged ones would be sent in the user's name."""
     assert restore(out, tmp_path / "own", identity=AUTHORS[0], clock=now).causal_log_rows > 0
     strip_signature(out)
     assert restore(out, tmp_path / "other", identity=AUTHORS[0], clock=now).causal_log_rows == 0
@@ -162,7 +162,7 @@ def test_causal_logs_are_restored_only_if_the_key_signed_them(tmp_path: Path, ou
 
 
 def test_a_backup_continues_only_its_own(tmp_path: Path, out: Path) -> None:
-    """Otherwise the next backup would sign what a stranger wrote."""
+    """Otherwise the next backup would sign forged data."""
     add_posts(out, FORGED)
     with opened(tmp_path / "store") as store:
         assert backup(store, out).is_full

@@ -1,4 +1,4 @@
-"""What a stranger puts into a backup without the key: the genuine rest is restored, and its store can be used."""
+"""Forged data in a backup without the key: the authentic rest is restored, and its store works."""
 
 from __future__ import annotations
 
@@ -111,7 +111,10 @@ def endless(path: Path) -> None:
 @pytest.mark.parametrize("make", [endless, os.mkfifo, Path.mkdir], ids=["device", "pipe", "folder"])
 @pytest.mark.parametrize("name", ["backup.json", "identity", "posts"])
 def test_what_is_not_a_file_is_not_read(tmp_path: Path, name: str, make: Callable[[Path], None]) -> None:
-    """In a process that ends, with little memory: a device gives zeros without end, and a pipe nothing."""
+    """The restore runs in a process with a timeout and little memory.
+
+    A device returns endless zeros, and a pipe blocks.
+    """
     with CableStore.open(tmp_path / "store") as store:
         store.post("default", "public")
         backup(store, tmp_path / "backup", with_key=True)
@@ -130,7 +133,7 @@ def test_what_is_not_a_file_is_not_read(tmp_path: Path, name: str, make: Callabl
 
 
 def test_a_file_that_grew_is_not_read(tmp_path: Path, out: Path) -> None:
-    """It is sparse here, and larger than the memory."""
+    """The file is sparse here, and larger than the memory."""
     [path] = out.glob("posts*")
     with path.open("r+b") as file:
         file.truncate(1 << 42)

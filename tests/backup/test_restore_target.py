@@ -1,4 +1,4 @@
-"""The folder into which a store is restored: what comes into it meanwhile stays, whatever happens to the restore."""
+"""The target folder of a restore: files that are added meanwhile are kept, regardless of the outcome."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_a_restore_that_ends_early_removes_only_its_own_files(
 def test_a_restore_removes_nothing_of_a_target_that_it_refuses(
     tmp_path: Path, out: Path, monkeypatch: pytest.MonkeyPatch, names: tuple[str, ...]
 ) -> None:
-    """Files that come between the first look at the target and its lock are refused too."""
+    """Files that are added between the first check of the target and its lock are rejected too."""
     target = tmp_path / "restored"
     open_ = os.open
 
@@ -89,7 +89,7 @@ def test_other_files_beside_a_restored_store_stay(tmp_path: Path, out: Path) -> 
 def test_a_store_that_cannot_be_moved_out_leaves_nothing(
     tmp_path: Path, out: Path, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
-    """A generation, the key and the header are moved; one of the moves fails."""
+    """A generation, the key and the header are moved. One of the moves fails."""
     target = tmp_path / "restored"
     replace = Path.replace
     moves = []

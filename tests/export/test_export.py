@@ -1,4 +1,4 @@
-"""Exports: their content, that equal stores give equal bytes, and that posts may be stored meanwhile."""
+"""Exports: their content, equal bytes for equal stores, and posts that are stored meanwhile."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_equal_stores_give_equal_bytes_and_come_back(
 
 
 def test_golden_bytes(tmp_path: Path) -> None:
-    """If this fails, exports are no longer the bytes that docs/reference/FORMAT.md describes: give them another format number."""
+    """If this fails, exports no longer have the bytes of docs/reference/FORMAT.md, and need a new format number."""
     manifest = export(some_posts(), tmp_path / "export", LEGACY, segment_size_bytes=5000)
     assert [(s.file, s.items, s.content_blake3[:16]) for s in manifest.segments] == [
         ("posts-000000.seg", 20, "df4cf7778469fddb"),
@@ -135,7 +135,7 @@ def test_blocks_are_cut_wherever_batches_end(batches: list[list[bytes]], most_by
 
 
 def test_blocks_and_segments_have_their_sizes(tmp_path: Path) -> None:
-    """`SEGMENT_BLOCK_SIZE_BYTES` and `SEGMENT_SIZE_BYTES` are reached and exceeded by one item only."""
+    """They are at least `SEGMENT_BLOCK_SIZE_BYTES` and `SEGMENT_SIZE_BYTES` long, and exceed these by at most one item."""
     assert limits.SEGMENT_SIZE_BYTES == 64 * limits.SEGMENT_BLOCK_SIZE_BYTES
     raw = bytes(limits.MAX_POST_SIZE_BYTES - 100)
     writer = ExportWriter(tmp_path, LEGACY, {})
@@ -146,7 +146,7 @@ def test_blocks_and_segments_have_their_sizes(tmp_path: Path) -> None:
 
 
 def test_a_block_beyond_the_limit_is_not_read(tmp_path: Path) -> None:
-    posts = limits.MAX_SEGMENT_BLOCK_SIZE_BYTES // limits.MAX_POST_SIZE_BYTES + 8  # the limit is held to a few MB
+    posts = limits.MAX_SEGMENT_BLOCK_SIZE_BYTES // limits.MAX_POST_SIZE_BYTES + 8  # the limit is exact to a few MB
     with SegmentWriter(tmp_path / "posts-000000.seg", 1) as writer:
         writer.write_packed(pack([bytes(limits.MAX_POST_SIZE_BYTES)] * posts))
         written = writer.close()
@@ -207,11 +207,11 @@ def test_a_refused_segment_leaves_no_file(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-# --- while others write ----------------------------------------------------------------------------
+# --- concurrent writes -----------------------------------------------------------------------------
 
 
 def test_writers_go_on_meanwhile(tmp_path: Path) -> None:
-    """What is stored by another thread during an export is not in it."""
+    """Posts that another thread stores during an export are not in it."""
     with stored(tmp_path / "store") as store:
         store.export(tmp_path / "before", **SMALL)
         last = store.last_sequence
@@ -245,7 +245,10 @@ def test_writers_go_on_meanwhile(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("later", [0, 1, 5, 40])
 def test_an_export_covers_nothing_of_a_log_with_another_history(tmp_path: Path, later: int) -> None:
-    """A reindexing adds what came after the export. The store lost its last writes, and others have their numbers."""
+    """A reindexing adds the entries after the export.
+
+    Here the store lost its last writes, and other entries have their numbers.
+    """
     path, copy = tmp_path / "store", tmp_path / "copy"
     texts = [ANN.text("default", f"{number}") for number in range(10 + later)]
     with CableStore.open(path) as store:

@@ -68,7 +68,7 @@ def test_commands_that_fail(tmp_path: Path, run: Callable[..., tuple[int, str, s
 
 @pytest.mark.thorough
 def test_the_shell_sees_an_interrupted_export(tmp_path: Path) -> None:
-    """Ctrl-C ends the command with 130, and the same command goes on."""
+    """Ctrl-C ends the command with status 130, and the same command continues the export."""
     with stored(tmp_path / "store"):
         pass
     code = """

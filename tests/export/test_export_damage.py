@@ -1,4 +1,4 @@
-"""Every damage to the bytes of an export is found, and none raises an error that is not ours."""
+"""Every damage to the bytes of an export is found, and only errors of this package are raised."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ json_values = st.recursive(
 @settings(max_examples=200)
 @given(st.data())
 def test_no_manifest_raises_anything_foreign(whole: Path, data: st.DataObject) -> None:
-    """Values replaced anywhere, with a checksum that is right, or plain nonsense."""
+    """Values are replaced anywhere under a valid checksum, or the file is garbage."""
     with scratch_folder() as scratch:
         folder = copied(whole, Path(scratch) / "copy")
 
@@ -173,7 +173,7 @@ stones_like = st.tuples(st.binary(min_size=32, max_size=32), st.binary(min_size=
 
 @given(st.lists(st.lists(items | stones_like, min_size=1, max_size=3) | items, max_size=3), st.booleans(), st.binary())
 def test_no_segment_raises_anything_foreign(blocks: list[Any], is_posts: bool, tail: bytes) -> None:
-    """Blocks of any bytes, with a checksum that is right. Only posts or tombstones that can be stored are read."""
+    """Blocks have any bytes and a valid checksum. Only valid posts or tombstones are read."""
     with scratch_folder() as scratch:
         name = segment_name("posts" if is_posts else "tombstones", 0)
         data = b"".join(zstd.compress(msgpack.packb(block)) for block in blocks) + tail
@@ -208,7 +208,7 @@ def test_no_segment_raises_anything_foreign(blocks: list[Any], is_posts: bool, t
 def test_posts_that_are_not_what_the_manifest_says(
     copy: Path, spoil: Callable[[list[bytes]], object], message: str
 ) -> None:
-    """A segment written again with other posts, under right checksums."""
+    """A segment is written again with other posts, under valid checksums."""
     first = read_manifest(copy).segments[0]
     [posts] = read_posts(copy, first)
     spoil(posts)

@@ -1,4 +1,4 @@
-"""Exports without what moderation hides in public, and imports into a store that dropped a part of it."""
+"""Exports without the posts that moderation hides in public, and imports into a store with drops."""
 
 from __future__ import annotations
 
@@ -25,7 +25,10 @@ def exported(folder: Path) -> set[bytes]:
 
 
 def test_hidden_messages_are_left_out_if_that_is_chosen(tmp_path: Path) -> None:
-    """Open or closed. The manifest says so, and what is hidden in private is not left out."""
+    """This applies to open and closed stores, and the manifest records it.
+
+    Posts that are hidden in private are exported.
+    """
     posts = texts()
     with CableStore.open(tmp_path / "store") as store:
         store.ingest(raws(*posts))
@@ -55,7 +58,7 @@ def test_an_import_revives_nothing_that_is_dropped(tmp_path: Path) -> None:
 
 
 def test_an_export_of_channels_decides_like_the_whole_store(tmp_path: Path) -> None:
-    """It has the block of an admin who is in none of the channels, and the word of one who declines a role."""
+    """It has the block of an admin who is in none of the channels, and the post of a user who declines a role."""
     me, later_ms = Identity.generate(), START_MS + 1_000_000
     with CableStore.open(tmp_path / "store", identity=me, options=StoreOptions(clock=lambda: START_MS)) as whole:
         whole.post("garden", "hello")

@@ -1,4 +1,4 @@
-"""Exports come back: merged in any order, chosen by filters, with all that deletions ask for."""
+"""Imports of exports: merged in any order, selected by filters, with all deletions applied."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ from cablestore.protocol.body import BLOCK, DELETE, INFO, LINKABLE_TYPES, MODERA
 def test_parts_merge_in_any_order(
     history: tuple[Dialect, list[Post]], holders: list[int], order: list[int], at_once: bool
 ) -> None:
-    """Each post is in one, two or all of three stores; a deletion may be elsewhere than its target."""
+    """Each post is in one, two or all of three stores. A deletion may be in another store than its target."""
     dialect, posts = history
     with scratch_folder() as scratch:
         folders = [Path(scratch) / str(number) for number in range(3)]
@@ -116,7 +116,7 @@ def test_local_only_posts_stay_at_home(tmp_path: Path) -> None:
 
 
 def test_skeletons_without_proof_are_left_out(tmp_path: Path) -> None:
-    """A tombstone without its post/delete, and one that would remove what somebody else wrote."""
+    """The test has a tombstone without its post/delete, and one of another author's post."""
     living = ANN.text("default", "I live")
     not_his = BOB.delete(living)
     skeleton = Skeleton(0, START_MS, "default", ())
@@ -167,7 +167,7 @@ def test_an_interrupted_import_goes_on(tmp_path: Path, whole: Path) -> None:
 
 
 def matches(post: Post, filters: Filters, known_here: set[bytes]) -> bool:
-    """Return what the rules say of a post that is no post/delete."""
+    """Return whether the filters select a post that is not a post/delete."""
     if filters.authors and post.author not in filters.authors:
         return False
     after_ms, before_ms = checked_window(filters.after_ms, None)[0], checked_window(None, filters.before_ms)[1]

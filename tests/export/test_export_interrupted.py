@@ -1,4 +1,4 @@
-"""An export that is interrupted, killed or meets a full disk goes on or begins again, and overwrites nothing."""
+"""An export that is interrupted, killed or stopped by a full disk continues or begins again, without overwriting files."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ with CableStore.open(store, create=False) as opened:
 @pytest.mark.thorough("before-6")
 @pytest.mark.parametrize(("when", "instant"), [("before", 6), ("after", 5)])
 def test_kill_9_at_any_instant(tmp_path: Path, when: str, instant: int) -> None:
-    """Each child dies after a few files and the next goes on, until one comes to the end."""
+    """Each child process dies after a few files and the next continues, until one finishes."""
     with stored(tmp_path / "store") as store:
         store.export(tmp_path / "straight", segment_size_bytes=2000, run_size_bytes=3000)
     out = tmp_path / "out"
@@ -89,7 +89,7 @@ def test_kill_9_at_any_instant(tmp_path: Path, when: str, instant: int) -> None:
 
 
 class Interrupt:
-    """Progress that interrupts after N posts."""
+    """Progress callback that interrupts after N posts."""
 
     def __init__(self, posts: int) -> None:
         self.left = posts
@@ -233,7 +233,7 @@ DAMAGE: dict[str, Callable[[Post], tuple[bytes, bytes]]] = {
     "under half a hash": lambda post: (data_key(post.hash_hex[:32]), post.raw),
     "under no hash": lambda post: (data_key(b"zz"), post.raw),
 }
-"""A row that is damaged, made of a post: key and value."""
+"""A damaged row of a post: key and value."""
 
 
 def with_type(post: Post, number: int) -> bytes:

@@ -10,7 +10,7 @@ from people import ANN
 from cablestore.export.writer import post_record, record_start, write_post_segment
 
 LATEST_MS = 2**56 - 1
-"""The last timestamp whose number has the eight bytes of a record."""
+"""The last timestamp that fits in the eight bytes of a record."""
 
 
 @pytest.mark.parametrize(("timestamp_ms", "size_bytes"), [(LATEST_MS + 1, 32), (0, 31), (LATEST_MS, 33)])

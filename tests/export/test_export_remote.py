@@ -1,4 +1,4 @@
-"""Exports to an object store and from it: the same bytes as in a folder, and as hard to interrupt."""
+"""Exports to and from an object store: the same bytes as in a folder, and the same robustness against interruptions."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def proxy(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultyProxy
 @pytest.mark.thorough
 @pytest.mark.parametrize(("when", "instant"), [("before", 4), ("after", 3)])
 def test_kill_9_at_any_instant(s3: S3Server, proxy: FaultyProxy, tmp_path: Path, when: str, instant: int) -> None:
-    """Each child dies after a few objects and the next goes on, until one comes to the end."""
+    """Each child process dies after a few objects and the next continues, until one finishes."""
     prefix = f"killed {when}"
     with stored(tmp_path / "store") as store:
         store.export(tmp_path / "straight", segment_size_bytes=2000, run_size_bytes=3000)
@@ -132,7 +132,7 @@ def test_kill_9_at_any_instant(s3: S3Server, proxy: FaultyProxy, tmp_path: Path,
 
 
 class Interrupt:
-    """Progress that interrupts after N posts, after it has done something."""
+    """Progress callback that interrupts after N posts, after an action."""
 
     def __init__(self, posts: int, then: Callable[[], object] = lambda: None) -> None:
         self.left = posts
@@ -184,7 +184,7 @@ def test_what_is_there_is_not_overwritten(s3: S3Server, name: str) -> None:
 
 @pytest.mark.thorough
 def test_two_exports_to_one_uri(s3: S3Server) -> None:
-    """On this machine a lock keeps them apart. Another machine is noticed at the end."""
+    """On this machine a lock separates them. Another machine is detected at the end."""
     uri = s3.uri("two exports")
     with in_memory(LEGACY, some_posts()) as store:
 
@@ -253,7 +253,7 @@ def test_the_commands_take_uris(s3: S3Server, tmp_path: Path, run: Callable[...,
 def test_ctrl_c_ends_the_command_while_the_server_hangs(
     s3: S3Server, proxy: FaultyProxy, tmp_path: Path, name: str, before: int
 ) -> None:
-    """The server does not answer to a segment, or to what says that a run of sorted posts was written."""
+    """The server does not answer for a segment, or for the marker of a written run of sorted posts."""
     prefix, seen = f"hangs {name} {before}", 0
     with stored(tmp_path / "store"):
         pass
@@ -266,7 +266,7 @@ def test_ctrl_c_ends_the_command_while_the_server_hangs(
             seen += is_it
             if is_it and seen > before and child.poll() is None:
                 child.send_signal(signal.SIGINT)
-                child.wait(LIMIT_S)  # so the command cannot wait for this answer
+                child.wait(LIMIT_S)  # so the command does not wait for this answer
             return "none"
 
         proxy.fault = hang  # type: ignore[assignment] # a fault may be a function

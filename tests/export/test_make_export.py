@@ -1,4 +1,4 @@
-"""Test data of the reindex job: valid, the same every time, and of the mix that it promises."""
+"""Test data of the reindex job: it is valid, reproducible, and has the documented mix."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SLICE_POSTS = 500
 
 @dataclass
 class Content:
-    """Content of exports: every post by its hash, where its copies are, and the tombstones."""
+    """Content of exports: every post by its hash, the positions of its copies, and the tombstones."""
 
     posts: dict[bytes, Post]
     places: dict[bytes, list[tuple[Path, str]]]
@@ -44,12 +44,12 @@ class Content:
 
     @property
     def deletions(self) -> list[tuple[Post, bytes]]:
-        """Return every post/delete with what it names."""
+        """Every post/delete with its targets."""
         posts = self.posts.values()
         return [(post, target) for post in posts if isinstance(post.body, Delete) for target in post.body.hashes]
 
     def dead(self) -> set[bytes]:
-        """Return what is here as if it were live, though its author deleted it."""
+        """Return posts that are in the exports although their authors deleted them."""
         named = {(target, post.author) for post, target in self.deletions}
         return {post.hash for post in self.posts.values() if post.type != DELETE and (post.hash, post.author) in named}
 

@@ -1,4 +1,4 @@
-"""Skeletons of deleted posts in exports: those that a post can have are read, others are refused."""
+"""Skeletons of deleted posts in exports: those that are possible for a post are read, others are rejected."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def links(number: int) -> tuple[bytes, ...]:
 
 @pytest.mark.parametrize("body", BODIES, ids=lambda body: f"{type(body).__name__} {getattr(body, 'channel', '')}")
 def test_the_skeleton_of_any_post_is_read(body: Body) -> None:
-    free = limits.MAX_POST_SIZE_BYTES - len(ANN.post(body).raw) - 2  # a larger number of links takes two bytes more
+    free = limits.MAX_POST_SIZE_BYTES - len(ANN.post(body).raw) - 2  # a larger number of links has two bytes more
     for number in (0, free // 32):
         stone = told(post := ANN.post(body, links=links(number)), Skeleton.of(post))
         assert read(stone) == stone

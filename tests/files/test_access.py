@@ -1,4 +1,4 @@
-"""What is written can be read by its user alone, whatever the umask, unless it is shared with a group."""
+"""Written files are readable only by their user, regardless of the umask, unless they are shared with a group."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _umask(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 def wide(folder: Path) -> list[str]:
-    """Return the entries of a folder that others may use, itself included."""
+    """Return the entries of a folder with permissions for others, including the folder itself."""
     return [f"{path}: {path.stat().st_mode:o}" for path in (folder, *folder.rglob("*")) if path.stat().st_mode & 0o077]
 
 
@@ -66,7 +66,7 @@ def test_what_is_made_is_private(tmp_path: Path, store: CableStore, maker: str) 
 def test_a_umask_that_takes_permissions_from_the_user_leaves_folders_usable(
     tmp_path: Path, store: CableStore, maker: str
 ) -> None:
-    """As in scripts that set `umask 177` to write a key."""
+    """Scripts set `umask 177` to write a key."""
     store.post("default", "a text")
     os.umask(0o177)
     made = tmp_path / "made"

@@ -1,4 +1,4 @@
-"""Each file of each format, damaged in each way, is noticed, and the next run writes it again or says what to do."""
+"""Damaged files: each damage of each format is detected. The next run writes the file again or reports the repair."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ DAMAGES: dict[str, Damage] = SHORT | {
 
 @contextmanager
 def damaged(path: Path, damage: Damage) -> Iterator[None]:
-    """Damage a file. It is whole again afterwards, whatever came in its place."""
+    """Damage a file, and restore it afterwards, even if it was replaced."""
     whole = path.read_bytes()
     found = damage(whole)
     path.unlink()
@@ -80,11 +80,11 @@ def test_a_backup(backed_up: Path, tmp_path: Path, kind: str, damage: str) -> No
         if kind == "backup.json":
             with pytest.raises(CableStoreError, match=r"backup\.json"):
                 verify_backup(out)
-            file.unlink(missing_ok=True)  # as the message says
+            file.unlink(missing_ok=True)  # as the message suggests
             backup(store, out, with_key=True)
         elif kind == "identity" and damage == "a byte longer":
             assert verify_backup(out)[1][0].file == file.name
-            assert backup(store, out).mended == 1  # the key was asked for by an earlier run
+            assert backup(store, out).mended == 1  # an earlier run requested the key
         else:
             assert [problem.file for problem in verify_backup(out)[1]] == [file.name]
             if kind != "identity":
@@ -158,7 +158,7 @@ class StopError(Exception):
 @pytest.mark.parametrize("glob", ["run-*", "posts-*", "unfinished.json"])
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_an_export_that_is_resumed(exported: Path, tmp_path: Path, glob: str, damage: str) -> None:
-    """It equals one that was never interrupted, or says which file is damaged. A flipped segment is left to verify."""
+    """It equals an uninterrupted export, or names the damaged file. A flipped segment is found only by verify."""
     out = tmp_path / "export"
     seen: list[int] = []
 
@@ -203,7 +203,7 @@ def files_of_community(folder: Path) -> ArchiveFolder:
 @pytest.mark.parametrize("kind", ["data", "leaves", "manifests"])
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_a_content_store(archives: Path, tmp_path: Path, kind: str, damage: str) -> None:
-    """What it lists it can serve, and publishing sends again what it cannot serve."""
+    """All listed content can be served, and publishing sends content again that cannot be served."""
     place = tmp_path / "content"
     publisher = Publisher(CONTROL, LEGACY)
     with ContentStore.open(place) as store:
@@ -232,5 +232,5 @@ def test_the_folder_of_a_community(archives: Path, tmp_path: Path, name: str, da
         is_whole = False
         with suppress(ArchiveError):
             is_whole = are_whole(folder, community, None)
-        # Bytes of `data` after the last archive are of an unfinished one, and are cut off before more is appended.
+        # Bytes of `data` after the last archive are of an unfinished one, and are truncated before the next append.
         assert not is_whole or (name == "data" and "longer" in damage)

@@ -1,4 +1,4 @@
-"""Files and folders that systems put into any folder do no harm."""
+"""Files and folders that operating systems create in any folder are harmless."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ WORK: dict[str, Callable[[Path, CableStore], object]] = {
 def test_entries_of_a_system_do_no_harm(tmp_path: Path, store: CableStore, work: str, as_folders: bool) -> None:
     target = tmp_path / "target"
     target.mkdir()
-    for _ in range(2):  # in a new folder, and everywhere in what was made
+    for _ in range(2):  # in a new folder, and in all created folders
         for folder in [target, *(path for path in target.rglob("*") if path.is_dir() and not _is_below(path, target))]:
             for name in NAMES:
                 (folder / name).mkdir(exist_ok=True) if as_folders else (folder / name).write_bytes(b"not ours")

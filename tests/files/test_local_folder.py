@@ -1,4 +1,4 @@
-"""Folders on this disk: whole files, as ever."""
+"""Folders on the local disk."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Paths and URIs: what names a folder, and what is refused."""
+"""Paths and URIs: valid locations of folders, and rejected ones."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_an_upper_case_scheme_is_the_same(s3: S3Server) -> None:
 
 @pytest.mark.parametrize("uri", ["mock:///community/export", "mock://host/export"])
 def test_a_uri_leads_to_the_same_folder_again(uri: str) -> None:
-    """A URI without a host keeps its //. Without them it would be a local path."""
+    """A URI without a host keeps its //. Otherwise it would be a local path."""
     folder = folder_of(f"{uri}/")
     assert (folder.uri, folder.full_uri, folder.is_local) == (uri, uri, False)
     assert folder_of(folder.full_uri) == folder
@@ -164,7 +164,7 @@ def test_a_colon_does_not_make_a_uri(text: str) -> None:
 
 
 def test_a_local_folder_may_look_like_a_uri(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With ./ before it, or as an absolute path."""
+    """The path begins with ./, or is absolute."""
     monkeypatch.chdir(tmp_path)
     for text in ("./s3:", "./s3:/bucket", f"{tmp_path}/s3:"):
         folder = folder_of(text)
@@ -221,7 +221,7 @@ TEXTS = st.lists(PIECES, max_size=9).map("".join) | st.text(max_size=30)
 
 @given(TEXTS)
 def test_any_text_is_a_location_or_one_error(text: str) -> None:
-    """What it is does not change when it is written and read again."""
+    """The location is the same after writing and reading it."""
     try:
         found = parse_location(text)
     except ArgumentError as error:

@@ -1,4 +1,4 @@
-"""Many files of a folder, and parts of files: the same on this disk and in an object store."""
+"""Many files of a folder, and parts of files: the same on the local disk and in an object store."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_many_files_are_read_and_removed(place: ObjectFolder) -> None:
 
 @pytest.mark.thorough("S3")
 def test_several_processes_write_one_file(place: ObjectFolder) -> None:
-    """It is always that of one of them, whole."""
+    """The file always has the complete content of one process."""
     contents = [bytes([number]) * 100_000 for number in range(8)]
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda content: place.write("report", content), contents))
@@ -129,7 +129,7 @@ def test_a_request_is_in_progress_before_its_thread_starts(s3: S3Server) -> None
 
 
 def test_nothing_goes_on_after_an_error(s3: S3Server) -> None:
-    """The caller may begin again, and then no request of before may change what it writes."""
+    """The caller may begin again, and then earlier requests must not change its new files."""
     folder = folder_of(s3.uri("errors"))
     begun = threading.Barrier(REQUESTS_AT_ONCE)
     ended: list[str] = []

@@ -1,4 +1,4 @@
-"""Folders in an object store, against a real S3 server over HTTP."""
+"""Folders in an object store, with a real S3 server over HTTP."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from cablestore.errors import MissingFileError, StorageError
 from cablestore.files import ObjectFolder, folder_of, remote
 
 PARTS = b"0123456789abcdef" * 1_600_000
-"""Content that S3 takes in three parts."""
+"""Content that is sent to S3 in three parts."""
 
 
 @pytest.fixture
@@ -96,7 +96,7 @@ with folder_of(sys.argv[1]).writing("big") as file:
 def test_a_process_that_ends_while_it_sends_leaves_no_object(
     s3: S3Server, proxy: FaultyProxy, how: signal.Signals
 ) -> None:
-    """It ends when its second part is under way."""
+    """The process ends while its second part is being sent."""
     prefix = f"ended by {how.name}"
     with subprocess.Popen([sys.executable, "-c", SENDING, s3.uri(prefix)], stderr=subprocess.PIPE) as child:
 

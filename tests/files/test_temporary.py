@@ -1,4 +1,4 @@
-"""Temporary folders: where they are made, who removes them, and what stays."""
+"""Temporary folders: their location, their removal, and what is kept."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Batches: sorted lists of several sources come out as one order."""
+"""Batches: sorted lists of several sources are merged in one order."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ blocks = st.lists(st.lists(st.binary(max_size=2), max_size=4), max_size=5)
 
 @given(st.lists(blocks, max_size=4))
 def test_sources_of_sorted_lists_are_merged(sources: list[list[list[bytes]]]) -> None:
-    """However the sources are cut into lists: empty ones and equal items included."""
+    """The sources are divided into lists in any way, including empty lists and equal items."""
     ordered: list[list[list[bytes]]] = []
     for cut in sources:
         items = iter(sorted(item for block in cut for item in block))

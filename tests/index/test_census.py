@@ -1,4 +1,4 @@
-"""A census: how many rows of a fold count, kept by every write, so that nobody reads the rows to count them."""
+"""A census: the number of counted rows of a fold, updated by every write, so that the rows need not be read."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ HEADS_PREFIX = b"!heads!"
 
 
 class Counting:
-    """Source that counts the rows that are read from it."""
+    """Source that counts the read rows."""
 
     def __init__(self, source: Source) -> None:
         self._source = source
@@ -61,7 +61,7 @@ def test_a_list_of_channels_reads_a_few_rows_a_channel_however_many_are_in_it(st
 
 
 def members_of(store: CableStore) -> int:
-    """Return the number of members by the list of channels, which must be the number of member rows."""
+    """Return the number of members in the list of channels, which must be the number of member rows."""
     with store.snapshot() as snapshot:
         channels = list(snapshot.channels())
         assert [channel.members for channel in channels] == [len(list(snapshot.members(c.name))) for c in channels]
@@ -93,7 +93,7 @@ def test_members_are_counted_over_all_that_can_happen_to_them(store: CableStore)
     assert list(store.dump()) == before
 
 
-# --- a census that the store does not know yet -----------------------------------------------------
+# --- a census that is new to the store -------------------------------------------------------------
 
 
 def is_head(value: bytes) -> bool:
@@ -101,7 +101,10 @@ def is_head(value: bytes) -> bool:
 
 
 def with_heads_counted() -> Catalog:
-    """Return the catalog with a census over the fold of heads: its rows come and go, tombstones have parts in it."""
+    """Return the catalog with a census over the fold of heads.
+
+    Its rows are added and removed, and tombstones have parts in it.
+    """
     (fold,) = links.VIEW.folds
     counted = replace(fold, census=Census(prefix=HEADS_PREFIX, counts=is_head))
     view = replace(links.VIEW, prefixes=(*links.VIEW.prefixes, HEADS_PREFIX), folds=(counted,))
@@ -141,7 +144,7 @@ def assert_counts_heads(store: CableStore) -> None:
 def test_any_census_is_a_function_of_the_posts(
     history: tuple[Dialect, list[Post]], random: Random, cuts: list[int], gone: set[int]
 ) -> None:
-    """Rule 2 for a census: any order, any batches, duplicates, deletions and discards; and the rows of a rebuild."""
+    """Rule 2 for a census: any order, batches, duplicates, deletions and discards, and the rows of a rebuild."""
     dialect, posts = history
     discarded = [posts[index].hash for index in gone if index < len(posts)]
     with counting_heads(dialect) as straight:

@@ -1,4 +1,4 @@
-"""A check finds every fault in the database, and a rebuild mends it."""
+"""A check finds every fault in the database, and a rebuild repairs it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from cablestore.store import ClosedStore
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Iterator[Path]:
-    """Yield a store with a row of every kind, closed."""
+    """Yield a closed store with a row of every kind."""
     with CableStore.open(tmp_path) as store:
         first = ANN.text("default", "first")
         gone = BOB.text("default", "gone", links=(first.hash,))
@@ -206,7 +206,7 @@ DAMAGE = [
     ("!local!unseen!", b"x"),
     ("!local!refused!", b"x"),
 ]
-"""Rows that are damaged although every post is whole: key, and value."""
+"""Damaged rows, while every post is valid: key, and value."""
 
 
 @pytest.mark.parametrize(("key", "value"), DAMAGE, ids=lambda part: repr(part)[:30])

@@ -1,4 +1,4 @@
-"""Work is shared out among the cores that the process may use, not among those of the machine."""
+"""Work is distributed among the usable cores of the process, not among those of the machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kill -9 at any instant: what was acknowledged with `sync` is there, and the database is whole."""
+"""Kill -9 at any moment: data that was acknowledged with `sync` is stored, and the database is valid."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ WORK = ("ingest", "delete", "prune", "rebuild", "import", "back-to")
 
 
 def run_and_kill(folder: Path, seed: int, work: str) -> list[list[str]]:
-    """Let a child work on the store, kill it at a random instant, and return what it acknowledged."""
+    """Start a child process on the store, kill it at a random moment, and return its acknowledgements."""
     with (folder.parent / "said").open("w+") as said:
         child = subprocess.Popen(
             [sys.executable, str(CHILD), str(folder), str(seed), work], stdout=said, stderr=subprocess.PIPE
         )
         rng = random.Random(seed)
-        until = rng.randrange(4, 9)  # acknowledgements; then at any instant of what comes next
+        until = rng.randrange(4, 9)  # acknowledgements; then at a random moment
         wait_until(lambda: Path(said.name).read_text().count("\n") >= until or child.poll() is not None)
         time.sleep(rng.uniform(0, 0.1))
         child.send_signal(signal.SIGKILL)
         _, errors = child.communicate()
         assert child.returncode == -signal.SIGKILL, errors.decode()
-        lines = Path(said.name).read_text().split("\n")[:-1]  # the last may be cut short
+        lines = Path(said.name).read_text().split("\n")[:-1]  # the last may be incomplete
     return [line.split() for line in lines]
 
 
 def assert_whole_and_holds(folder: Path, said: list[list[str]], held: set[str]) -> set[str]:
-    """Check that the store opens, is whole, and has what earlier children and this one stored and did not remove."""
+    """Check that the store opens, is valid, and has the posts of all child processes that were not removed."""
     for word, *hashes in said:
         if word == "stored":
             held |= set(hashes)
@@ -53,9 +53,9 @@ def assert_whole_and_holds(folder: Path, said: list[list[str]], held: set[str]) 
         assert report.is_clean, [str(problem) for problem in report.problems]
         here = {key[6:].decode() for key, _ in store.dump() if key.startswith(b"!data!")}
         deleted = {h for h in held if store.deletion(bytes.fromhex(h)) is not None}
-        assert len(deleted) <= 5  # one deletion may have been written and not acknowledged
+        assert len(deleted) <= 5  # one deletion may be written without acknowledgement
         missing = held - here - deleted
-        # A prune that was killed may have removed some posts; what is pruned is texts of which ten newer ones exist.
+        # A killed prune may have removed some posts. It removes texts that have ten newer ones.
         if missing:
             assert "prune" in folder.name
         for word, *hashes in said:
@@ -71,7 +71,10 @@ def assert_whole_and_holds(folder: Path, said: list[list[str]], held: set[str]) 
 @pytest.mark.parametrize("work", WORK)
 @pytest.mark.parametrize("kills", [5, pytest.param(170, marks=[pytest.mark.soak, pytest.mark.timeout(3600)])])
 def test_kill_9_at_random_instants(tmp_path: Path, work: str, kills: int) -> None:
-    """30 kills in a normal run, a thousand in a soak. Each child continues with what the one before left."""
+    """There are 30 kills in a normal run, a thousand in a soak.
+
+    Each child process continues with the data of the last one.
+    """
     folder = tmp_path / f"store-{work}"
     held: set[str] = set()
     acknowledged = 0

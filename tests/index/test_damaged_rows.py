@@ -1,4 +1,4 @@
-"""Damage to any kind of row: reads, writes, checks and rebuilds give the right answer or an error that says what to do."""
+"""Damage to any kind of row: reads, writes, checks and rebuilds return the correct answer or a helpful error."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ FORMED = [
     "local!touched",
     "local!witnessed",
 ]
-"""Local rows whose damage a check reports if they do not have their form any more."""
+"""Local rows whose damage a check reports if their format is invalid."""
 
 
 def damages(row: Row) -> dict[str, Changes]:
@@ -124,7 +124,7 @@ def damages(row: Row) -> dict[str, Changes]:
 COARSE = ("removed", "another type")
 
 KEEP_THE_FORM = ("removed", "first bit", "last bit")
-"""Damage after which a local row may be as another one would be."""
+"""Damages after which a local row may be a valid one."""
 
 
 def answered(store: CableStore) -> list[bytes]:
@@ -169,7 +169,7 @@ WRITES: list[Callable[[CableStore], object]] = [
 
 @pytest.fixture(scope="module")
 def whole() -> Iterator[tuple[Path, dict[str, list[Row]], list[object]]]:
-    """Yield a closed store, its rows by kind, and what reads of it return."""
+    """Yield a closed store, its rows by kind, and the results of its reads."""
     with scratch_folder() as folder:
         make(folder / "whole")
         rows: dict[str, list[Row]] = {}
@@ -189,7 +189,7 @@ def require_advice(error: CableStoreError) -> None:
 
 
 def attempt(path: Path, works: list[Callable[[CableStore], object]], expected: list[object] | None = None) -> bool:
-    """Do all works. Return True if each result is the expected one, or an error that says what to do."""
+    """Run all works. Return True if each has the expected result or raises an error with a remedy."""
     is_right = True
     try:
         with opened(path) as store:

@@ -1,4 +1,4 @@
-"""All rows at once, in any pieces, are the rows that storing posts one by one leaves."""
+"""The rows that are derived at once, in any pieces, equal those of storing posts one by one."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from cablestore.views import CATALOG
 
 @contextmanager
 def small_runs(run_size_bytes: int, bucket_size_bytes: int, most: int) -> Iterator[None]:
-    """Make a history of a few posts take several runs and buckets."""
+    """Reduce the sizes, so that a history of a few posts needs several runs and buckets."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Sorter, "run_size_bytes", run_size_bytes)
         patch.setattr(Sorter, "bucket_size_bytes", bucket_size_bytes)
@@ -70,7 +70,7 @@ def test_rebuilt_in_pieces_and_checked_in_pieces(
 
 @dataclass(frozen=True)
 class Damage:
-    """Damage to one row, chosen by number. With `copied` it is done to a row beside it."""
+    """Damage to one row, chosen by number. With `copied`, a copy beside it is damaged."""
 
     row: int
     value: bytes | None
@@ -90,7 +90,7 @@ damages = st.lists(
 
 
 def damaged(rows: dict[bytes, bytes], damage: Damage) -> dict[bytes, bytes | None]:
-    """Return the changes that a damage consists of."""
+    """Return the changes of a damage."""
     keys = [key for key in rows if key != META_KEY and not key.startswith(b"!arrival!")]
     key = keys[damage.row % len(keys)]
     if damage.copied:
@@ -100,7 +100,7 @@ def damaged(rows: dict[bytes, bytes], damage: Damage) -> dict[bytes, bytes | Non
 
 
 def problems(reader: Reader, scratch: Path | None) -> tuple[int, list[str]] | str:
-    """Return the problems that a check finds, in no particular order."""
+    """Return the problems that a check finds, in any order."""
     try:
         report: CheckReport = check(reader, CATALOG, scratch)
     except CableStoreError as error:
@@ -136,12 +136,12 @@ def test_a_check_finds_the_same_with_and_without_runs(
     if is_changed and not any(
         key.startswith((b"!data!", b"!private!", b"!chat!deleted!", b"!local!")) for key in changed
     ):
-        # Rows that follow from posts and tombstones can only be wrong; these, and local rows, may be others.
+        # Rows that are derived from posts and tombstones can only be wrong. These two, and local rows, may be valid.
         assert at_once != (0, [])
 
 
 def test_boundaries_are_no_more_than_there_are_keys() -> None:
-    """A peer may delete hashes of its choice, all of them small: that must not look like a billion buckets."""
+    """A peer may delete hashes of its choice, all of them small. The estimate must not be a billion buckets."""
     sample = [(b"%04d" % number, b"x" * 100) for number in range(500)]
     assert len(choose_boundaries(sample, 2 * 10**9)) <= len(sample)
     assert choose_boundaries([], 9) == []

@@ -1,4 +1,4 @@
-"""A full disk, damaged and lost files: a clear error, the rest stays readable, a rebuild saves what can be saved."""
+"""A full disk, damaged and lost files: a clear error, readable remaining data, and recovery by a rebuild."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ def test_a_store_goes_on_when_there_is_space_again(tmp_path: Path, limit_size_by
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 8 MB, where this process may mount one."""
+    """Yield a file system of 8 MB, if this process may mount one."""
     mount = tmp_path / "disk"
     mount.mkdir()
     made = subprocess.run(
@@ -195,7 +195,7 @@ def test_no_space_for_a_rebuild_leaves_the_store_as_it_was(small_disk: Path) -> 
 @pytest.mark.thorough
 @pytest.mark.parametrize("free_kb", [3500, 2600, 2300, 1500, 600])
 def test_no_space_for_a_rebuild_in_processes(small_disk: Path, free_kb: int) -> None:
-    """LevelDB reports nothing when writing the end of a table fails: no row may be missing from what is joined."""
+    """LevelDB does not report a failed write of the end of a table. The joined database must not lack rows."""
     folder = small_disk / "store"
     with CableStore.open(folder) as store:
         store.ingest(raws(*(ANN.text("default", "x" * 3000 + str(i)) for i in range(700))), verify=False)
@@ -222,7 +222,7 @@ def posts() -> list[Post]:
 
 @pytest.fixture(scope="module")
 def template(tmp_path_factory: pytest.TempPathFactory, posts: list[Post]) -> Path:
-    """Return a store whose database has several tables, closed."""
+    """Return a closed store whose database has several tables."""
     path, tuning = tmp_path_factory.mktemp("template") / "store", Tuning(2**20, table_size_bytes=2**20)
     with CableStore.open(path, options=StoreOptions(tuning=tuning)) as store:
         store.ingest(raws(*posts), verify=False, batch_posts=500)
@@ -242,7 +242,7 @@ def database_files(folder: Path, pattern: str) -> list[Path]:
 
 
 def readable(store: CableStore, posts: list[Post]) -> int:
-    """Return how many posts can be read one by one. Every failure must be an error of ours."""
+    """Return how many posts can be read one by one. Every failure must be an error of this package."""
     count = 0
     for post in posts:
         with contextlib.suppress(CorruptStoreError):
@@ -267,7 +267,7 @@ def rescued(folder: Path, posts: list[Post]) -> int:
         kept = readable(store, posts)
         assert store.stats().posts.get("text", 0) == kept
         if store.stats().posts.get("delete"):
-            assert store.get(posts[0].hash) is None  # what was deleted does not come back
+            assert store.get(posts[0].hash) is None  # deleted posts are not restored
         store.post("channel0", "after the damage")
         assert kept == report.posts - store.stats().posts.get("delete", 0)
     assert not list(folder.glob("*.readable"))
@@ -275,7 +275,7 @@ def rescued(folder: Path, posts: list[Post]) -> int:
 
 
 def damage_tables(folder: Path, damage: Callable[[Path], object]) -> int:
-    """Damage every table but the one with the row that says what the database is; returns how many."""
+    """Damage every table except the one with the meta row. Return the number of damaged tables."""
     count = 0
     for file in database_files(folder, "*.ldb"):
         whole = file.read_bytes()
@@ -347,7 +347,7 @@ def test_a_current_file_that_names_another_file_is_damage(folder: Path, posts: l
 
 
 def test_a_damaged_log_is_not_silently_cut(tmp_path: Path, posts: list[Post]) -> None:
-    """LevelDB's default drops what it cannot read of its log, and says nothing."""
+    """By default LevelDB drops unreadable data of its log, and does not report it."""
     code = """
 import os, signal, sys
 from cablestore import CableStore

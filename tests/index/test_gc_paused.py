@@ -1,4 +1,4 @@
-"""The pause of the garbage collector: it ends, whichever threads pause at once."""
+"""The pause of the garbage collector ends, even if several threads pause it concurrently."""
 
 from __future__ import annotations
 

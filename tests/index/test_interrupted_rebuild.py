@@ -1,4 +1,4 @@
-"""A rebuild of an open store that is interrupted or fails at any step loses nothing that is written after it."""
+"""If a rebuild of an open store is interrupted or fails at any step, later writes are not lost."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ STEPS = (
 
 
 class Interrupter:
-    """Interrupter of what calls the functions of `STEPS`: it raises an error before or after one of the calls."""
+    """Interrupts calls of the functions in `STEPS`: it raises an error before or after one of the calls."""
 
     def __init__(self, error: type[BaseException], *, after: bool) -> None:
         self._error = error
         self._after = after
         self.left = -1
-        """Calls before the interrupted one. None is interrupted while the number is negative."""
+        """Calls before the interrupted one. If it is negative, none is interrupted."""
 
     def interrupting(self, function: Callable[..., Any]) -> Callable[..., Any]:
         def wrapped(*args: Any, **options: Any) -> Any:
@@ -47,7 +47,7 @@ class Interrupter:
 
 
 def refusal_of(store: CableStore, text: str) -> str | None:
-    """Write a text. Return why that is refused, None if it is written."""
+    """Write a text. Return why it is rejected, None if it is written."""
     try:
         store.post("default", text)
     except StorageError as error:
@@ -57,7 +57,7 @@ def refusal_of(store: CableStore, text: str) -> str | None:
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """Yield a folder in memory: every step is synced."""
+    """Yield a folder in memory, because every step is synced."""
     with scratch_folder() as path:
         yield path
 
@@ -102,7 +102,7 @@ def test_what_is_written_after_an_interrupted_rebuild_is_kept(
 
 
 def test_an_interrupted_rebuild_leaves_no_generation(tmp_path: Path) -> None:
-    """Nothing remains of it while the store is still open, and the next one succeeds."""
+    """Nothing of it is left while the store is still open, and the next one succeeds."""
 
     def interrupt(_: int) -> None:
         raise KeyboardInterrupt

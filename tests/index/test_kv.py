@@ -1,4 +1,4 @@
-"""The database: LevelDB and its twin in memory keep the same promises."""
+"""The database: LevelDB and the database in memory behave the same."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def test_a_closed_state_is_not_kept(database: Database) -> None:
 
 
 def test_closing_while_others_read_is_safe(database: Database) -> None:
-    """LevelDB would end the process if a reader were still inside it."""
+    """LevelDB would crash the process if a reader were still active."""
     database.write({b"%06d" % i: bytes(100) for i in range(5000)}, sync=False)
     started, ended = threading.Barrier(5), []
 
@@ -161,7 +161,7 @@ def test_closing_while_others_read_is_safe(database: Database) -> None:
 
 
 class SlowCompaction:
-    """LevelDB whose compaction begins, and does not end before it is allowed to."""
+    """LevelDB whose compaction does not end before the test permits it."""
 
     def __init__(self, database: LevelDB) -> None:
         self._db = database._db
@@ -213,7 +213,7 @@ def test_reads_and_writes_go_on_during_a_compaction(compacting: tuple[LevelDB, S
 
 
 def test_closing_waits_for_a_compaction(compacting: tuple[LevelDB, SlowCompaction]) -> None:
-    """LevelDB would end the process if it were closed meanwhile."""
+    """LevelDB would crash the process if it were closed meanwhile."""
     database, slow = compacting
     closing = threading.Thread(target=database.close)
     closing.start()
@@ -280,7 +280,7 @@ def test_rows_read_at_once_do_not_end_at_damage(tmp_path: Path, reverse: bool) -
 
 
 def test_a_folder_that_lost_its_current_file_is_not_overwritten(tmp_path: Path) -> None:
-    """LevelDB would make a new database there and remove the files of the old one."""
+    """LevelDB would create a new database there and remove the files of the old one."""
     from cablestore.errors import CorruptStoreError
 
     LevelDB(tmp_path / "db", create=True).close()

@@ -1,4 +1,4 @@
-"""Lists of tables: what LevelDB wrote is read, what is written LevelDB opens, and damage is an error."""
+"""Lists of tables: those of LevelDB can be read, LevelDB can open the written ones, and damage is an error."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def made(path: Path, rows: Rows) -> Path:
 
 
 def rows_of(rng: random.Random, prefix: bytes, number: int) -> Rows:
-    """Return rows of 300 random bytes, which do not compress."""
+    """Return rows of 300 random bytes, which are incompressible."""
     return {prefix + b"%08d" % rng.randrange(10**8): rng.randbytes(300) for _ in range(number)}
 
 
@@ -45,7 +45,7 @@ def held(path: Path) -> Rows:
 
 
 def test_tables_are_those_that_leveldb_lists(tmp_path: Path, rng: random.Random) -> None:
-    """A database that was written, changed and compacted: its manifest has tables that came and went."""
+    """The database was written, changed and compacted, so its manifest has tables that were removed."""
     path = made(tmp_path / "db", rows_of(rng, b"a", 3_000))
     database = LevelDB(path)
     database.write(rows_of(rng, b"a", 300), sync=False)
@@ -61,7 +61,7 @@ def test_tables_are_those_that_leveldb_lists(tmp_path: Path, rng: random.Random)
 
 
 def test_parts_joined_have_all_rows_and_take_more(tmp_path: Path, rng: random.Random) -> None:
-    """Keys so long that the list takes several blocks of a manifest. What is written later wins over what was joined."""
+    """The keys are so long that the list needs several blocks of a manifest. Later writes override the joined rows."""
     parts = {prefix: rows_of(rng, prefix * 10_000, 500) for prefix in (b"a", b"b", b"c")}
     paths = [made(tmp_path / prefix.decode(), rows) for prefix, rows in parts.items()]
     join_tables(list(reversed(paths)), tmp_path / "joined")
@@ -78,7 +78,7 @@ def test_parts_joined_have_all_rows_and_take_more(tmp_path: Path, rng: random.Ra
 
 
 def test_no_table_is_on_the_first_level(tmp_path: Path, rng: random.Random) -> None:
-    """There each read would look into all of them."""
+    """There, each read would search all of them."""
     join_tables([made(tmp_path / "part", rows_of(rng, b"a", 3_000))], tmp_path / "joined")
     database = LevelDB(tmp_path / "joined")
     assert int(database._db.get_property(b"leveldb.num-files-at-level0")) == 0
@@ -93,7 +93,7 @@ def test_the_level_may_have_that_many_bytes(size_bytes: int, level: int) -> None
 
 
 def test_rows_that_are_in_no_table_are_not_left_behind(tmp_path: Path) -> None:
-    """A part whose last rows could not be written, as a copy of one that is still open."""
+    """The last rows of a part could not be written, as in a copy of an open database."""
     database = LevelDB(tmp_path / "part", create=True)
     database.write({b"key": b"value"}, sync=True)
     shutil.copytree(tmp_path / "part", tmp_path / "refused")
@@ -133,7 +133,7 @@ def test_a_table_that_is_cut_off_or_gone_is_refused(tmp_path: Path, rng: random.
 
 @given(cut=st.floats(0, 1), is_flipped=st.booleans())
 def test_a_damaged_list_is_an_error(cut: float, is_flipped: bool, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """A list that is cut off, or has another byte somewhere, names the file."""
+    """The error for a truncated list, or one with a changed byte, names the file."""
     path = tmp_path_factory.mktemp("damaged")
     table = LevelTable(path / "000002.ldb", 5, b"a" * 500, b"b" * 500)
     table.file.write_bytes(b"12345")
@@ -154,7 +154,7 @@ def test_a_damaged_list_is_an_error(cut: float, is_flipped: bool, tmp_path_facto
 
 @given(st.integers(0, 100_000))
 def test_a_record_of_any_size_is_read_as_it_was_written(size: int) -> None:
-    """Also one that ends some bytes before a block does."""
+    """This includes one that ends some bytes before a block does."""
     record = bytes(number % 251 for number in range(size))
     assert list(read_records(recorded(record))) == [record]
 
@@ -166,13 +166,13 @@ def test_a_record_that_ends_where_a_block_does(size: int) -> None:
 
 
 def test_the_checksum_is_that_of_the_known_answer() -> None:
-    """RFC 3720, B.4: 32 bytes of zeros. The mask is turned back."""
+    """RFC 3720, B.4: 32 bytes of zeros. The mask is reverted."""
     masked = leveldb_log._masked_crc32c(bytes(32)) - 0xA282EAD8 & 0xFFFFFFFF
     assert (masked << 15 | masked >> 17) & 0xFFFFFFFF == 0x8A9136AA
 
 
 def test_a_record_whose_end_is_missing_is_an_error() -> None:
-    """It is cut off where a block ends, so each chunk is whole."""
+    """It is truncated at the end of a block, so each chunk is complete."""
     with pytest.raises(DecodeError, match="end within a record"):
         list(read_records(recorded(bytes(50_000))[: 2**15]))
 

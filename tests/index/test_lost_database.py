@@ -1,4 +1,4 @@
-"""A store whose header or database is lost: opening it says so and changes nothing, and there is a way back."""
+"""A store without header or database: opening it raises an error without changes, and recovery is possible."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def names_what_lost_all_files_but_notes(folder: Path) -> None:
 
 
 def names_an_unfinished_one(folder: Path) -> None:
-    """Return a store as an interrupted rebuild leaves it."""
+    """Change a store to the state that an interrupted rebuild leaves."""
     names_another(folder)
     (folder / NINTH).mkdir()
     (folder / NINTH / "UNNAMED").write_text("unfinished\n")
@@ -71,7 +71,7 @@ LOSSES = [
 
 
 def content_of(folder: Path) -> dict[str, bytes | None]:
-    """Return the bytes of every file below a folder, and the names of all folders."""
+    """Return the bytes of every file in a folder, and the names of all folders."""
     return {str(path.relative_to(folder)): path.read_bytes() if path.is_file() else None for path in folder.rglob("*")}
 
 
@@ -129,7 +129,7 @@ def test_where_no_generation_is_left_it_says_so(run: Run, folder: Path) -> None:
 
 
 def test_a_database_that_lost_all_its_rows_is_not_taken_for_a_new_one(run: Run, folder: Path) -> None:
-    """A folder in which version 0.6 was killed while making the store is not one either."""
+    """A folder in which version 0.6 was killed while it created the store is not a new one either."""
     shutil.rmtree(folder / FIRST)
     LevelDB(folder / FIRST, create=True).close()
     status, _, complaint = run("init", "-s", folder)
@@ -153,7 +153,7 @@ def test_a_folder_of_generations_without_a_header_is_no_new_store(folder: Path, 
     assert content_of(folder) == before
 
 
-# --- the way back ---------------------------------------------------------------------------------
+# --- recovery -------------------------------------------------------------------------------------
 
 
 def garbage(folder: Path) -> None:
@@ -188,7 +188,7 @@ def test_the_dialect_comes_from_the_database(run: Run, tmp_path: Path) -> None:
 
 
 def test_a_recovered_store_is_another_one_for_exports(folder: Path) -> None:
-    """Its arrival log may differ from the one that exports of the lost database go by."""
+    """Its arrival log may differ from the one on which exports of the lost database depend."""
     known = json.loads((folder / "STORE").read_text())["store"]
     names_another(folder)
     ClosedStore(folder).recover(FIRST)
@@ -229,11 +229,11 @@ def test_a_generation_that_is_damaged_comes_back_as_far_as_it_can_be_read(run: R
         assert store.check().is_clean
 
 
-# --- what is removed ------------------------------------------------------------------------------
+# --- removed files --------------------------------------------------------------------------------
 
 
 def other_store(path: Path) -> Path:
-    """Return a database that was put into the folder by hand."""
+    """Return a database that was copied into the folder by hand."""
     with CableStore.open(path.with_name("other")) as store:
         store.ingest(raws(ANN.text("default", "only here")))
     shutil.copytree(path.with_name("other") / FIRST, path / NINTH)
@@ -269,7 +269,7 @@ def test_numbers_of_damaged_databases_are_not_given_again(folder: Path) -> None:
 
 
 def test_a_kept_generation_that_is_not_there_is_listed_as_missing(folder: Path) -> None:
-    """A backup of the header and of the generation that it names is whole."""
+    """A backup of the header and of its generation is valid."""
     header = json.loads((folder / "STORE").read_text())
     (folder / "STORE").write_text(json.dumps(header | {"generation": "generation-000002", "kept": [FIRST]}))
     (folder / FIRST).rename(folder / "generation-000002")
@@ -337,9 +337,9 @@ while sys.stdin.readline():
 
 
 def killed_at_each_step(path: Path, work: str) -> Iterator[int]:
-    """Do some work in a new copy of a folder, killed before its first step, its second one, and so on, until it ends.
+    """Run `work` in new copies of a folder, killed before its first step, its second one, and so on, until it ends.
 
-    Yields the number of steps that were done.
+    Yields the number of finished steps.
     """
     original = path.rename(path.with_name("original")) if path.exists() else None
     command = [sys.executable, "-c", KILLED, str(path), work]
@@ -398,7 +398,10 @@ def test_a_removal_that_was_killed_at_any_step_leaves_a_whole_database_or_none(f
 
 
 def test_a_lost_header_between_two_databases_costs_neither(folder: Path) -> None:
-    """Killed when the header names the new database and the old one is still there; then the header is lost."""
+    """The process is killed when the header names the new database and the old one still exists.
+
+    Then the header is lost.
+    """
     with locked_folder(folder) as opened:
         name = opened.begin()
         shutil.copytree(folder / FIRST, folder / name, dirs_exist_ok=True)

@@ -1,6 +1,6 @@
-"""Rule 2: the database is a function of the set of posts, not of the order in which they came.
+"""Rule 2: the database depends on the set of posts, not on their order.
 
-The stores keep all posts: what acts of moderation remove is the subject of tests/store/test_moderated_order.py.
+The stores keep all posts: tests/store/test_moderated_order.py tests removal by actions of moderation.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def on_disk(path: Path, dialect: Dialect) -> CableStore:
 
 
 def feed(store: CableStore, posts: list[Post], cuts: list[int]) -> None:
-    """Ingest in batches of the sizes that `cuts` gives, the rest at once."""
+    """Ingest in batches of the sizes in `cuts`, and the rest in one batch."""
     at = 0
     for cut in [*cuts, len(posts)]:
         store.ingest([post.raw for post in posts[at : at + cut]], batch_posts=max(cut, 1))
@@ -55,7 +55,7 @@ def assert_whole(store: CableStore) -> None:
 
 
 def assert_says(store: CableStore, model: Model) -> None:
-    """Check that the store's reads and answers are the model's."""
+    """Check that the store's reads and answers equal the model's."""
     with store.snapshot() as snapshot:
         assert [(channel.name, channel.members) for channel in snapshot.channels()] == [
             (channel, len(model.members(channel))) for channel in model.channels()
@@ -151,7 +151,7 @@ def test_on_disk_reopened_in_between(history: tuple[Dialect, list[Post]], random
 def test_discarding_leaves_what_was_never_there(
     history: tuple[Dialect, list[Post]], random: Random, indexes: set[int]
 ) -> None:
-    """Storing and discarding equals rebuilding from what is left; offered again, discarded posts come back."""
+    """Storing and discarding equals rebuilding from the rest. Discarded posts that are offered again are stored."""
     dialect, posts = history
     chosen = [posts[index].hash for index in sorted(indexes) if index < len(posts)]
     with in_memory(dialect) as store:
@@ -175,7 +175,7 @@ def test_discarding_leaves_what_was_never_there(
 
 
 class Life(RuleBasedStateMachine):
-    """Store that has posts, deletions, discards and rebuilds in any order, and stays the store it should be."""
+    """A store with posts, deletions, discards and rebuilds in any order always equals the expected one."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Rebuilding and checking in several processes give what one process gives, and survive what happens to processes."""
+"""Rebuilds and checks in several processes equal those in one process, and handle failures of processes."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ POSTS = conversation(1500)
 
 @pytest.fixture(autouse=True)
 def _small_shares(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Cut a thousand posts into several ranges of hashes and many buckets."""
+    """Limit the sizes, so that a thousand posts have several ranges of hashes and many buckets."""
     monkeypatch.setattr(parallel, "PARTITION_POSTS", 200)
     monkeypatch.setattr(parallel, "MAX_BUCKET_SIZE_BYTES", 60_000)
 
 
 @pytest.fixture(scope="module")
 def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a store with posts of every kind, local-only ones among them, closed."""
+    """Return a closed store with posts of every kind, including local-only ones."""
     path = tmp_path_factory.mktemp("template") / "store"
     store_at(path, POSTS)
     with CableStore.open(path) as store:
@@ -78,7 +78,7 @@ def change(folder: Path, changes: dict[bytes, bytes | None]) -> None:
 
 
 def rows_of(folder: Path) -> list[Row]:
-    """Return every row, the arrival log and the sizes among them."""
+    """Return every row, including the arrival log and the sizes."""
     database = LevelDB(database_of(folder), create=False)
     with database.snapshot() as state:
         rows = list(state.scan(b"", b"\xff"))
@@ -98,7 +98,7 @@ def checked(folder: Path, in_processes: int) -> CheckReport:
     return ClosedStore(folder).check(processes=in_processes)
 
 
-# --- the same in any number of processes -----------------------------------------------------------
+# --- any number of processes -----------------------------------------------------------------------
 
 
 def test_what_is_rebuilt_is_the_same_in_any_number_of_processes(folder: Path) -> None:
@@ -116,7 +116,7 @@ def test_what_is_damaged_is_left_out_whoever_finds_it(folder: Path) -> None:
     rows = dict(rows_of(folder))
     stones = [key for key in rows if key.startswith(b"!chat!deleted!")]
     posts = [key for key in rows if key.startswith(b"!data!")]
-    # A tombstone that its post/delete writes again, a post that is none, and the bytes of another post.
+    # A tombstone that its post/delete restores, an invalid post, and the bytes of another post.
     change(folder, {stones[0]: None, posts[5]: b"nothing", posts[-5]: rows[posts[7]]})
     copy = folder.with_name("copy")
     subprocess.run(["cp", "-r", folder, copy], check=True)
@@ -136,7 +136,7 @@ def test_a_database_that_cannot_be_read_whole_is_read_as_far_as_it_can_be(folder
     report = rebuilt(folder, 2)
     assert report.damaged["unreadable part of the database"] == 1
     assert report.kept_aside is not None
-    digest_of(folder)  # what is left is whole
+    digest_of(folder)  # the rest is valid
 
 
 @pytest.mark.thorough
@@ -165,7 +165,7 @@ def test_where_the_file_system_knows_no_links(folder: Path, tmp_path: Path, monk
 
 
 def test_what_is_large_is_shared_out(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By default from `limits.SHARED_OUT_FROM_SIZE_BYTES` on: below it, starting processes takes longer."""
+    """The default is `limits.SHARED_OUT_FROM_SIZE_BYTES`: for smaller stores the start of processes takes longer."""
     pools: list[int | None] = []
 
     def told(number: int | None, *rest: Any) -> AbstractContextManager[Executor]:
@@ -201,14 +201,14 @@ def test_processes_find_what_one_process_finds(folder: Path) -> None:
 
 @pytest.mark.thorough
 def test_values_that_changed_places_are_found(folder: Path) -> None:
-    """Two rows with each other's values: as many rows, as many bytes, the same bytes."""
+    """Two rows have each other's values, so the numbers of rows and bytes, and the set of bytes, are unchanged."""
     rows = dict(rows_of(folder))
     keys = [key for key in rows if key.startswith(b"!chat!text!default!")]
     for number in range(20):  # sums of weak hashes find some and miss others
         one, other = keys[2 * number : 2 * number + 2]
         change(folder, {one: rows[other], other: rows[one]})
         report = checked(folder, 2 if number < 2 else 1)
-        # Sums of ranges are over these rows, and are other ones where the two lie in different parts.
+        # Sums of ranges are over these rows, and differ if the two are in different parts.
         wrong = [problem for problem in report.problems if problem.what != "a wrong sum"]
         assert {problem.key for problem in wrong} == {one, other}
         assert all(problem.what == "a wrong row" for problem in wrong)
@@ -216,7 +216,7 @@ def test_values_that_changed_places_are_found(folder: Path) -> None:
 
 
 def test_a_store_that_is_whole_is_checked_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The exact check, which sorts all rows, runs only where something is wrong."""
+    """The exact check, which sorts all rows, runs only if something is wrong."""
     exact: list[bool] = []
     module = sys.modules["cablestore.index.check"]
     checker = module.Checker
@@ -233,18 +233,18 @@ def test_a_store_that_is_whole_is_checked_once(folder: Path, monkeypatch: pytest
     assert exact == [False, False, True]
 
 
-# --- what happens to processes ---------------------------------------------------------------------
+# --- failures of processes -------------------------------------------------------------------------
 
 
 def children(parent: int) -> list[int]:
-    """Return the processes of a pool that a process started."""
+    """Return the child processes of a process pool."""
     found = []
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
             fields = stat.read_text().rsplit(")", 1)[1].split()
             command = (stat.parent / "cmdline").read_bytes()
         except OSError:
-            continue  # it has just ended
+            continue  # the process has just ended
         if int(fields[1]) == parent and b"loky.backend.popen" in command and fields[0] != "Z":
             found.append(int(stat.parent.name))
     return found
@@ -284,7 +284,7 @@ def script(tmp_path: Path) -> Path:
 
 @pytest.mark.thorough
 def test_a_script_needs_no_guard(folder: Path, script: Path) -> None:
-    """Processes of the standard library would each run the script once more."""
+    """Processes of the standard library would each run the script again."""
     found = subprocess.run([sys.executable, script, folder, "0"], capture_output=True, text=True, check=False)
     assert (found.returncode, found.stdout, found.stderr) == (0, "done\n", "")
 
@@ -315,9 +315,9 @@ main()
 
 @pytest.mark.thorough
 def test_ctrl_c_says_one_line_at_any_instant(folder: Path, script: Path) -> None:
-    """A terminal sends it to all processes. The workers stay silent, even while they start.
+    """A terminal sends it to all processes. The workers print nothing, even while they start.
 
-    It may come just after all is done: Python takes a moment to end.
+    It may arrive just after the work is done, because Python takes a moment to exit.
     """
     script.write_text(COMMAND)
     before = rows_of(folder)
@@ -357,7 +357,7 @@ main()
 @pytest.mark.thorough("1", "2", "3")
 @pytest.mark.parametrize("at", range(4))
 def test_ctrl_c_says_one_line_while_a_pool_is_made(folder: Path, at: int) -> None:
-    """It comes after a semaphore was made, of which a tracker would tell that it is left over."""
+    """It arrives after a semaphore was created, which a resource tracker would report as leaked."""
     done = interrupted(WHILE_A_POOL_IS_MADE, str(at), "rebuild", "--store", folder)
     assert (done.stderr.strip(), done.returncode) == INTERRUPTED
 
@@ -375,5 +375,5 @@ def test_equal_bytes_have_equal_hashes_in_all_processes_of_a_pool(tmp_path: Path
 
 def _hash_and_pid(here: Path) -> tuple[int, int]:
     (here / str(os.getpid())).touch()
-    wait_until(lambda: len(list(here.iterdir())) == 2)  # the other process does the other one
+    wait_until(lambda: len(list(here.iterdir())) == 2)  # the other process does the other part
     return hash((b"key", b"value")), os.getpid()

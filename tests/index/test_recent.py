@@ -1,4 +1,4 @@
-"""Rows that a writer remembers from batch to batch are what the database holds, whatever happens in between."""
+"""Rows that a writer caches between batches equal those in the database, regardless of other events."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def assert_right(store: CableStore) -> None:
 def test_a_store_is_the_same_however_much_is_remembered(
     monkeypatch: pytest.MonkeyPatch, rows: int, size_bytes: int
 ) -> None:
-    """No more than MAX_ROWS_REMEMBERED, none above MAX_ROW_REMEMBERED_SIZE_BYTES."""
+    """At most MAX_ROWS_REMEMBERED, none above MAX_ROW_REMEMBERED_SIZE_BYTES."""
     assert (limits.MAX_ROWS_REMEMBERED, limits.MAX_ROW_REMEMBERED_SIZE_BYTES) == (4_096, 2_048)
     monkeypatch.setattr(limits, "MAX_ROWS_REMEMBERED", rows)
     monkeypatch.setattr(limits, "MAX_ROW_REMEMBERED_SIZE_BYTES", size_bytes)
@@ -66,7 +66,7 @@ def test_a_store_is_the_same_however_much_is_remembered(
     with CableStore.in_memory() as straight:
         straight.ingest(raws(*everything))
         assert list(straight.dump()) == found
-    assert (most > 20) == (rows > 20)  # empty values are kept whatever the size allows
+    assert (most > 20) == (rows > 20)  # empty values are cached for any size limit
 
 
 def groups_of(store: CableStore) -> dict[bytes, dict[bytes, bytes] | None]:
@@ -120,7 +120,7 @@ def test_own_posts_link_to_the_heads_however_much_is_remembered(
 
 
 class Failing(MemoryDB):
-    """Database that fails at some writes: before anything is written, or after all is."""
+    """Database in which some writes fail: before anything is written, or after all is."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -136,7 +136,7 @@ class Failing(MemoryDB):
 
 @pytest.mark.parametrize("fails", ["before", "after"])
 def test_nothing_is_remembered_of_a_write_that_failed(fails: str) -> None:
-    """The rows that the database holds then are read."""
+    """The rows in the database are read again."""
     with CableStore.in_memory() as store:
         database = Failing()
         before = live_database(store)
@@ -153,7 +153,7 @@ def test_nothing_is_remembered_of_a_write_that_failed(fails: str) -> None:
             store.ingest(raws(BOB.join("default")))
         assert not remembered_by(store)
         assert not groups_of(store)
-        reload(store)  # sizes and numbers, as the next start reads them
+        reload(store)  # sizes and numbers, as on the next start
         store.ingest(raws(CYD.join("default"), ANN.text("default", "2")))
         assert_right(store)
         assert store.check().is_clean

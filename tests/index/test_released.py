@@ -1,6 +1,6 @@
-"""What earlier versions wrote is read: stores, exports, archives and causal logs, kept as they left them in `released/`.
+"""Files of earlier versions, as these versions left them in `released/`: stores, exports, archives and causal logs.
 
-`expected.json` beside them says what the version that wrote them answered.
+`expected.json` beside them has the answers of the version that wrote them.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def expected_in(released: Path) -> dict[str, Any]:
 
 
 def require_upgrade(store: Path, version: str) -> None:
-    """Open a store that has no outdated views, and try to open one that has."""
+    """Open a store if its views are current. Otherwise check that opening it fails."""
     if CATALOGS.get(version) is CATALOG:
         CableStore.open(store).close()
         return
@@ -89,7 +89,7 @@ def test_a_store_is_rebuilt_where_its_views_are_outdated_and_says_what_it_said(v
 
 
 def test_a_sample_of_this_version_is_made(tmp_path: Path) -> None:
-    """Before a release that changed a form on the disk, `tests/support/release_sample.py` adds it."""
+    """Before a release that changed a format on disk, `tests/support/release_sample.py` adds it."""
     make_sample(tmp_path)
     expected = expected_in(tmp_path)
     assert expected["acts"] == 2

@@ -1,4 +1,4 @@
-"""Trees: a batch leaves the rows that all posts together make, and the sum of any range is the sum of its posts."""
+"""Trees: a batch leaves the rows that all posts together have, and the sum of any range is the sum of its posts."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def all_items(reader: Reader, tree: Tree) -> Iterator[Row]:
 
 hashes = st.one_of(
     st.binary(min_size=32, max_size=32),
-    st.integers(0, 40).map(lambda n: n.to_bytes(2, "big") + bytes(30)),  # many with one beginning
+    st.integers(0, 40).map(lambda n: n.to_bytes(2, "big") + bytes(30)),  # many with one prefix
     st.integers(0, 40).map(lambda n: bytes(15) + n.to_bytes(1, "big") + bytes(16)),  # down to the last levels
 )
 times_ms = st.one_of(st.integers(0, LAST_MS), st.integers(1_600_000_000_000, 1_600_000_000_050), st.just(5))
@@ -58,7 +58,7 @@ item_sets = st.lists(items, max_size=60, unique_by=lambda item: item[0])
 
 
 class Kept:
-    """Tree in a database, and the items that it is over."""
+    """Tree in a database, and its items."""
 
     def __init__(self) -> None:
         self.database = MemoryDB()
@@ -94,7 +94,7 @@ class Kept:
 @settings(max_examples=150)
 @given(batches=st.lists(st.tuples(item_sets, st.randoms(use_true_random=False)), max_size=6))
 def test_what_batches_change_is_what_all_items_make(batches: list[tuple[list[Row], object]]) -> None:
-    """Rule 2 for trees: whatever is added and removed, in any batches, the rows are those of what is left."""
+    """Rule 2 for trees: after any additions and removals, in any batches, the rows are those of the remaining items."""
     kept = Kept()
     for drawn, chance in batches:
         present = list(kept.items.items())
@@ -176,7 +176,7 @@ def test_a_store_keeps_its_trees_whatever_happens_to_posts(small_store: CableSto
 
 
 def test_posts_that_come_in_order_change_one_row_mostly() -> None:
-    """Each row that a post changes costs as much as a row of its own: three hundred posts, a second apart."""
+    """Each changed row costs as much as a new row. The test has three hundred posts, a second apart."""
     tree = replace(TREE, leaf_rows=16)
     database = MemoryDB()
     rows_changed = 0

@@ -1,4 +1,4 @@
-"""Lost posts: where the rows that count posts may be lost too, a rebuild reports no exact number, and ends with 1."""
+"""Lost posts: if rows with counts may be lost too, a rebuild does not report an exact number, and ends with 1."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def killed_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def killed(killed_once: Path, tmp_path: Path) -> Path:
-    """Return a store of a killed process: 60 synced posts are in LevelDB's log, over several blocks."""
+    """Return a store of a killed process: 60 synced posts are in LevelDB's log, in several blocks."""
     return shutil.copytree(killed_once, tmp_path / "store")
 
 
@@ -67,13 +67,13 @@ def closed_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
     posts = [ANN.text("default", f"{i} " + "x" * 200) for i in range(4000)]
     with CableStore.open(folder, options=StoreOptions(tuning=Tuning(write_buffer_size_bytes=400_000))) as store:
         store.ingest(raws(*posts, ANN.delete(*posts[:50])), verify=False)
-    CableStore.open(folder).close()  # LevelDB makes a table of its log
+    CableStore.open(folder).close()  # LevelDB converts its log to a table
     return folder
 
 
 @pytest.fixture
 def closed(closed_once: Path, tmp_path: Path) -> Path:
-    """Return a store with several tables and 50 deletions, closed cleanly."""
+    """Return a closed store with several tables and 50 deletions."""
     return shutil.copytree(closed_once, tmp_path / "store")
 
 
@@ -82,7 +82,7 @@ def log_of(folder: Path) -> Path:
 
 
 def table_with_posts(folder: Path) -> Path:
-    """Return the table with the most posts. Which rows share a table depends on when LevelDB merges tables."""
+    """Return the table with the most posts. The distribution of rows depends on the time of LevelDB's compactions."""
     return max((folder / LIVE).glob("*.ldb"), key=lambda table: table.read_bytes().count(b"!data!"))
 
 
@@ -102,18 +102,18 @@ def zero_end(folder: Path) -> None:
 
 
 def zero_middle(folder: Path) -> None:
-    """Zeros in front of the end of a block: LevelDB skips the block and reads the next one."""
+    """Write zeros before the end of a block: LevelDB skips the block and reads the next one."""
     overwrite(log_of(folder), 20_000, bytes(2**15 - 20_000))
 
 
 def lengthen(folder: Path) -> None:
-    """Append zeros, as a file system does that had set the size of the file but lost its data."""
+    """Append zeros, as after a file system crash that kept the size of the file but lost its data."""
     with log_of(folder).open("ab") as log:
         log.write(bytes(5000))
 
 
 def claim_longer_record(folder: Path) -> None:
-    """A record of the last block gets a length beyond the end of the file: LevelDB takes that for its end."""
+    """Set the length of a record in the last block beyond the end of the file, which LevelDB takes for the end."""
     log = log_of(folder)
     data, at = log.read_bytes(), 0
     last_block = (len(data) - 1) // 2**15 * 2**15
@@ -130,7 +130,7 @@ def remove_log(folder: Path) -> None:
 
 
 SILENT_LOSSES = [lengthen, claim_longer_record, remove_log]
-"""LevelDB opens the database all the same."""
+"""LevelDB opens the database nevertheless."""
 LOG_LOSSES = [zero_end, zero_middle, *SILENT_LOSSES]
 
 
@@ -150,7 +150,7 @@ def test_a_log_that_lost_writes_makes_the_number_of_lost_posts_unknown(
 
 @pytest.mark.parametrize("lose", SILENT_LOSSES)
 def test_opening_the_store_first_does_not_hide_the_loss(run: Run, killed: Path, lose: Callable[[Path], None]) -> None:
-    """LevelDB makes a table of what it can read of the log when it opens the database, and removes the log."""
+    """LevelDB converts the readable part of the log to a table when it opens the database, and removes the log."""
     lose(killed)
     with CableStore.open(killed) as store:
         store.post("default", "after the power failure")
@@ -201,7 +201,7 @@ def test_killed_processes_lose_nothing(run: Run, tmp_path: Path) -> None:
 
 
 def test_a_log_cut_short_in_front_of_a_newer_one_is_a_loss(run: Run, killed: Path) -> None:
-    """LevelDB begins a new log only when the one before is complete."""
+    """LevelDB begins a new log only after the last one is complete."""
     log = log_of(killed)
     newer = log.with_name(f"{int(log.stem) + 1:06d}.log")
     shutil.copyfile(log, newer)
@@ -209,11 +209,11 @@ def test_a_log_cut_short_in_front_of_a_newer_one_is_a_loss(run: Run, killed: Pat
     assert run("rebuild", "-s", killed)[0] == 1
 
 
-# --- tables that are lost -------------------------------------------------------------------------
+# --- lost tables ----------------------------------------------------------------------------------
 
 
 def test_tables_that_a_shortened_list_lacks_are_not_removed(run: Run, closed: Path, tmp_path: Path) -> None:
-    """LevelDB removes the tables that its list does not name. The end of the list is lost at a border of two edits."""
+    """LevelDB removes the tables that are not in its list. The list is truncated between two edits."""
     with CableStore.open(closed) as store:
         store.ingest(raws(*(ANN.text("other", f"{i} " + "y" * 300) for i in range(40))), verify=False)
         posts = sum(store.stats().posts.values())
@@ -246,7 +246,7 @@ def test_a_lost_table_is_not_called_no_loss(run: Run, closed: Path, has_second_c
     status, said, _ = run("rebuild", "--json", "-s", closed)
     found = json.loads(said.splitlines()[-1])
     assert (status, found["lost_posts"], found["posts_before"], found["may_lack_deletions"]) == (1, None, None, True)
-    if has_second_copy:  # 3,951 posts; deleted ones that are back hide some of the losses
+    if has_second_copy:  # 3,951 posts; restored deleted ones hide some of the losses
         assert found["lost_posts_at_least"] == 3951 - found["posts"]
         assert found["lost_posts_at_least"] > 0
 
@@ -254,7 +254,7 @@ def test_a_lost_table_is_not_called_no_loss(run: Run, closed: Path, has_second_c
 def test_each_lost_table_is_reported(run: Run, closed: Path, tmp_path: Path) -> None:
     for number, table in enumerate(sorted((closed / LIVE).glob("*.ldb"))):
         if table.stat().st_size < 1000:
-            continue  # the row that says what the database is
+            continue  # the meta row
         copy = tmp_path / str(number)
         shutil.copytree(closed, copy)
         (copy / LIVE / table.name).unlink()
@@ -299,7 +299,7 @@ def test_an_older_copy_that_was_used_since_is_noticed(run: Run, killed: Path, tm
 def test_a_check_reports_writes_that_a_log_lost(
     run: Run, killed: Path, lose: Callable[[Path], None], options: tuple[str, ...]
 ) -> None:
-    """Each check does, not only the first one: LevelDB removes the log."""
+    """Each check reports it, not only the first one: LevelDB removes the log."""
     lose(killed)
     for _ in range(2):
         status, said, _ = run("check", *options, "-s", killed)
@@ -343,14 +343,14 @@ def deleted(store: CableStore) -> None:
 
 @pytest.mark.parametrize("remove", [pruned, deleted])
 def test_posts_that_are_back_do_not_hide_lost_ones(tmp_path: Path, remove: Callable[[CableStore], None]) -> None:
-    """A block of the newest table holds new posts, and that older ones are removed. Without it these are back."""
+    """A block of the newest table has new posts, and the removal of older ones. Without it these are restored."""
     base = tmp_path / "base"
     with CableStore.open(base) as store:
         store.ingest(raws(*TEXTS), verify=False)
         store.compact()  # so that LevelDB keeps it apart from the next table
         remove(store)
         store.ingest(raws(*(BOB.text("other", f"{i} " + "y" * 200) for i in range(60))), verify=False)
-    CableStore.open(base).close()  # makes a table of the log
+    CableStore.open(base).close()  # converts the log to a table
     held = posts_of(shutil.copytree(base, tmp_path / "whole"))
     table = max((base / LIVE).glob("*.ldb"), key=lambda file: file.stat().st_mtime_ns)
     start = table.read_bytes().index(b"!data!")
@@ -369,7 +369,7 @@ def test_posts_that_are_back_do_not_hide_lost_ones(tmp_path: Path, remove: Calla
 
 
 def test_deletions_that_are_lost_are_reported_with_status_1(run: Run, closed: Path) -> None:
-    """Every row of the deletions vanishes, and the post/delete with them: the rows that count them know better."""
+    """Every row of the deletions is lost, including the post/delete. The rows that count them detect it."""
     with CableStore.open(closed) as store:
         [digest] = [post.hash_hex for post in store.posts_by(ANN.key) if post.type == DELETE]
     database = LevelDB(closed / LIVE)

@@ -1,4 +1,4 @@
-"""Verifying signatures on several threads: the same answers with and without the extension, for any numbers of both."""
+"""Verifying signatures on several threads: the same results with and without the extension, for any numbers of both."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_other_threads_run_while_the_extension_verifies() -> None:
             time.sleep(0.001)
         return turns
 
-    wait_until(lambda: turns_meanwhile() > 10)  # where the machine does something else, another time
+    wait_until(lambda: turns_meanwhile() > 10)  # again, if the machine is busy
 
 
 @pytest.mark.parametrize("ahead", [False, True])
@@ -111,7 +111,7 @@ def test_many_callers_share_the_threads(number: int) -> None:
             raws = [raw if ok else damaged(raw, 50, 1) for raw, ok in zip(some, right, strict=True)]
             results = verifier.start(raws, ahead=True)
             if rng.random() < 0.3:
-                continue  # nobody asks
+                continue  # no request
             assert results() == right
             assert results() == right
 

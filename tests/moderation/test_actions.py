@@ -1,4 +1,4 @@
-"""Known answers for each rule about actions, private acts and blocks: moderation.md 4.4 to 4.6, 5.1.3 to 5.1.5."""
+"""Known answers for each rule about actions, private actions and blocks: moderation.md 4.4 to 4.6, 5.1.3 to 5.1.5."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def hidden(decisions: Decisions, user: bytes, *channels: str | None) -> list[boo
     return [decisions.user_hidden_by(user, channel) is not None for channel in channels]
 
 
-# --- 4.4: which actions take effect ------------------------------------------------------------------
+# --- 4.4: effective actions ---------------------------------------------------------------------------
 
 
 def test_4_3_an_answer_tells_by_whom_when_and_why() -> None:
@@ -306,7 +306,7 @@ def test_5_1_5_an_author_without_authority_ends_its_own_drop_alone() -> None:
     assert decide(*acts, other).user_dropped(XU) == UserDrop(other, None)
 
 
-# --- 4.5: private acts -------------------------------------------------------------------------------
+# --- 4.5: private actions ----------------------------------------------------------------------------
 
 
 def test_4_5_private_acts_count_for_their_author_and_for_nothing_that_peers_see() -> None:

@@ -1,4 +1,4 @@
-"""Decisions are what a plain model of the specification says, for random acts in any order."""
+"""Decisions equal those of a simple model of the specification, for random actions in any order."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ ADMIN = UserRole.ADMIN
 World = tuple[list[ModerationAct], list[Consent], Seed | None]
 
 HOLDERS = (OWN, OTHERS[0], OTHERS[0], OTHERS[1], OTHERS[1], OTHERS[2])
-"""Who acts: few people, so that their acts meet."""
+"""Authors of actions: few people, so that their actions interact."""
 ROLES = (ADMIN, ADMIN, ADMIN, UserRole.MOD, UserRole.USER, UserRole.USER)
 
 
 def role_act(rng: Random, digest: bytes) -> ModerationAct:
-    """Return a role, mostly of admin or none, so that chains of admins grow and break."""
+    """Return a role, mostly admin or none, so that chains of admins grow and break."""
     channel, what = rng.choice((None, None, None, "a")), rng.choice(ROLES).in_post
     recipient = (rng.choice(OTHERS[:4]),) if rng.random() < 0.9 else (OWN,)
     author = rng.choice(HOLDERS)
@@ -34,7 +34,7 @@ def role_act(rng: Random, digest: bytes) -> ModerationAct:
 
 
 def action(rng: Random, digest: bytes, pair: int) -> ModerationAct:
-    """Return an action of a pair: do or undo it, to one of few targets."""
+    """Return an action of a pair: do or undo it, with one of few targets."""
     author, is_doing = rng.choice(HOLDERS), rng.random() < 0.6
     kind, channel, what = MODERATION, rng.choice((None, "a", "a", "b")), pair + (not is_doing)
     targets: tuple[bytes, ...] = (rng.choice((OTHERS[0], OTHERS[3], OTHERS[3], OWN)),)
@@ -49,11 +49,11 @@ def action(rng: Random, digest: bytes, pair: int) -> ModerationAct:
 
 
 def world(rng: Random, most: int) -> World:
-    """Return acts, statements and perhaps a seed: of roles alone, or roles first and then actions of one pair."""
+    """Return actions, statements and perhaps a seed: only roles, or roles first and then actions of one pair."""
     digests = [bytes([byte]) * 32 for byte in rng.sample(range(128), rng.randint(1, most))]
     share, pair = rng.choice((1.0, 0.7, 0.3)), rng.choice(range(0, 10, 2))
     made = [role_act(rng, each) if rng.random() < share else action(rng, each, pair) for each in digests]
-    if rng.random() < 0.6:  # one after the other: long chains of admins that break
+    if rng.random() < 0.6:  # in sequence: long chains of admins that break
         made = [act._replace(timestamp_ms=at * len(TIMES_MS) // len(made)) for at, act in enumerate(made)]
     consents = [
         Consent(rng.choice(USERS[:4]), bytes([0x80 + byte]) * 32, rng.choice(TIMES_MS), rng.random() < 0.5)
@@ -91,7 +91,7 @@ def assert_equal(decisions: Decisions, model: ModerationModel) -> None:
 
 
 def assert_drops_equal(decisions: Decisions, model: ModerationModel, user: bytes) -> None:
-    """Compare what of a user is dropped with the model's two formulations."""
+    """Compare the dropped posts of a user with the model's two formulations."""
     drop = decisions.user_dropped(user)
     at_each_instant = model.dropped_times(user, TIMES_MS)
     for at in TIMES_MS:
@@ -104,7 +104,7 @@ def assert_drops_equal(decisions: Decisions, model: ModerationModel, user: bytes
 def arrive(
     rng: Random, acts: list[ModerationAct], consents: list[Consent], never: list[ModerationAct], seed: Seed | None
 ) -> Decisions:
-    """Return decisions after everything came in any order and batches, and what is deleted came and went."""
+    """Return decisions after all actions arrived in any order and batches, and deleted ones arrived and were removed."""
     left: list[ModerationAct | Consent] = [*acts, *consents, *never]
     rng.shuffle(left)
     held = MemoryActs()
@@ -121,7 +121,7 @@ def arrive(
 
 
 def compare(rng: Random, most: int) -> None:
-    """Compare with the model what is decided at once, and act by act, where some of them are deleted."""
+    """Compare the decisions with the model, at once and action by action, with deletions of some actions."""
     made, consents, seed = world(rng, most)
     never = rng.sample(made, min(len(made), rng.choice((0, 0, 1, 3))))
     held = [act for act in made if act not in never]
@@ -135,7 +135,7 @@ def compare(rng: Random, most: int) -> None:
 
 
 def blocks(rng: Random, most: int) -> World:
-    """Return blocks and unblocks of one user by an admin, a mod and perhaps the own user, and roles that change."""
+    """Return blocks and unblocks of one user by an admin, a mod and perhaps the user of the store, and changing roles."""
     made = [
         ModerationAct(OWN, b"\xf0" * 32, 0, ROLE, None, ADMIN.in_post, (OTHERS[0],)),
         ModerationAct(OWN, b"\xf1" * 32, 0, ROLE, None, UserRole.MOD.in_post, (OTHERS[1],)),

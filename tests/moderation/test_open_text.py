@@ -1,4 +1,4 @@
-"""What is decided where sentences of moderation.md meet: the table in docs/reference/moderation.md has the reasons."""
+"""Decisions where sentences of moderation.md conflict: the table in docs/reference/moderation.md has the reasons."""
 
 from __future__ import annotations
 

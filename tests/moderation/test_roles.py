@@ -97,7 +97,7 @@ def test_4_2_5_roles_from_before_their_author_became_admin_do_not_apply(at: int,
 
 def test_4_2_5_roles_of_one_millisecond_apply_along_the_chain_in_any_order_of_hashes() -> None:
     chain = [(URSULA, ALEPH, ADMIN), (ALEPH, BERT, ADMIN), (BERT, CASHEW, ADMIN), (CASHEW, XU, MOD)]
-    for ordered in permutations(chain):  # a later one has a greater hash
+    for ordered in permutations(chain):  # the later post has the greater hash
         decisions = decide(*(role(by, to, given, 2) for by, to, given in ordered))
         assert [decisions.role(user) for user in (ALEPH, BERT, CASHEW, XU)] == [ADMIN, ADMIN, ADMIN, MOD]
 

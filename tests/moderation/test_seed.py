@@ -14,7 +14,7 @@ EXAMPLE = """\
 2656f9b6195035a063dd1f1f50def3a5a6ee19005384c49e1740df7dc192f722f
 11f03bd1d7430e5d47cf197d0ec412707a7e211ee7d45f298bf596378dd4c14a4
 """
-"""As the specification prints it: one digit for the role."""
+"""The example in the specification, with one digit for the role."""
 
 
 def seeded(*roles: tuple[bytes, UserRole], revoked_at_ms: int | None = None) -> Seed:
@@ -51,14 +51,14 @@ def test_4_7_2_what_was_applied_stays_after_the_seed_is_revoked() -> None:
 
 
 def test_4_7_2_a_seeded_admin_for_whom_another_vouches_keeps_its_roles() -> None:
-    """An admin that a seeded admin made says the same of it. That takes nothing away."""
+    """An admin that a seeded admin appointed confirms the seed. That does not remove roles."""
     acts = role(ALEPH, BERT, ADMIN, 1), role(BERT, ALEPH, ADMIN, 2), role(ALEPH, CASHEW, MOD, 3)
     decisions = decide(*acts, seed=seeded((ALEPH, ADMIN)))
     assert [decisions.role(user) for user in (ALEPH, BERT, CASHEW)] == [ADMIN, ADMIN, MOD]
 
 
 def test_4_7_2_a_seeded_admin_demoted_by_whom_it_made_admin_ends_both_and_is_default_again() -> None:
-    """The demotion takes the demoted's roles with it, so the one who demoted is no admin, and neither is its role."""
+    """The demotion removes the roles that the demoted user assigned, including the role of the demoting admin."""
     acts = role(ALEPH, BERT, ADMIN, 1), role(ALEPH, CASHEW, MOD, 2), role(BERT, ALEPH, USER, 3)
     decisions = decide(*acts, seed=seeded((ALEPH, ADMIN)))
     assert [decisions.role(user) for user in (ALEPH, BERT, CASHEW)] == [ADMIN, USER, USER]
@@ -71,7 +71,7 @@ def test_4_7_2_what_a_seeded_admin_issued_ends_if_it_stayed_admin_by_the_own_use
 
 
 def test_4_7_2_a_role_that_stays_after_the_seed_may_be_given_again_only_by_an_admin_with_other_vouchers() -> None:
-    """Bert's role stays without Aleph's. Given again it is a new role, and then the two vouch for each other alone."""
+    """Bert's role remains without Aleph's. A repeated role is a new role, and then the two only confirm each other."""
     acts = role(ALEPH, BERT, ADMIN, 1), role(BERT, ALEPH, ADMIN, 60), role(ALEPH, BERT, ADMIN, 70)
     seed = seeded((ALEPH, ADMIN), revoked_at_ms=50)
     assert [decide(*acts[:2], seed=seed).role(user) for user in (ALEPH, BERT)] == [ADMIN, ADMIN]

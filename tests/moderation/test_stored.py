@@ -1,4 +1,4 @@
-"""Decisions from the rows of a store are those from its posts: in any order, after deletions, with private acts."""
+"""Decisions from the rows of a store equal those from its posts: in any order, after deletions, with private actions."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def assert_equal(store: CableStore) -> Decisions:
 
 
 def chat(own: bytes, from_ms: int) -> list[Post]:
-    """Return acts of three people, of whom Ann will be admin."""
+    """Return actions of three people, of whom Ann becomes admin."""
     many = tuple(bytes([number]) * 32 for number in range(16))
     said: list[tuple[Person, Body]] = [
         (ANN, Role("", PUBLIC, "", BOB.key, MOD.in_post)),

@@ -1,4 +1,4 @@
-"""Audiences: which hashes a peer may get, for each kind of post and each relation between the users."""
+"""Audiences: the hashes that a peer may get, for each kind of post and each relation between the users."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def block(user: Person, *, notify: bool) -> Block:
     ],
 )
 def test_a_peer_gets_what_its_blocks_allow(body: Body, for_bob: bool, for_blocked_bob: bool) -> None:
-    """The hash of a stored post, the post itself as it is forwarded, and the bytes agree."""
+    """The hash of a stored post, the forwarded post and its bytes have the same audience."""
     post: Post = ANN.post(body)
     static = static_key_of(BOB.key)
     with memory(posts=[post]) as store, store.snapshot() as state:

@@ -1,4 +1,4 @@
-"""A host with several addresses is reached at the first one that answers."""
+"""Connecting to a host with several addresses uses the first one that answers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SILENT = "127.0.0.2"
 
 @contextmanager
 def silent_at(host: str, port: int) -> Iterator[None]:
-    """Listen at an address where the system has no room for connections, so that it answers none."""
+    """Listen at an address with a full backlog, so that it does not answer connections."""
     with ExitStack() as stack:
         listening = stack.enter_context(socket.create_server((host, port), backlog=0))
         for _ in range(4):
@@ -30,7 +30,7 @@ def silent_at(host: str, port: int) -> Iterator[None]:
 
 @on_loop
 async def test_an_address_that_does_not_answer_delays_the_next_one_for_a_moment_only() -> None:
-    """EYEBALLS_DELAY_S: the system tries the first address for minutes."""
+    """EYEBALLS_DELAY_S: the operating system retries the first address for minutes."""
     loop = asyncio.get_running_loop()
     server = await loop.create_server(asyncio.Protocol, HOST, 0)
     port = server.sockets[0].getsockname()[1]

@@ -1,4 +1,4 @@
-"""What a comparison covers: a live request gets what is new since the compared state, or the history."""
+"""Coverage of a comparison: a live request gets changes since the compared state, or the history."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_only_what_both_compare_is_answered_without_history() -> None:
     coverage = Coverage()
     assert coverage.since(LIVE) is None
     assert coverage.read(Terms(from_ms=100, channels=frozenset(["default"])), PLACE) == [SNAPSHOT]
-    assert coverage.since(LIVE) is None  # the peer may be of a version before
+    assert coverage.since(LIVE) is None  # the peer may have an older version
     coverage.known_there()
     for request, is_covered in (
         (LIVE, False),
@@ -111,7 +111,7 @@ def test_only_what_both_compare_is_answered_without_history() -> None:
         (ListRequest(b"", 0, 0), False),
     ):
         assert coverage.since(request) == (PLACE if is_covered else None), request
-    # Older posts are compared next: where the first comparison began is where everything is continued from.
+    # Older posts are compared next. The position of the first comparison is that of all later ones.
     assert coverage.read(Terms(until_ms=100, channels=frozenset(["default"])), PLACE._replace(sequence=9)) == [SNAPSHOT]
     assert coverage.since(LIVE) == PLACE
     assert coverage.read(Terms(from_ms=50, until_ms=60), PLACE) == []  # the recent ones, now and then

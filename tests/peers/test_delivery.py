@@ -1,4 +1,4 @@
-"""What the system knows of a connection: a peer that reads slowly is there, however long it does not read."""
+"""Delivery state of connections: a peer that reads slowly is alive, regardless of how long it does not read."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_what_the_peer_has_acknowledged_is_complete(ends: tuple[socket.socket, s
 
 
 def test_a_full_window_is_neither_complete_nor_lost(ends: tuple[socket.socket, socket.socket]) -> None:
-    """TCP_USER_TIMEOUT would end this connection, although the peer's machine answers each probe."""
+    """TCP_USER_TIMEOUT would close this connection, although the peer's machine answers each probe."""
     here, there = ends
     delivery = Delivery(here, 0.0)
     with suppress(BlockingIOError):
@@ -79,7 +79,7 @@ sys.stdin.read()
 
 
 def test_a_peer_whose_machine_acknowledges_nothing_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """UNACKNOWLEDGED_TIMEOUT_S: also a peer that was never asked for a sign of life. It only listens."""
+    """UNACKNOWLEDGED_TIMEOUT_S applies also to a peer that only listens and never got a ping."""
     monkeypatch.setattr(limits, "UNACKNOWLEDGED_TIMEOUT_S", 0.5)
     own_host, host = "10.78.77.1", "10.78.77.2"
 

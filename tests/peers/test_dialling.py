@@ -1,4 +1,4 @@
-"""How a node stays connected to peers: the pauses between attempts, what ends them early, and who shows them."""
+"""Connections that a node keeps: the pauses between attempts, early retries, and their status."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from cablestore.peers import Address, Node, NodeSettings
 from cablestore.peers.dialling import Dial
 
 NEVER: Final[dict[str, Any]] = {"first_retry_s": 86_400.0, "longest_retry_s": 86_400.0}
-"""Settings of a node that tries again by itself when the test is long over."""
+"""Settings of a node that does not retry by itself during the test."""
 
 
 _HELD: Final[list[socket.socket]] = []
@@ -40,7 +40,7 @@ def _release_addresses() -> Iterator[None]:
 
 
 def free_address() -> Address:
-    """Return an address where nobody listens. Until the test ends, only who asks for this port can take it."""
+    """Return an address with a reserved port, where connections are refused until the test ends."""
     held = socket.socket()
     _HELD.append(held)
     held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -62,7 +62,7 @@ def have_failed(log: Log, addresses: list[Address], times: int) -> bool:
 
 
 class Attempts:
-    """A dial on a clock of its own."""
+    """A dial with a separate clock."""
 
     def __init__(self, spread: float = 1.0) -> None:
         self.now_s = 100.0
@@ -85,7 +85,7 @@ class Attempts:
 
 @given(st.lists(st.floats(0, 30), min_size=20, max_size=100), st.floats(0, 1))
 def test_pauses_grow_with_failures_however_long_they_take(took_s: list[float], spread: float) -> None:
-    """FIRST_RETRY_S, LONGEST_RETRY_S: a peer that is back after a night is reached within a minute."""
+    """FIRST_RETRY_S, LONGEST_RETRY_S: a peer that returns after a night is reached within a minute."""
     attempts = Attempts(spread)
     pauses = [attempts.fail(each) for each in took_s]
     assert pauses == sorted(pauses)
@@ -96,7 +96,7 @@ def test_pauses_grow_with_failures_however_long_they_take(took_s: list[float], s
 
 @given(st.integers(0, 50), st.floats(limits.WORKING_S, 100_000))
 def test_a_connection_that_worked_resets_the_pauses(before: int, lasted_s: float) -> None:
-    """WORKING_S, BROKEN_RETRY_S: it need not last longer than the pause before it."""
+    """WORKING_S, BROKEN_RETRY_S: it may be shorter than the preceding pause."""
     attempts = Attempts()
     for _ in range(before):
         attempts.fail()
@@ -106,7 +106,7 @@ def test_a_connection_that_worked_resets_the_pauses(before: int, lasted_s: float
 
 
 def test_a_peer_that_ends_each_connection_at_once_is_left_alone_more_and_more() -> None:
-    """WORKING_S: it refuses us, because it is full or blocks us."""
+    """WORKING_S: the peer rejects the node, because it is full or blocks the user."""
     attempts = Attempts()
     assert [attempts.work(0.1) for _ in range(4)] == [1.0, 2.0, 4.0, 8.0]
 
@@ -116,7 +116,7 @@ def test_a_peer_that_ends_each_connection_at_once_is_left_alone_more_and_more() 
 
 @on_standing_loop
 async def test_a_peer_that_is_back_is_reached_and_its_next_absence_begins_with_short_pauses() -> None:
-    """The machine's network may change meanwhile, which ends the pauses too."""
+    """The machine's network may change meanwhile, which also ends the pauses."""
     address = free_address()
     with logged() as log, memory("b") as store:
         async with listening(channels=None) as (node, _):
@@ -156,7 +156,7 @@ async def test_dial_now_ends_all_pauses() -> None:
 
 @on_loop
 async def test_a_peer_that_is_reachable_again_has_the_others_tried_at_once() -> None:
-    """EARLY_RETRY_EVERY_S: on both ports, but not again and again if the peer comes and goes."""
+    """EARLY_RETRY_EVERY_S: on both ports, but only once if the peer connects repeatedly."""
     back, reconciling, away = free_address(), free_address(), free_address()
     with logged() as log, memory("b") as store:
         async with listening(**NEVER) as (node, _):
@@ -166,7 +166,7 @@ async def test_a_peer_that_is_reachable_again_has_the_others_tried_at_once() -> 
             await until(lambda: all(failures(log, address) >= 1 for address in (back, away, reconciling)))
             async with Node(store, NodeSettings()) as other:
                 await other.listen(back)
-                node.dial_now()  # it finds one, and that one has the others tried once more
+                node.dial_now()  # it reaches one peer, which triggers one more attempt for the others
                 await until(lambda: all(failures(log, address) >= 3 for address in (away, reconciling)))
                 assert [dial.is_connected for dial in node.dials()] == [True, False, False]
 
@@ -175,7 +175,7 @@ async def test_a_peer_that_is_reachable_again_has_the_others_tried_at_once() -> 
 
 
 def shown(store: Path, *options: str) -> list[dict[str, Any]]:
-    """Return what `connect` prints."""
+    """Return the output of `connect`."""
     found = cablestore("connect", "--json", *options, store=store)
     assert (found.returncode, found.stderr) == (0, "")
     return [json.loads(line) for line in found.stdout.splitlines()]
@@ -183,7 +183,7 @@ def shown(store: Path, *options: str) -> list[dict[str, Any]]:
 
 @pytest.mark.thorough
 def test_connect_shows_the_peers_and_with_now_dials_them(serving: Callable[..., Served], tmp_path: Path) -> None:
-    """With it, pauses begin again with short ones."""
+    """With `--now`, pauses begin again with short ones."""
     address = free_address()
     served = serving(tmp_path / "a", "--create", "--connect", address, "--log-format", "json")
 
@@ -216,7 +216,7 @@ def test_connect_without_serve_says_so(tmp_path: Path) -> None:
 
 
 def test_sigusr1_dials_now(serving: Callable[..., Served], tmp_path: Path) -> None:
-    """The next attempt comes before the one that the log announced."""
+    """The next attempt is earlier than the one in the log."""
     served = serving(tmp_path / "a", "--create", "--connect", free_address(), "--log-format", "json")
 
     def after(begin: str, least_s: float) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""Whenever a node says that a peer is in step, both stores hold the same posts; and it says so soon."""
+"""A node that reports a peer as in step has the same posts, and it reports this soon."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from cablestore.peers.agreement import Agreement
 from cablestore.reconcile.messages import CHANGED, EQUAL
 
 ONCE = NodeSettings(reconcile_every_s=600, reconcile_delay_ms=20)
-"""Without a change there is no second turn."""
+"""Settings without a second turn unless something changes."""
 WAYS = pytest.mark.parametrize("over_cable", [False, True], ids=["own port", "beside Cable"])
 
 
@@ -35,14 +35,14 @@ def is_out(event: PeerInStep) -> bool:
 
 
 def old_logs(count: int, name: str = "logs") -> list[bytes]:
-    """Return posts of a channel, dated years ago, as an import of old logs brings them."""
+    """Return posts of a channel, dated years ago, as in an import of old logs."""
     return raws(*(BOB.text(name, f"{number}", at=START_MS - 10**9 + number) for number in range(count)))
 
 
 @WAYS
 @on_loop
 async def test_old_logs_that_came_while_a_member_was_away(tmp_path: Path, over_cable: bool) -> None:
-    """It reconnects, and restarts. Each time everything is compared before the peer is in step."""
+    """The member reconnects, and restarts. Each time everything is compared before the peer is in step."""
     here = CableStore.open(tmp_path / "here")
     here.ingest(raws(*(ANN.text("default", f"{number}") for number in range(50))))
     settings = replace(ONCE, cabal_key=CABAL_KEY)
@@ -64,7 +64,7 @@ async def test_old_logs_that_came_while_a_member_was_away(tmp_path: Path, over_c
 @pytest.mark.parametrize("changes", [0, 1])
 @on_loop
 async def test_a_change_ends_it_at_once_on_both_sides(over_cable: bool, changes: int) -> None:
-    """It is true again after a complete comparison, without waiting for the next turn."""
+    """It is True again after a complete comparison, without waiting for the next turn."""
     async with two_nodes(memory("one"), memory("other"), over_cable=over_cable, settings=ONCE) as (one, other, address):
         (other if over_cable else other.reconcile_port).keep_connected(address)
         await every((one, other), lambda node: in_step(node) == [True])
@@ -83,7 +83,7 @@ async def test_a_change_ends_it_at_once_on_both_sides(over_cable: bool, changes:
 @WAYS
 @on_loop
 async def test_posts_that_are_lost_while_it_runs_end_it(tmp_path: Path, over_cable: bool) -> None:
-    """A rebuild, and posts that are discarded. They come back from the peer."""
+    """The posts are lost by a rebuild or discarded. The peer returns them."""
     stores = CableStore.open(tmp_path / "one"), CableStore.open(tmp_path / "other")
     stores[0].ingest(old_logs(30))
     async with two_nodes(*stores, over_cable=over_cable, settings=ONCE) as (one, other, address):
@@ -102,7 +102,7 @@ async def test_posts_that_are_lost_while_it_runs_end_it(tmp_path: Path, over_cab
 @pytest.mark.parametrize("seed", [1, 2])
 @on_loop
 async def test_in_step_means_equal_stores(over_cable: bool, seed: int) -> None:
-    """At any moment of a busy hour: both sides say so only while nothing differs."""
+    """At any moment of a busy hour, both sides report it only while their stores are equal."""
     choice = Random(seed)
     settings = replace(QUICK, reconciles=True, reconcile_every_s=0.05, reconcile_delay_ms=5)
     async with two_nodes(memory("one"), memory("other"), over_cable=over_cable, settings=settings) as (
@@ -123,11 +123,11 @@ async def test_in_step_means_equal_stores(over_cable: bool, seed: int) -> None:
         assert one.store.dump_digest() == other.store.dump_digest()
 
 
-# --- what two sides say to each other -----------------------------------------------------------
+# --- messages between two sides -----------------------------------------------------------------
 
 
 class Side:
-    """Side of a connection: its agreement, its store as a number of changes, and the frames that are under way to it."""
+    """Side of a connection: its agreement, its store as a number of changes, and the frames in transit to it."""
 
     def __init__(self, *, is_ours: bool) -> None:
         self.agreement = Agreement()
@@ -148,11 +148,11 @@ class Side:
         self.changes += 1
 
     def look(self) -> None:
-        """Notice on the loop what changed."""
+        """Notice changes on the loop."""
         self.peer.inbox += self.agreement.changed(self.place)
 
     def take(self) -> None:
-        """Take a frame, if there is one."""
+        """Process a frame, if one has arrived."""
         frame = self.inbox.pop(0) if self.inbox else None
         if frame == EQUAL:
             self.peer.inbox += self.agreement.peer_is_equal(self.place, answers=not self.is_ours)
@@ -160,7 +160,10 @@ class Side:
             self.agreement.peer_changed()
 
     def recent(self, received: int = 0) -> None:
-        """Compare the recent posts, of which some come. What the peer said before comes before the comparison ends."""
+        """Compare the recent posts, of which some arrive.
+
+        Earlier frames of the peer are processed before the comparison ends.
+        """
         while self.inbox:
             self.take()
         before = self.place
@@ -168,7 +171,7 @@ class Side:
         self.peer.inbox += self.agreement.compared(before, self.place)
 
     def compare(self) -> None:
-        """Compare all, and find nothing."""
+        """Compare all posts, and find no difference."""
         self.recent()
         self.compared = self.changes
 
@@ -184,7 +187,7 @@ STEP = st.tuples(st.integers(0, 1), st.sampled_from(["change", "look", "take", "
 
 @given(st.lists(STEP))
 def test_each_change_is_known_on_both_sides_when_all_frames_have_come(steps: list[tuple[int, str]]) -> None:
-    """Whatever crosses. After a comparison without a change both sides are in step."""
+    """The frames of both sides may cross. After a comparison without a change both sides are in step."""
     ours, theirs = sides = Side(is_ours=True), Side(is_ours=False)
     ours.peer, theirs.peer = theirs, ours
 

@@ -1,4 +1,4 @@
-"""Invitations: every text is one or an error, and what is written is read again."""
+"""Invitations: every string is parsed or rejected, and what is written can be read again."""
 
 from __future__ import annotations
 

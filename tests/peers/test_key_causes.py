@@ -1,4 +1,4 @@
-"""Connections between nodes with different cabal keys, or with a key on one side: both logs name the probable cause once."""
+"""Connections between nodes with different cabal keys, or with one key: both logs have the probable cause once."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ RETRIES = 3
 
 
 def warnings(log: Log) -> dict[str, list[str]]:
-    """Return the reasons of warnings by the peer that they name."""
+    """Return the reasons of warnings, by the peer in them."""
     found: dict[str, list[str]] = {}
     for record in log.records:
         if record.getMessage() == "another cabal key?":
@@ -74,7 +74,7 @@ async def test_a_single_connection_names_the_cause_too() -> None:
 
 @on_standing_loop
 async def test_a_stranger_that_says_nothing_is_no_warning() -> None:
-    """Health checks and port scanners connect and leave."""
+    """Health checks and port scanners connect and close the connection."""
     with logged() as log:
         for key in (None, CABAL_KEY):
             async with listening(cabal_key=key) as (node, address):
@@ -86,7 +86,7 @@ async def test_a_stranger_that_says_nothing_is_no_warning() -> None:
 
 
 def test_warnings_are_remembered_for_a_limited_number_of_peers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """MAX_KEY_WARNINGS: strangers from many addresses take no more memory."""
+    """MAX_KEY_WARNINGS: memory is bounded for peers from many addresses."""
     monkeypatch.setattr(limits, "MAX_KEY_WARNINGS", 2)
     with logged() as log:
         known = KeyWarnings(logging.getLogger("cablestore.node"))

@@ -1,4 +1,4 @@
-"""Which threads use a connection: its docstring says it, and real nodes keep to it."""
+"""Threads that use a connection: its docstring lists them, and real nodes use only these."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ MAY_CALL = {
     "cablestore-reconcile": {"audience", "remote_static"},
     "any": {"queued_size_bytes", "_unread_size_bytes"},
 }
-"""What other threads than the loop's may call, by the begin of their names. They change nothing."""
+"""Prefixes of the names that threads other than the loop's may call. These methods do not change state."""
 
 
 @contextmanager
 def watched(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[defaultdict[str, set[str]], set[str]]]:
-    """Note which methods of connections each thread calls that starts in the `with`, and which threads change one."""
+    """Record which methods of connections each new thread in the `with` block calls, and which threads modify one."""
     loop_thread = threading.get_ident()
     called: defaultdict[str, set[str]] = defaultdict(set)
     changing: set[str] = set()

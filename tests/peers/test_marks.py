@@ -1,4 +1,4 @@
-"""Marks of peers are void as soon as the store may lack posts that they cover, and only then."""
+"""Marks of peers are invalid as soon as the store may lack posts that they cover, and only then."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def rebuilt_with_losses(folder: Path, _: Path) -> None:
 
 
 def older_database(folder: Path, earlier: Path) -> None:
-    """Put an earlier state in the place of the database, as a power failure leaves it that takes LevelDB's log."""
+    """Replace the database by an earlier state, as after a power failure that loses LevelDB's log."""
     shutil.rmtree(folder / FIRST)
     shutil.copytree(earlier / FIRST, folder / FIRST)
 
@@ -57,7 +57,7 @@ def recovered(folder: Path, earlier: Path) -> None:
 
 
 def restored(folder: Path, earlier: Path) -> None:
-    """Restore a backup, and put the newer file of marks beside it."""
+    """Restore a backup, and add the newer file of marks."""
     kept = (folder / "peers.json").read_bytes()
     backup(earlier, folder.with_name("backup"))
     shutil.rmtree(folder)
@@ -66,13 +66,13 @@ def restored(folder: Path, earlier: Path) -> None:
 
 
 def older_folder(folder: Path, earlier: Path) -> None:
-    """Copy an older folder over the newer one: nobody overwrites what it does not have."""
+    """Copy an older folder over the newer one, and keep files that only the newer one has."""
     shutil.rmtree(folder / FIRST)
     shutil.copytree(earlier, folder, dirs_exist_ok=True)
 
 
 def older_database_that_grew(folder: Path, earlier: Path) -> None:
-    """Have the arrival log reach the numbers of the lost entries again, with other posts."""
+    """Replace the database by an earlier state, and add other posts with the numbers of the lost entries."""
     older_database(folder, earlier)
     with CableStore.open(folder) as store:
         store.ingest(raws(*(BOB.text("default", f"{number}") for number in range(POSTS + 10))))
@@ -107,7 +107,7 @@ def test_the_next_sync_brings_back_what_was_lost(tmp_path: Path, lose: Callable[
     assert run(paired(folder, source, visit, is_whole=False)).posts == lost
     with CableStore.open(folder) as store:
         assert all(store.get(post.hash) for post in TEXTS)
-        # An older database that was put back is reported until a rebuild, though the posts are here again.
+        # An older database is reported until a rebuild, even after its posts were fetched again.
         assert all(problem.what.startswith("lost writes") for problem in store.check().problems)
     assert run(paired(folder, source, visit, is_whole=False)).received_size_bytes < 32 * POSTS
     source.close()
@@ -134,7 +134,7 @@ def test_another_generation_costs_one_full_pass(tmp_path: Path) -> None:
 
 @on_loop
 async def test_a_pass_during_which_posts_are_lost_leaves_no_mark(tmp_path: Path) -> None:
-    """The posts came before a rebuild, and the pass ends after it."""
+    """The posts arrive before a rebuild, and the pass ends after it."""
     with CableStore.open(tmp_path) as store:
         async with Node(store, QUICK) as node:
             marks = await node.parts.context.current_marks()
@@ -150,7 +150,7 @@ ACTS = ["write", "draft", "delete", "discard", "reopen", "rebuild", "copy", "go 
 
 
 class History:
-    """A store in a folder, and what was in it when the mark of a peer was made."""
+    """A store in a folder, and its posts at the time of a peer's mark."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder / "store"
@@ -178,7 +178,7 @@ class History:
         self.marks = SyncState(self.folder, self.store.sync)
 
     def go_back(self) -> None:
-        """Put the database that was copied in the place of the present one. The file of marks stays."""
+        """Replace the database by the copied one. The file of marks is kept."""
         if self.copy.exists():
             marks = self.folder / "peers.json"
             kept = marks.read_bytes() if marks.exists() else None
@@ -218,7 +218,7 @@ class History:
 @settings(deadline=None)
 @given(st.lists(st.sampled_from(ACTS), max_size=14))
 def test_a_mark_never_covers_a_post_that_is_not_here(acts: list[str]) -> None:
-    """In any history of writes, deletions, losses and restarts."""
+    """This holds in any history of writes, deletions, losses and restarts."""
     with scratch_folder() as folder:
         history = History(folder)
         try:
@@ -257,7 +257,7 @@ def test_a_place_is_read_as_it_was_written() -> None:
             LogPlace.read(malformed)
 
 
-# --- as people run it --------------------------------------------------------------------------
+# --- by commands -------------------------------------------------------------------------------
 
 
 @pytest.mark.thorough("rebuild", "power failure")

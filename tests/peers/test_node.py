@@ -1,4 +1,4 @@
-"""Nodes over real sockets end with the same posts, whatever happens on the way."""
+"""Nodes over real sockets end with the same posts, regardless of interruptions."""
 
 from __future__ import annotations
 
@@ -57,14 +57,14 @@ LAYOUTS: dict[str, tuple[int, Layout]] = {
 }
 
 
-# --- histories and what nodes tell each other of them ------------------------------------------
+# --- histories and what nodes announce of them -------------------------------------------------
 
 
 def told(posts: Iterable[Post]) -> list[Post]:
-    """Leave out what the protocol cannot express.
+    """Return the posts that the protocol can express.
 
-    Deletions of posts that are in no channel, and topics before the last: their authors are members for all that know
-    of them, and nobody is told.
+    It cannot express deletions of posts without a channel, and earlier topics. Their authors are members only for nodes
+    that have these posts, and they are not announced.
     """
     known = {post.hash: post for post in public(posts)}
     last = {post.channel: post for post in sorted(known.values(), key=_moment) if post.type == TOPIC}
@@ -74,9 +74,9 @@ def told(posts: Iterable[Post]) -> list[Post]:
 
 
 def lasting(posts: Iterable[Post]) -> list[Post]:
-    """Return what all nodes must end with, byte by byte: what a node that knows nothing is told.
+    """Return the posts that all nodes end with, byte by byte: those that an empty node is sent.
 
-    And deletions of texts, for nodes that have seen the texts: of several of one text, all are told of the first.
+    For nodes with the texts, the result includes the deletions of the texts, the first of each text.
     """
     found = told(posts)
     while True:
@@ -111,13 +111,13 @@ def _moment(post: Post) -> tuple[int, bytes]:
 
 
 def anchors(posts: Iterable[Post], dialect: Dialect) -> list[Post]:
-    """Return a text for each channel, so that others hear its name even when all else in it is deleted."""
+    """Return a text for each channel, so that its name is announced even if all its other posts are deleted."""
     someone = Person("anchor", dialect)
     return [someone.text(channel, "here", at=START_MS) for channel in sorted({p.channel for p in posts if p.channel})]
 
 
 def dealt(posts: Iterable[Post], hands: int, choice: Random) -> list[list[Post]]:
-    """Split posts, a few of them to several; each share in an order of its own."""
+    """Distribute posts among nodes, some of them to several. Each share is in random order."""
     found: list[list[Post]] = [[] for _ in range(hands)]
     for post in posts:
         for hand in choice.sample(found, choice.choice((1, 1, 1, 2))):
@@ -128,7 +128,7 @@ def dealt(posts: Iterable[Post], hands: int, choice: Random) -> list[list[Post]]
 
 
 def assert_says(store: CableStore, model: Model) -> None:
-    """Check that what users see is what the model says."""
+    """Check that the answers of a store equal those of the model."""
     assert [channel.name for channel in store.channels()] == model.channels()
     for channel in model.channels():
         said = store.messages(channel, 1000, newest_first=False).messages
@@ -157,7 +157,7 @@ async def agree(net: Network, model: Model) -> None:
     try:
         await until(try_)
     except AssertionError:
-        all_say()  # says what is missing
+        all_say()  # fails with the missing posts
         raise
 
 
@@ -169,7 +169,7 @@ async def agree(net: Network, model: Model) -> None:
 @settings(max_examples=8)
 @given(histories(), randoms, st.booleans())
 def test_equal_dumps(layout: str, history: tuple[Dialect, list[Post]], choice: Random, is_encrypted: bool) -> None:
-    """Deletions come in any order, before the texts and after; every node has seen the texts."""
+    """Deletions arrive in any order, before the texts and after them. Every node has had the texts."""
     dialect, posts = history
     posts = lasting(posts)
     known = {post.hash: post for post in posts}
@@ -196,7 +196,7 @@ def test_equal_dumps(layout: str, history: tuple[Dialect, list[Post]], choice: R
 @settings(max_examples=8)
 @given(histories(), randoms, st.integers(0, 4))
 def test_all_say_the_same(layout: str, history: tuple[Dialect, list[Post]], choice: Random, cuts: int) -> None:
-    """Any shares, late joiners, links cut at any moment, posts while they sync: all users see what the model says."""
+    """All users see the same state with any shares, late joiners, cut links and posts during the sync."""
     dialect, posts = history
     posts = told(posts)
     posts += anchors(posts, dialect)
@@ -222,11 +222,11 @@ def test_all_say_the_same(layout: str, history: tuple[Dialect, list[Post]], choi
     run(main())
 
 
-# --- liars -------------------------------------------------------------------------------------
+# --- dishonest peers ---------------------------------------------------------------------------
 
 
 class Liar(Keeper):
-    """Peer that knows the channels and their posts; `how` says in which way it is useless."""
+    """Peer that knows the channels and their posts. `how` names its fault."""
 
     how = ""
     count = 0
@@ -256,7 +256,7 @@ class Liar(Keeper):
             self.say(HashResponse(request_id, tuple(self.posts)), HashResponse(request_id, ()))
 
     def _wrong_posts(self, message: Message) -> None:
-        """Offer posts and deliver others."""
+        """Offer posts and send others."""
         if isinstance(message, PostRequest):
             other = Person("liar").text("default", "not this").raw
             self.say(*itertools.repeat(PostResponse(message.request_id, (other,)), 110))
@@ -306,7 +306,7 @@ FALSE_CLAIMS: dict[str, str | None] = {
 @pytest.mark.parametrize("how", FALSE_CLAIMS)
 @on_loop
 async def test_liar(how: str) -> None:
-    """Among five honest nodes that get all from each other; it claims to each that it has what the others lack."""
+    """The peer offers each of five honest nodes what the node lacks. The nodes get all posts from each other."""
     posts = [Person(f"p{n % 5}").text("default", str(n)) for n in range(60)]
     hands = dealt(posts, 5, Random(how))
     quick = replace(QUICK, answer_timeout_s=1.0)

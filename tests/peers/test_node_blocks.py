@@ -1,4 +1,4 @@
-"""Network blocks over real sockets: who is cut off, who is told, and whose posts are kept from whom."""
+"""Network blocks over real sockets: disconnected peers, notified peers, and posts that are hidden from peers."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from cablestore.protocol.dialect import LEGACY
 
 KEYED = with_key(QUICK, CABAL_KEY)
 RECONCILES = replace(KEYED, channels=frozenset({"nobody writes here"}), reconciles=True, reconcile_every_s=0.1)
-"""Nodes that get posts by reconciling alone, of one channel that nobody writes in: that has posts without a channel."""
+"""Nodes that get posts only by reconciling one empty channel, so only posts without a channel."""
 
 
 class Owner(Person):
-    """The identity of a store that `memory` makes."""
+    """The identity of a store from `memory`."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
@@ -56,7 +56,7 @@ async def ended(net: Network, reason: str) -> None:
 @pytest.mark.thorough
 @on_loop
 async def test_the_posts_of_who_blocks_a_peer_are_kept_from_it() -> None:
-    """And nobody tells the peer of the block: not the one that blocks, and not those that know of it."""
+    """The peer is not notified of the block, either by the blocking node or by others."""
     theirs = [BOB.text("default", "of bob"), ANN.text("default", "of ann"), CYD.text("default", "of cyd")]
     secret = block(BOB, GUEST)
     async with network(memory("host", posts=[*theirs, secret]), memory("guest"), settings=KEYED) as net:
@@ -123,14 +123,14 @@ async def test_a_block_that_notifies_reaches_whom_it_blocks_and_nothing_else_doe
             await net.are_alike()
             host.ingest([notice.raw, later.raw])
         await ended(net, "the local user blocks the peer")
-        await until(lambda: all(has(guest, [notice])), net.log.reasons)  # what was received is stored a little later
+        await until(lambda: all(has(guest, [notice])), net.log.reasons)  # received posts are stored a little later
         assert has(guest, [later]) == [False]
 
 
 @pytest.mark.thorough
 @on_loop
 async def test_a_block_applies_before_it_is_read() -> None:
-    """Reading what moderation forbids waits where the last reading took long. Posts that come with a block do not."""
+    """The task that reads moderation waits if the last run took long. A block applies to posts that arrive with it."""
     notice, later = block(HOST, GUEST, notify=True), ANN.text("default", "later")
     async with network(memory("host", posts=[HOST.text("default", "x")]), memory("guest"), settings=KEYED) as net:
         host, guest = net.nodes
@@ -203,7 +203,10 @@ async def test_the_reconciliation_port_is_closed_to_who_is_blocked() -> None:
 
 
 def test_a_key_and_its_negative_are_one_person() -> None:
-    """Both have the same secret, so one person writes as either: a block of one must not hide a block of the other."""
+    """Both keys have the same secret, so one person can sign with either.
+
+    A block of one must not hide a block of the other.
+    """
     negative = bytes([*BOB.key[:31], BOB.key[31] ^ 0x80])
     assert static_key_of(negative) == static_key_of(BOB.key)
     book = BlockBook([(ANN.key, BOB.key), (CYD.key, negative)])

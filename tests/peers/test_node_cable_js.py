@@ -1,4 +1,4 @@
-"""Nodes and peers that may be cable.js: what ends it is not given to them, asked of them, or passed on to them."""
+"""Nodes and peers that may be cable.js: messages that crash it are not sent, requested or forwarded to them."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ CHANNELS = sorted({post.channel for post in ALL if post.channel}, key=str.encode
 BORNE = [name for name in CHANNELS if name not in (LONG, RESERVED, "\0")]
 MEMBERS = [ANN.join(name) for name in ("default", FITS)] + [BOB.join(name) for name in ("default", FITS)]
 NAMED = ANN.named("é" * 16), BOB.named("é" * 16 + "x")
-"""The latest that each says of itself."""
+"""The latest info of each user."""
 
 
 def everything(*, is_live: bool = False) -> Sequence[Request]:
-    """Return all that a peer can ask for hashes."""
+    """Return all requests for hashes."""
     of_channels = [
         (StateRequest(b"", name, is_live), TimeRangeRequest(b"", name, 0, 0 if is_live else 2**50, 0))
         for name in CHANNELS
@@ -73,7 +73,7 @@ def test_what_ends_cable_js_is_not_given(may_be_cable_js: bool) -> None:
             peer = await raw_peer(net.addresses[net.nodes[0]])
             found = await hashes_for(peer, everything())
             bad = {*(post.hash for post in BAD), NAMED[1].hash}
-            # Of what users say of themselves, the latest alone is part of a channel's state.
+            # Of the infos of a user, only the latest is part of a channel's state.
             hidden = {POSTS[case][1].hash for case in ("unknown key", "long name", "accept-role 2")}
             assert found & bad == (set() if may_be_cable_js else bad - hidden)
             assert {post.hash for post in GOOD if post.type in {TEXT, *MODERATION_TYPES}} <= found
@@ -141,7 +141,7 @@ def test_who_gave_such_a_post_itself_gets_them_from_then_on(case: str) -> None:
 
 
 def test_nothing_is_asked_that_ends_cable_js() -> None:
-    """Until the peer names a channel that cable.js could not: then it is asked for that one and the others."""
+    """If the peer names a channel that would crash cable.js, the node requests this one and the others."""
 
     async def main() -> None:
         async with network(memory(posts=ALL), settings=QUICK) as net:
@@ -167,7 +167,7 @@ def test_nothing_is_asked_that_ends_cable_js() -> None:
 
 @pytest.mark.parametrize("is_once", [True, False])
 def test_cablestores_give_each_other_everything(is_once: bool) -> None:
-    """One that syncs once, and one that stays: the greeting identifies both."""
+    """One node syncs once, and one stays connected. The greeting identifies both."""
 
     async def main() -> None:
         answering = replace(ANSWERS_ONLY, reconciles=True)
@@ -196,7 +196,7 @@ def test_nothing_that_ends_cable_js_is_passed_on() -> None:
         async with between(memory(posts=[BAD[0]]), *raws(*ALL)) as (_, asker, giver):
             asked = asker.ask(StateRequest(b"", "default", 0, 1))
             await until(lambda: asker.is_concluded(asked))
-            assert set(asker.hashes(asked)) == {post.hash for post in ALL} - {BAD[0].hash}  # what is here is known
+            assert set(asker.hashes(asked)) == {post.hash for post in ALL} - {BAD[0].hash}  # the others are known
             for name in (LONG, RESERVED):
                 asked = asker.ask(TimeRangeRequest(b"", name, 0, 2**50, 0, 1))
                 await until(lambda asked=asked: asker.is_concluded(asked))  # type: ignore[misc] # the argument has its default
@@ -212,7 +212,7 @@ def test_nothing_that_ends_cable_js_is_passed_on() -> None:
 
 
 def test_a_request_that_ends_cable_js_goes_on_to_nobody_who_may_be_it() -> None:
-    """A peer that asks us for it can handle it; those that we would ask may not."""
+    """A peer that sends such a request can handle it, but the peers that it is forwarded to may not."""
 
     async def main() -> None:
         async with network(memory(), settings=RELAYS) as net:

@@ -1,4 +1,4 @@
-"""cabin users among peers: cable.rs concludes few requests, and writes the lengths of some messages one too small."""
+"""Cabin users among peers: cable.rs concludes few requests, and writes some message lengths one too small."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from cablestore.protocol.message import (
 
 
 class Cabin(Keeper):
-    """Cabin user. The state of its channel is all posts that are no text."""
+    """A Cabin user. The state of its channel is all posts except texts."""
 
     concludes = False
 
@@ -38,7 +38,7 @@ class Cabin(Keeper):
 
 
 def is_short_by_one(*posts: Post) -> bool:
-    """Tell whether the length that cable.rs writes before these posts leaves out the 0 that ends them."""
+    """Return True if the length that cable.rs writes for these posts excludes the final 0."""
     message = PostResponse(b"abcd", tuple(post.raw for post in posts))
     return written_by_cable_rs(message) != encode_message(message, LEGACY)
 
@@ -58,7 +58,7 @@ def test_a_cabin_user_with_a_name_of_five_bytes_is_known_by_it() -> None:
             (live,) = [asked for asked in cabin.asked(TimeRangeRequest) if asked.is_live]
             cabin.posts[text.hash] = text
             cabin.say(HashResponse(live.request_id, (text.hash,)))
-            await until(lambda: here.get(text.hash))  # what follows on the stream is read too
+            await until(lambda: here.get(text.hash))  # the rest of the stream is read too
             assert not net.log.faults()
 
     run(main())

@@ -1,6 +1,6 @@
-"""New channels reach peers at once, without a minute's wait for the next request.
+"""New channels reach peers immediately, without waiting for the next request.
 
-The tests wait for posts, not for a time.
+The tests wait for posts instead of a time.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from cablestore.protocol.message import ListRequest, StateRequest, TimeRangeRequ
 from cablestore.reconcile.messages import NEW_CHANNEL
 
 SELDOM = NodeSettings(list_every_s=36_000, reconcile_every_s=36_000)
-"""So long that within a test nothing is repeated."""
+"""Settings with intervals so long that nothing repeats within a test."""
 
 
 async def in_touch(net: Network) -> None:
     """Wait until all links are between stores that know each other, and their first exchanges are done."""
     await until(lambda: all(link.met.done() and link.met.result() for link in net.links))
     await until(lambda: not any(len(node.parts.reconciler) for node in net.nodes))
-    for link in net.links:  # whose first questions are answered, since this one is
+    for link in net.links:  # its first requests are answered before this one
         asked = link.ask(ListRequest(b"", 0, 1))
         await until(partial(getattr, asked, "is_over"))
 
@@ -39,7 +39,7 @@ async def has(node: Node, channel: str, texts: set[str]) -> None:
 @pytest.mark.thorough
 @on_loop
 async def test_a_new_channel_goes_through_a_line_of_stores() -> None:
-    """From either end, whichever side connected. What is written to it later arrives too."""
+    """This works from either end, regardless of which side connected. Later posts in the channel arrive too."""
     async with network(*(memory(name) for name in "abcd"), settings=SELDOM) as net:
         await net.line()
         await in_touch(net)
@@ -63,7 +63,7 @@ async def test_both_sides_begin_the_same_channel() -> None:
 
 @on_loop
 async def test_who_asks_for_nothing_tells_all_the_same() -> None:
-    """A store that only answers, and a peer that posts to it."""
+    """The test has a store that only answers, and a peer that posts to it."""
     async with network(memory("a"), settings=replace(SELDOM, channels=frozenset())) as net:
         giver = net.nodes[0]
         with memory("b") as store:
@@ -91,7 +91,7 @@ async def test_channels_that_are_not_followed_are_not_asked_for() -> None:
 
 @on_loop
 async def test_an_old_client_is_asked_for_a_channel_that_the_store_gets() -> None:
-    """It has posts in it too, and is not asked for the names of its channels first."""
+    """The client has posts in the channel too, and gets no request for its channels before."""
     async with (
         raw_listener(Keeper, posts=[ANN.text("new", "old")]) as (address, peers),
         network(memory("a"), settings=SELDOM) as net,
@@ -111,7 +111,7 @@ async def test_an_old_client_is_asked_for_a_channel_that_the_store_gets() -> Non
 
 @on_loop
 async def test_old_clients_are_asked_for_channels_again_and_again() -> None:
-    """Each LIST_EVERY_S; here it is shorter."""
+    """LIST_EVERY_S is the interval; it is shorter in this test."""
     assert NodeSettings().list_every_s == limits.LIST_EVERY_S == 10
     async with (
         raw_listener(Keeper, posts=[ANN.text("one", "1")]) as (address, peers),
@@ -126,7 +126,7 @@ async def test_old_clients_are_asked_for_channels_again_and_again() -> None:
 
 
 def test_who_tells_without_end_is_not_asked_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    """CHANNELS_ASKED_EVERY_S: what is announced meanwhile takes one request later."""
+    """CHANNELS_ASKED_EVERY_S: one later request covers all channels that are announced meanwhile."""
     monkeypatch.setattr(limits, "CHANNELS_ASKED_EVERY_S", 36_000.0)
 
     @on_loop
@@ -141,7 +141,7 @@ def test_who_tells_without_end_is_not_asked_without_end(monkeypatch: pytest.Monk
                 back.send_frames([NEW_CHANNEL])
             await until(lambda: listed(other) > before)
             asked = back.ask(TimeRangeRequest(b"", "default", 0, 2**50, 1))
-            # Then all 200 are heard, and the requests that they caused are answered.
+            # Then all 200 are processed, and their requests are answered.
             await until(lambda: asked.is_over)
             assert listed(other) == before + 1
             assert not net.log.faults()

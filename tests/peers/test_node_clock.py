@@ -1,4 +1,4 @@
-"""A node whose clock is wrong and is corrected: what was refused comes, one warning is logged, memory is bounded."""
+"""A node whose clock is corrected: rejected posts arrive, one warning is logged, memory is bounded."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def number_of_reconciliations(net: Network) -> int:
 
 @on_loop
 async def test_a_post_that_was_too_far_ahead_comes_when_its_time_has_come() -> None:
-    """Nothing else is asked for: other posts of the peer are known, and the clock runs as ever."""
+    """Nothing else is requested: other posts of the peer are known, and the clock does not change."""
     first_refused_ms = NOW_MS + limits.MAX_FUTURE_MS
     clock = SetClock(NOW_MS)
     post = ANN.text("default", "from next week", at=first_refused_ms + 5_000)
@@ -115,7 +115,7 @@ async def test_a_clock_that_was_ahead_is_reported_when_it_is_set_back() -> None:
 
 @on_loop
 async def test_a_clock_before_the_posts_of_the_store_is_reported_at_the_start() -> None:
-    """As on a machine that starts in 1970."""
+    """This happens on a machine that starts in 1970."""
     clock = SetClock(NOW_MS + 1000)
     store = memory("behind", posts=CHATTING, clock=clock)
     clock.now_ms = 0
@@ -130,7 +130,7 @@ DIFFERS = "the clock differs from those of other users: is it right?"
 
 @on_loop
 async def test_a_clock_that_differs_by_hours_is_reported_when_peers_write() -> None:
-    """Once, with how far it is behind. Nothing is refused: the posts are dated less than a week ahead."""
+    """It is reported once, with the offset. Posts are not rejected, because they are dated less than a week ahead."""
     clock = SetClock(NOW_MS - 3 * 3_600_000)
     behind = memory("behind", clock=clock)
     others = [memory(name, clock=lambda: NOW_MS) for name in ("one", "other")]
@@ -142,13 +142,13 @@ async def test_a_clock_that_differs_by_hours_is_reported_when_peers_write() -> N
         assert behind.clock_difference() is None
         others[1].post("default", "two agree")
         await net.are_alike()
-        clock.now_ms += 61_000  # as if the clock was set: it is compared at once
+        clock.now_ms += 61_000  # as if the clock was set: it is compared immediately
         await until(lambda: any(record.getMessage() == DIFFERS for record in net.log.records))
         [warning] = [vars(record) for record in net.log.records if record.getMessage() == DIFFERS]
         assert (warning["users"], warning["ahead_s"] // 3600) == (2, -3)
 
 
-# --- what is remembered ------------------------------------------------------------------------
+# --- remembered posts --------------------------------------------------------------------------
 
 
 def digest(number: int) -> bytes:
@@ -157,7 +157,7 @@ def digest(number: int) -> bytes:
 
 @given(st.lists(st.tuples(st.integers(0, 40), st.integers(1, 50), st.integers(0, 3)), max_size=80), st.integers(1, 30))
 def test_every_refused_post_is_due_once_or_makes_peers_be_asked(refused: list[tuple[int, int, int]], most: int) -> None:
-    """MAX_EARLY_POSTS: no more are remembered, and then nothing is lost either."""
+    """MAX_EARLY_POSTS: no more are remembered, and none is lost."""
     early: EarlyPosts[int] = EarlyPosts(most)
     due_ms: dict[bytes, int] = {}
     givers: dict[bytes, set[int]] = {}

@@ -1,4 +1,4 @@
-"""A node that cannot start, and one whose store is closed: nobody waits for it, and nothing of it is left."""
+"""A node that cannot start, and one whose store is closed: peers do not wait for it, and all resources are released."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def own_threads() -> list[str]:
 
 
 def damage(store: CableStore, digest: bytes) -> None:
-    """Make the bytes of a post unreadable."""
+    """Overwrite the bytes of a post, so that it cannot be read."""
     store._engine._database.write({b"!data!" + digest.hex().encode(): b"no post"}, sync=False)
 
 
@@ -69,7 +69,7 @@ async def test_a_thread_that_follows_a_closed_store_ends() -> None:
 
 @on_loop
 async def test_peers_of_a_closed_store_do_not_wait() -> None:
-    """Neither those that sync and reconcile, nor those that ask."""
+    """Peers that sync and reconcile do not wait, and those that send requests do not either."""
     async with network(memory("a", posts=texts(3)), may_complain=True) as net, Node(memory("b"), QUICK) as other:
         [node] = net.nodes
         address = await node.reconcile_port.listen(Address(HOST, 0))
@@ -82,7 +82,7 @@ async def test_peers_of_a_closed_store_do_not_wait() -> None:
 
 @on_loop
 async def test_a_rebuild_interrupts_no_live_request(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Snapshots of the database before it end: also one that news are read from just then."""
+    """The rebuild closes all snapshots of the old database, also one from which changes are being read."""
     rebuilt = 0
 
     def changes_of(*arguments: Any) -> Any:
@@ -105,7 +105,7 @@ async def test_a_rebuild_interrupts_no_live_request(monkeypatch: pytest.MonkeyPa
 
 @on_loop
 async def test_a_rebuild_ends_no_sync(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is read just then is read again. Else the peer is asked for no new channel any more."""
+    """Data that is being read is read again. Otherwise the node would not request new channels of the peer."""
     rebuilt: list[object] = []
     read = peer_sync.own_channels
 

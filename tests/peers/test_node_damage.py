@@ -1,4 +1,4 @@
-"""A node whose store has rows that cannot be read: the other peers, and the other posts, do not miss anything for it."""
+"""A node whose store has unreadable rows: other peers and other posts are not affected."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ class Follower(NamedTuple):
     texts: bytes
 
     async def hears(self, *posts: Post) -> None:
-        """Wait until the peer has heard of these posts last."""
+        """Wait until these posts are the latest that are announced to the peer."""
         hashes = [post.hash for post in posts]
         await until(lambda: self.peer.hashes(self.texts)[-len(hashes) :] == hashes, lambda: self.peer.heard)
 
 
 @asynccontextmanager
 async def followed(*posts: Post) -> AsyncIterator[tuple[Watched, Follower]]:
-    """Yield a node that has these posts, and a peer. The node's store is mended in the end."""
+    """Yield a node that has these posts, and a peer. The node's store is repaired at the end."""
     async with network(memory("a", posts=posts), settings=ANSWERS_ONLY, may_complain=True) as net:
         [node] = net.nodes
         peer: Raw = await raw_peer(net.addresses[node])
@@ -67,7 +67,7 @@ async def followed(*posts: Post) -> AsyncIterator[tuple[Watched, Follower]]:
 
 
 def damage_membership(store: CableStore, person: Person) -> None:
-    """Make unreadable what the store knows of a member of the channel."""
+    """Overwrite the membership row of a member of the channel."""
     [key] = [key for key, _ in store.dump() if key.startswith(membership.PREFIX) and key.endswith(_hex(person))]
     store._engine._database.write({key: b"no membership"}, sync=False)
 

@@ -1,4 +1,4 @@
-"""Drops over real sockets: what is dropped is not asked for, stored, given, told or passed on, until it is undropped."""
+"""Drops over real sockets: dropped posts are not requested, stored, sent, announced or forwarded until the undrop."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ EVERYTHING = TimeRangeRequest(b"", "default", 0, 2**50, 0)
 
 
 def store_of(name: str, *posts: Post, at_ms: int = NOW_MS) -> CableStore:
-    """Make a store whose clock moves: an act counts for others only after its author got authority."""
+    """Create a store with a moving clock, because an action counts for others only after its author got authority."""
     times = count(at_ms + 1_000)
     return memory(name, posts=posts, clock=lambda: next(times))
 
@@ -46,14 +46,14 @@ def written() -> list[Post]:
 
 
 async def given_to(peer: Raw, posts: Iterable[Post]) -> set[bytes]:
-    """Return the hashes of the posts that a node gives when it is asked for these."""
+    """Return the hashes of the posts that a node sends on a request for these."""
     asked = peer.ask(PostRequest(b"", tuple(post.hash for post in posts)))
     await until(lambda: peer.is_concluded(asked))
     return hashes_of(raw for m in peer.answers_to(asked) if isinstance(m, PostResponse) for raw in m.posts)
 
 
 async def told_to(peer: Raw, *channels: str) -> set[bytes]:
-    """Return all hashes that a node tells of these channels."""
+    """Return all hashes that a node sends for these channels."""
     asked = [peer.ask(EVERYTHING._replace(channel=channel)) for channel in channels]
     asked += [peer.ask(StateRequest(b"", channel, 0)) for channel in channels]
     await until(lambda: all(map(peer.is_concluded, asked)))
@@ -69,7 +69,7 @@ async def named_to(peer: Raw) -> set[str]:
 @pytest.mark.thorough
 @on_loop
 async def test_a_user_is_dropped_and_comes_back() -> None:
-    """Three nodes that all know each other. One drops another, which goes on writing."""
+    """Three nodes are all connected. One drops the user of another, which continues to write."""
     stores = one, other, third = store_of("one", ANN.text("default", "x")), store_of("other"), store_of("third")
     before = [third.post("default", "before"), third.set_info(name="third"), third.post("elsewhere", "y")]
     async with network(*stores) as net:
@@ -95,7 +95,7 @@ async def test_a_user_is_dropped_and_comes_back() -> None:
 
 @on_loop
 async def test_actions_and_deletions_of_a_blocked_user_come_when_it_is_unblocked() -> None:
-    """The block is private, so a third node passes them on."""
+    """The block is private, so a third node forwards them."""
     stores = one, other, third = (
         store_of("one", ANN.text("default", "x")),
         store_of("other"),
@@ -163,7 +163,10 @@ async def test_a_dropped_channel_is_asked_of_nobody_until_it_is_undropped() -> N
 @pytest.mark.thorough
 @on_loop
 async def test_a_channel_that_is_dropped_while_it_is_followed() -> None:
-    """The live requests for it end. An admin's drop counts for those who regard it as one, and so does its undoing."""
+    """The live requests for it end.
+
+    An admin's drop counts for users who regard the author as an admin, and so does its undrop.
+    """
     one, other = store_of("one", *written(), at_ms=NOW_MS + 1_000_000), store_of("other")
     async with network(one, other) as net:
         await net.ring()
@@ -186,7 +189,7 @@ async def test_a_channel_that_is_dropped_while_it_is_followed() -> None:
 
 
 class Late(Keeper):
-    """Peer that says nothing of the history of a channel."""
+    """Peer that does not answer requests for the history of a channel."""
 
     def answer(self, message: Message) -> None:
         if getattr(message, "channel", "") != "elsewhere":
@@ -216,7 +219,7 @@ async def test_a_channel_that_is_dropped_before_its_history_came_is_not_followed
 @pytest.mark.thorough
 @on_loop
 async def test_nothing_that_is_dropped_is_passed_on() -> None:
-    """A relay asks others for what it does not have, and they have what it dropped."""
+    """A relay requests posts that it does not have from others, and they have the posts that it dropped."""
     settings = replace(QUICK, relays=True, channels=frozenset({"nobody writes here"}), list_every_s=600)
     posts = [*written(), ANN.text("default", "another's"), CYD.text("third", "by cyd")]
     relay, source = store_of("relay", *posts[:1]), store_of("source", *posts)
@@ -261,7 +264,7 @@ async def test_stores_with_different_drops_reconcile_to_the_end(over_cable: bool
 @pytest.mark.thorough
 @on_loop
 async def test_private_acts_change_no_answer_about_moderation() -> None:
-    """And a private block ends no connection: the peer sees that posts are missing, at most."""
+    """A private block does not close a connection. The peer can only see that posts are missing."""
     acts = [ANN.text("default", "x"), CYD.text("default", "y")]
     store = store_of("one", *acts)
     store.moderation.set_role(ANN.key, UserRole.MOD)

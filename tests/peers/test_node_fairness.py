@@ -1,6 +1,6 @@
-"""A peer that asks for all it can get has its share of the node's time and no more, and the others are served.
+"""A peer that requests everything gets only its share of the node's time, and other peers are served.
 
-The clock is the test's and each piece of work costs what the test says; the test counts what each peer was given.
+The tests use a fake clock with a fixed cost for each piece of work, and count what each peer gets.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from cablestore.peers.connection import Connection, PauseReason
 from cablestore.peers.threads import Stopwatch
 
 READ_S = 0.001
-"""Time that the reading thread takes for a part of an answer: 1,000 rows."""
+"""Time in which the reading thread reads a part of an answer: 1,000 rows."""
 BYTE_S = 0.000_000_1
-"""Time that the loop takes for a byte of a peer."""
+"""Time in which the loop processes a byte of a peer."""
 IN_ADVANCE = 60_000
 FLOODS = ["taken back", "nonsense"]
 ASKS = ["history", "posts", "unknown posts", "moderation", "names"]
@@ -41,7 +41,7 @@ class Reading(Stopwatch):
 
 
 class Hearing(Stopwatch):
-    """Clock on which a piece of work takes time by what was received meanwhile."""
+    """Clock on which the time of a piece of work depends on the received bytes."""
 
     def __init__(self, node: Node) -> None:
         super().__init__()
@@ -55,7 +55,7 @@ class Hearing(Stopwatch):
 
 
 class Spent:
-    """Share of the node's time that each peer was given, in seconds."""
+    """Share of the node's time for each peer, in seconds."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.reading_s: Counter[AnswerQueue] = Counter()
@@ -63,7 +63,7 @@ class Spent:
 
         def counted(queue: AnswerQueue, answer: object, part: object) -> None:
             self.reading_s[queue] += READ_S  # type: ignore[assignment] # a Counter of seconds
-            take(queue, answer, part)  # type: ignore[arg-type] # passed on as they come
+            take(queue, answer, part)  # type: ignore[arg-type] # passed on unchanged
 
         monkeypatch.setattr(AnswerQueue, "take", counted)
 
@@ -71,7 +71,7 @@ class Spent:
         return self.reading_s[peer.answers] + peer.received_size_bytes * BYTE_S
 
     def used_up(self, peer: Connection) -> tuple[float, float]:
-        """Return the used time, until the clock moves, of reading the store for the peer, and of reading from it."""
+        """Return the time for reading the store for the peer, and for reading from the peer, until the clock moves."""
         is_answered_no_more = peer.answers._wakes_up is not None or PauseReason.SHARE in peer.pauses
         return (
             self.reading_s[peer.answers] if is_answered_no_more else 0.0,
@@ -96,7 +96,7 @@ async def flood_without_end(peer: ByHand, kind: str) -> None:
 
 @asynccontextmanager
 async def greedy(node: Node, address: object, kind: str) -> AsyncIterator[Connection]:
-    """Yield a peer that asks for all it can get, as the node knows it."""
+    """Yield the node's connection to a peer that requests everything."""
     peer = await ByHand.connect(address)  # type: ignore[arg-type] # an Address
     known = await peer.known_to(node)
     work = asyncio.ensure_future((flood_without_end if kind in FLOODS else ask_without_end)(peer, kind))
@@ -105,12 +105,12 @@ async def greedy(node: Node, address: object, kind: str) -> AsyncIterator[Connec
         assert not work.done(), "the node ended it, so nothing was shared"
     finally:
         await peer.close()
-        with suppress(OSError):  # it ends with its connection
+        with suppress(OSError):  # the task ends with its connection
             await soon(work)
 
 
 def has_had_its_share(peer: Connection) -> bool:
-    """Tell whether the node serves the peer no further before the clock has moved."""
+    """Return True if the node does not serve the peer further before the clock moves."""
     waits_to_be_answered = peer.answers._wakes_up is not None
     is_answered = not (peer.answers._has_work or peer.answers._is_reading)
     return waits_to_be_answered or (PauseReason.SHARE in peer.pauses and is_answered)

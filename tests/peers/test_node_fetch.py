@@ -1,4 +1,4 @@
-"""Fetching: how much is asked of a peer at a time, and what happens when storing the answers fails."""
+"""Fetching: the number of requested posts at a time, and failures to store the answers."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ async def asks_for_no_posts(peer: ByHand) -> bool:
 
 @on_loop
 async def test_fetches_open_and_fetch_posts() -> None:
-    """FETCHES_OPEN, FETCH_POSTS_LEAST, FETCH_POSTS: short requests at first, longer ones when posts come in time."""
+    """FETCHES_OPEN, FETCH_POSTS_LEAST, FETCH_POSTS: requests are short at first, and longer if posts arrive in time."""
     posts = {post.hash: post.raw for post in texts(4_000)}
     async with listening(channels=None) as (node, address):
         peer = await ByHand.connect(address)
@@ -57,7 +57,7 @@ async def test_fetches_open_and_fetch_posts() -> None:
 
 @on_loop
 async def test_a_silent_peer_is_asked_for_little() -> None:
-    """PAGE_HASHES_LEAST, FLOW_FIRST_SIZE_BYTES: of what a peer offers and does not give, others can be asked at once."""
+    """PAGE_HASHES_LEAST, FLOW_FIRST_SIZE_BYTES: what a silent peer offers can be requested from others immediately."""
     async with listening(channels=None) as (node, address):
         peer = await ByHand.connect(address)
         page = await offered(peer, tuple(number.to_bytes(32, "big") for number in range(4_000)))
@@ -71,7 +71,7 @@ async def test_a_silent_peer_is_asked_for_little() -> None:
 
 
 def full_disk(monkeypatch: pytest.MonkeyPatch, stored: int) -> None:
-    """Have the store fail to write after the first N calls."""
+    """Make writes of the store fail after the first N calls."""
     calls = iter(range(10**6))
     ingest = CableStore.ingest
 
@@ -90,7 +90,7 @@ def nothing_waits(node: Node) -> bool:
 
 @pytest.mark.thorough
 def test_a_disk_that_refuses_ends_fetching_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What came before is kept and given to others. Nothing is asked for again that could not be stored."""
+    """Earlier posts are kept and sent to others. Posts that could not be stored are not requested again."""
     posts = {post_hash(post.raw): post for post in texts(3_000)}
 
     @on_loop
@@ -116,7 +116,7 @@ def test_a_disk_that_refuses_ends_fetching_and_nothing_else(monkeypatch: pytest.
 
 
 def test_a_sync_tells_what_the_disk_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It leaves no mark either: the next sync begins where this one did."""
+    """It does not leave a mark either. The next sync begins at the same position."""
 
     @on_loop
     async def scenario() -> None:
@@ -135,7 +135,7 @@ def test_a_sync_tells_what_the_disk_refused(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def unreadable(monkeypatch: pytest.MonkeyPatch, of: Callable[[Sequence[bytes]], bool]) -> list[bool]:
-    """Have looking up hashes fail as in a damaged store, while the returned list is not empty."""
+    """Make lookups of hashes fail as in a damaged store, while the returned list is not empty."""
     worth_requesting = fetch._worth_requesting
     is_broken = [True]
 
@@ -153,7 +153,10 @@ STATE, TEXT, OTHER = ANN.join("default"), ANN.text("default", "a"), ANN.text("ot
 
 @pytest.mark.parametrize("post", [STATE, TEXT], ids=["state", "history"])
 def test_a_sync_tells_that_the_store_cannot_be_read(monkeypatch: pytest.MonkeyPatch, post: Post) -> None:
-    """It raises the error itself, logs no bug, and leaves no mark of a pass that failed. Other channels come."""
+    """It raises the error itself, does not log a bug, and does not leave a mark of a failed pass.
+
+    Other channels arrive.
+    """
 
     @on_loop
     async def scenario() -> None:
@@ -170,7 +173,7 @@ def test_a_sync_tells_that_the_store_cannot_be_read(monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.parametrize("post", [STATE, TEXT], ids=["state", "history"])
 def test_a_live_sync_goes_on_when_the_store_can_be_read_again(monkeypatch: pytest.MonkeyPatch, post: Post) -> None:
-    """Each round logs the error until then. Other channels are synced meanwhile, and what is new of them."""
+    """Each round logs the error until then. Other channels are synced meanwhile, including new posts."""
     changes = ANN.text("other", "c")
 
     @on_loop
@@ -193,7 +196,7 @@ def test_a_live_sync_goes_on_when_the_store_can_be_read_again(monkeypatch: pytes
 
 
 def test_max_peers_remembered() -> None:
-    """MAX_PEERS_REMEMBERED: the marks of those that were synced longest ago go first."""
+    """MAX_PEERS_REMEMBERED: the marks of peers with the oldest syncs are removed first."""
     marks = SyncState(None)
     for number in range(limits.MAX_PEERS_REMEMBERED + 3):
         marks.put(f"peer {number}", "default", SyncMark(0, number, number))
@@ -204,7 +207,7 @@ def test_max_peers_remembered() -> None:
 
 
 def test_max_marks_per_peer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """MAX_MARKS_PER_PEER: the marks of channels that were synced longest ago go first."""
+    """MAX_MARKS_PER_PEER: the marks of channels with the oldest syncs are removed first."""
     monkeypatch.setattr(limits, "MAX_MARKS_PER_PEER", 10)
     marks = SyncState(None)
     for number in range(13):
@@ -216,7 +219,7 @@ def test_max_marks_per_peer(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_max_marks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """MAX_MARKS: the peers that were synced longest ago go first, also those of a file. What is dropped makes room."""
+    """MAX_MARKS: the peers with the oldest syncs are removed first, also those of a file. Removed marks free space."""
     monkeypatch.setattr(limits, "MAX_MARKS", 10)
     marks = SyncState(tmp_path)
     for peer in ("a", "b"):
@@ -238,7 +241,10 @@ def test_max_marks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def test_marks_are_written_after_the_posts_that_they_cover(tmp_path: Path) -> None:
-    """The posts are on the disk first. If they cannot be written, the marks are not. An earlier save comes too late."""
+    """The posts are on the disk first.
+
+    If they cannot be written, the marks are not written. An earlier save is too late.
+    """
     known: list[SyncMark | None] = []
 
     def sync() -> None:
@@ -262,7 +268,7 @@ def test_marks_are_written_after_the_posts_that_they_cover(tmp_path: Path) -> No
 
 
 def test_max_page_hashes() -> None:
-    """MAX_PAGE_HASHES: pages of one moment grow to it; longer ones are taken as they come."""
+    """MAX_PAGE_HASHES: pages of one timestamp grow to it. Longer ones are accepted."""
     page = Paging(0, 1_000, 4_096)
     limit = page.limit
     while page.limit:

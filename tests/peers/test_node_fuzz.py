@@ -1,6 +1,6 @@
-"""Fuzz over real sockets: messages of real conversations, changed in every way, never end a node nor store anything.
+"""Fuzz tests over real sockets: changed messages of real conversations never stop a node or store anything.
 
-Thousands of connections in a soak, hundreds in a normal run; the seed is printed with a failure.
+There are thousands of connections in a soak, hundreds in a normal run. The seed is printed with a failure.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def some_posts(dialect: Dialect) -> tuple[Post, ...]:
 
 
 async def recorded(dialect: Dialect) -> list[bytes]:
-    """Return every message, without lengths, of two nodes that sync with each other and get news."""
+    """Return every message, without lengths, of two nodes that sync with each other and get changes."""
     first, second = memory("first", dialect, some_posts(dialect)), memory("second", dialect, some_posts(dialect)[40:45])
     heard: list[bytes] = []
 
@@ -115,7 +115,7 @@ def changed(choice: random.Random, data: bytes) -> bytes:
 
 
 def conversation(choice: random.Random, frames: list[bytes]) -> list[bytes]:
-    """Return some of the messages, with their lengths: in another order, some twice, damaged within or as a whole."""
+    """Return some of the messages with their lengths: reordered, repeated, or damaged."""
     found = []
     for frame in choice.choices(frames, k=choice.randrange(1, 12)):
         match choice.randrange(4):
@@ -124,12 +124,12 @@ def conversation(choice: random.Random, frames: list[bytes]) -> list[bytes]:
             case 1:
                 found.append(changed(choice, sized(frame)))
             case _:
-                found.append(sized(frame[:9] + changed(choice, frame[9:])))  # the ids stay: what follows is reached
+                found.append(sized(frame[:9] + changed(choice, frame[9:])))  # with valid ids the rest is decoded
     return found
 
 
 async def many(connections: int, one: Callable[[random.Random], Awaitable[None]]) -> None:
-    """Run this many conversations, a few at once, each from its own seed."""
+    """Run this many conversations, a few concurrently, each with a separate seed."""
     first = int(time.time()) if SOAK else random.randrange(2**32)
     numbers = iter(range(first, first + connections))
 
@@ -163,7 +163,7 @@ def known_posts(dialect: Dialect) -> set[bytes]:
 
 
 async def fuzzed(dialect: Dialect, connections: int, talk: Callable[..., Awaitable[None]], **settings: Any) -> None:
-    """Run conversations with a node that holds half of the posts and fetches all that it hears of."""
+    """Run conversations with a node that has half of the posts and fetches all announced ones."""
     posts = some_posts(dialect)
     with memory("fuzzed", dialect, posts[: len(posts) // 2]) as store, logged() as log:
         settings = {"channels": None, "list_every_s": 0.2, "answer_timeout_s": 0.5, "max_faults": 20, **settings}
@@ -200,7 +200,7 @@ def test_messages_of_a_real_exchange_changed(dialect: Dialect) -> None:
 
 
 class Confused(Keeper):
-    """Peer that answers what it is asked, and damages some of its messages."""
+    """Peer that answers requests, and damages some of its messages."""
 
     choice: random.Random
     damage = 0.3
@@ -218,7 +218,7 @@ class Confused(Keeper):
 @pytest.mark.timeout(7200)
 @BOTH
 def test_answers_to_what_a_node_asks_changed(dialect: Dialect) -> None:
-    """The node asked for these, so they get further. What is wrong in them never gets into the store."""
+    """The node requested these, so they are processed further. Invalid posts in them are never stored."""
     posts = some_posts(dialect)
 
     async def talk(address: Address, choice: random.Random) -> None:
@@ -261,7 +261,7 @@ def test_messages_changed_within_an_encrypted_channel(dialect: Dialect) -> None:
 @pytest.mark.thorough
 @pytest.mark.timeout(7200)
 def test_bytes_of_an_encrypted_connection_changed() -> None:
-    """From the first byte of the handshake on: any change ends the connection, and nothing is stored."""
+    """The change is in the handshake or later. Any change closes the connection, and nothing is stored."""
 
     async def scenario() -> None:
         frames = await recorded(LEGACY)

@@ -1,4 +1,4 @@
-"""Encrypted nodes over real sockets: a peer with the key completes the handshake, and no other leaves a trace."""
+"""Encrypted nodes over real sockets: only a peer with the key completes the handshake, and no other leaves a trace."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def _tampered(kind: str, first: bytes, third: bytes, transport: bytes) -> bytes:
 @pytest.mark.parametrize("kind", ["flipped third", "first again", "reordered", "repeated", "flipped", "truncated"])
 @on_loop
 async def test_tampered_handshake(kind: str) -> None:
-    """The connection ends with a reason, and the node goes on serving others."""
+    """The connection ends with a reason, and the node continues to serve others."""
     stores = [memory("a", posts=[ANN.text("default", "x")]), memory("b")]
     async with network(*stores, settings=with_key(QUICK, CABAL_KEY)) as net:
         reader, writer = await asyncio.open_connection(*net.addresses[net.nodes[0]])

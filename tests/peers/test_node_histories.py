@@ -1,4 +1,4 @@
-"""Histories of channels at a peer that does not reconcile: what a connection lists again, and what is found later."""
+"""Channel histories of peers that do not reconcile: repeated listings, and posts that are found later."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_a_second_connection_asks_little() -> None:
 
 
 def test_older_posts_are_found_by_the_next_sync() -> None:
-    """Posts that a peer got since then from others, dated long before the mark."""
+    """The peer got posts from others since then, dated long before the mark."""
     with scratch_folder() as folder:
         source = memory("a", clock=system_clock_ms, posts=spread(300))
         run(paired(folder, source, visit))
@@ -43,13 +43,13 @@ def test_older_posts_are_found_by_the_next_sync() -> None:
 
 
 def test_older_posts_are_found_in_the_background(monkeypatch: pytest.MonkeyPatch) -> None:
-    """BACKGROUND_PAGE_HASHES, BACKGROUND_HASHES_PER_S: connections that end early continue the pass of the last one."""
+    """BACKGROUND_PAGE_HASHES, BACKGROUND_HASHES_PER_S: each connection continues the pass of the last one."""
     monkeypatch.setattr(limits, "BACKGROUND_PAGE_HASHES", 20)
     monkeypatch.setattr(limits, "BACKGROUND_HASHES_PER_S", 2_000)
     late = BOB.text("default", "late", at=START_MS - 1)
 
     async def until_it_came_further(node: Node, address: Address) -> bool:
-        """Connect until the pass has come a page further. True when the late post is here."""
+        """Connect until the pass has advanced by a page. Return True if the late post is stored."""
 
         def reached() -> tuple[int, int]:
             [mark] = [mark for marks in node.parts.context.marks._peers.values() for mark in marks.values()]

@@ -1,4 +1,4 @@
-"""Connections to this node itself, and several to one peer: recognised whatever the address, with and without a key."""
+"""Connections of a node to itself, and several to one peer: they are detected for any address, with and without a key."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ keys = pytest.mark.parametrize("key", [None, CABAL_KEY], ids=["plain", "encrypte
 
 @asynccontextmanager
 async def forwarded(address: Address) -> AsyncIterator[Address]:
-    """A port that forwards to another one, as a router or a proxy does. In the end its connections are cut."""
+    """Yield a port that forwards to another one, like a router or a proxy. At the end its connections are closed."""
     writers: set[asyncio.StreamWriter] = set()
 
     async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -112,7 +112,7 @@ async def test_peers_that_connect_to_each_other_have_one_connection(key: bytes |
 
 @on_loop
 async def test_two_names_of_one_address_have_one_connection_to_any_peer() -> None:
-    """Also to a program that is not cablestore: the addresses are the same when they are resolved."""
+    """This applies also to other programs. The addresses are equal after they are resolved."""
     async with network(memory("one"), memory("other"), settings=QUICK) as net:
         one, other = net.nodes
         address = net.addresses[other]
@@ -124,7 +124,7 @@ async def test_two_names_of_one_address_have_one_connection_to_any_peer() -> Non
 
 @on_loop
 async def test_peers_with_one_identity_are_not_one_peer() -> None:
-    """A store that was copied to another machine has its key, and other posts."""
+    """A store that was copied to another machine has the same key and other posts."""
     async with network(
         memory("hub"),
         memory("copy", posts=(ANN.text("a", "1"),)),

@@ -1,4 +1,4 @@
-"""A node ends when its `async with` ends, however that ends, and refuses calls before, after and from elsewhere."""
+"""A node ends when its `async with` ends, and refuses calls before, after and from other threads."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from cablestore.protocol.message import TimeRangeRequest
 
 LOOPS = pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
 SLOW_TO_LEAVE = replace(QUICK, grace_s=2 * LIMIT_S)
-"""A node that waits for a peer that was told of an own post: a test in which nothing hastens it fails."""
+"""Settings of a node that waits for a peer with an announced post. A test in which it really waits fails."""
 
 
 def sockets() -> set[str]:
-    """Return the sockets that this process has open."""
+    """Return the open sockets of this process."""
     found = set()
     for descriptor in Path("/proc/self/fd").iterdir():
         with suppress(OSError):
@@ -36,19 +36,19 @@ def sockets() -> set[str]:
 
 
 def threads() -> set[threading.Thread]:
-    """Return the threads of this process, without those of a loop's executor: the tests have work for it."""
+    """Return the threads of this process, except those of a loop's executor, which the tests use."""
     return {thread for thread in threading.enumerate() if not thread.name.startswith(("asyncio_", "uvloop_"))}
 
 
 @asynccontextmanager
 async def nothing_is_left() -> AsyncIterator[None]:
-    """Check that the body leaves no thread, task or socket."""
+    """Check that the body does not leave a thread, task or socket."""
     await asyncio.sleep(0)
     before = threads(), asyncio.all_tasks(), sockets()
     yield
     assert threads() <= before[0]
     assert asyncio.all_tasks() <= before[1]
-    await until(lambda: sockets() <= before[2])  # peers of the test close theirs a moment later
+    await until(lambda: sockets() <= before[2])  # peers of the test close their sockets later
 
 
 @contextmanager
@@ -59,7 +59,7 @@ def stored() -> Iterator[CableStore]:
 
 
 async def told(node: Node, store: CableStore) -> Raw:
-    """Connect a peer that is told of an own post and does not ask for it, so that the node waits when it stops."""
+    """Connect a peer that is notified of an own post and does not request it, so that the node waits when it stops."""
     peer: Raw = await raw_peer(await node.listen(Address(HOST, 0)))
     asked = peer.ask(TimeRangeRequest(b"", "default", 0, 0, 0))
     await until(lambda: node.parts.serving.live.count)
@@ -69,10 +69,10 @@ async def told(node: Node, store: CableStore) -> Raw:
 
 
 async def leave(node_is_left: asyncio.Event, peers: list[Raw], store: CableStore, there: Address) -> None:
-    """Use a node in which everything happens, and stay in its end until something hastens it."""
+    """Use all functions of a node, and wait in its end until `node_is_left`."""
     async with Node(store, SLOW_TO_LEAVE) as node:
         node.keep_connected(there)
-        node.keep_connected(Address("192.0.2.1", 1))  # dialling without an answer
+        node.keep_connected(Address("192.0.2.1", 1))  # the connection attempt is not answered
         node.reconcile_port.keep_connected(there)
         await node.reconcile_port.listen(Address(HOST, 0))
         await until(lambda: node.connections)
@@ -86,7 +86,7 @@ async def cancelled(work: Callable[[asyncio.Event], Awaitable[None]]) -> None:
     await soon(leaving.wait())
     await asyncio.sleep(0.05)
     assert not task.done()
-    for _ in range(3):  # as anyio does, until it is over
+    for _ in range(3):  # as anyio does until the end
         task.cancel()
         await asyncio.sleep(0)
     with pytest.raises(asyncio.CancelledError):
@@ -202,7 +202,7 @@ def test_an_error_of_the_body_leaves_nothing(loop: Any) -> None:
 
 
 def test_a_loop_that_ends_with_a_node_in_another_task_leaves_nothing() -> None:
-    """asyncio.run cancels all tasks at its end: that of the program, and those of the node."""
+    """At its end, asyncio.run cancels all tasks: that of the program, and those of the node."""
     before = threads()
     with stored() as store:
 
@@ -225,7 +225,7 @@ def test_a_loop_that_ends_with_a_node_in_another_task_leaves_nothing() -> None:
 
 
 def test_a_loop_that_was_interrupted_leaves_no_thread() -> None:
-    """Ctrl-C can end a loop that nobody runs again, as in a shell. Then the coroutine is thrown away."""
+    """Ctrl-C can interrupt a loop that is never run again, as in a shell. Then the coroutine is discarded."""
     before, open_before = threads(), sockets()
     with stored() as store:
 
@@ -271,7 +271,7 @@ def test_a_start_that_is_cancelled_leaves_nothing(loop: Any) -> None:
 
 
 def test_a_busy_executor_of_the_program_delays_no_end() -> None:
-    """All threads of the loop's executor may wait for something, such as names."""
+    """All threads of the loop's executor may be busy, for example with resolving names."""
 
     async def main() -> None:
         loop, may_go = asyncio.get_running_loop(), threading.Event()
@@ -370,7 +370,7 @@ def test_a_node_can_be_used_again_but_not_twice_at_once() -> None:
 
 @pytest.mark.parametrize("name", CALLS)
 def test_a_call_during_the_end_is_refused_or_ends(name: str) -> None:
-    """Nothing connects afterwards, and nobody waits for it."""
+    """Nothing connects afterwards, and no task waits for the node."""
 
     async def main() -> None:
         async with raw_listener(Raw) as (there, dialled), nothing_is_left():
@@ -426,7 +426,7 @@ def test_a_call_of_another_thread_is_refused(name: str) -> None:
 
 
 def test_a_program_may_run_the_loop_in_turns(tmp_path: Path) -> None:
-    """As with Tk: a callback of a window is between two turns of the loop."""
+    """With Tk, a callback of a window runs between two turns of the loop."""
     with CableStore.open(tmp_path / "a") as store, memory("bob") as other:
         loop = asyncio.new_event_loop()
 
@@ -450,7 +450,7 @@ def test_a_program_may_run_the_loop_in_turns(tmp_path: Path) -> None:
 
 
 def test_a_node_needs_a_task_of_asyncio() -> None:
-    """As in trio, which may run without a loop of asyncio, or as its guest."""
+    """Under trio, the loop of asyncio may be absent or run as a guest."""
 
     def start(store: CableStore) -> None:
         with pytest.raises(NodeError, match="needs a task on a running event loop of asyncio"):

@@ -1,6 +1,6 @@
-"""A node's limits on messages, requests and faults, each hit by a peer over a real socket.
+"""A node's limits on messages, requests and faults, each reached by a peer over a real socket.
 
-The tests hold what it answers then, and that it goes on for others.
+The tests check the node's response, and that it continues to serve others.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ async def test_a_message_longer_than_max_message_size_bytes_is_refused_before_it
 
 @on_loop
 async def test_max_requests_alive() -> None:
-    """MAX_REQUESTS_ALIVE: further requests end at once, and count as faults of the peer."""
+    """MAX_REQUESTS_ALIVE: further requests are concluded immediately, and count as faults of the peer."""
     async with listening(texts(3), max_requests_alive=3) as (node, address):
         peer = await ByHand.connect(address)
         peer.send(*[LIVE._replace(channel=name) for name in "abc"])
@@ -100,7 +100,7 @@ async def test_max_hashes_per_request() -> None:
 
 @on_loop
 async def test_max_hashes_per_response_and_part_rows_answered() -> None:
-    """MAX_HASHES_PER_RESPONSE and PART_ROWS_ANSWERED: a long answer comes in parts, in order and whole."""
+    """MAX_HASHES_PER_RESPONSE and PART_ROWS_ANSWERED: a long answer arrives in parts, complete and in order."""
     posts = texts(MANY)
     async with listening(posts) as (node, address):
         peer = await ByHand.connect(address)
@@ -109,7 +109,7 @@ async def test_max_hashes_per_response_and_part_rows_answered() -> None:
         assert (sum(sizes), sizes[-1]) == (2 * limits.PART_ROWS_ANSWERED, 0)
         assert await peer.hashes(limit=2500) == [post.hash for post in reversed(posts[-2500:])]
         assert limits.PART_ROWS_ANSWERED == 2000
-        # What is sent at once is cut too, as to a live request whose history took long.
+        # An announcement is split too, as for a live request whose history took long.
         session = only(node).session
         exchange = Exchange(RequestRole.RESPONDER, LIVE._replace(request_id=peer.new_id()), State.LIVE, None)
         session.answer_hashes(exchange, [UNKNOWN] * (limits.MAX_HASHES_PER_RESPONSE + 1))
@@ -118,7 +118,7 @@ async def test_max_hashes_per_response_and_part_rows_answered() -> None:
 
 @on_loop
 async def test_max_post_response_size_bytes_and_part_size_answered_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """MAX_POST_RESPONSE_SIZE_BYTES in one response, PART_SIZE_ANSWERED_BYTES read at a time."""
+    """MAX_POST_RESPONSE_SIZE_BYTES is the limit of a response, PART_SIZE_ANSWERED_BYTES that of a read."""
     parts: list[int] = []
     take = AnswerQueue.take
 
@@ -149,7 +149,7 @@ async def test_max_ttl() -> None:
 
 @on_loop
 async def test_max_live_alike() -> None:
-    """MAX_LIVE_ALIKE: each live request gets all news, so a peer has at most this many for the same thing."""
+    """MAX_LIVE_ALIKE: each live request gets all changes, so a peer has at most this many of the same kind."""
     async with listening() as (node, address):
         peer = await ByHand.connect(address)
         peer.send(*[LIVE] * (limits.MAX_LIVE_ALIKE + 3), LIVE._replace(channel="other"))
@@ -167,7 +167,7 @@ async def test_max_live_alike() -> None:
         await peer.close()
 
 
-# --- what a peer may do wrong ------------------------------------------------------------------
+# --- faults of a peer --------------------------------------------------------------------------
 
 
 @on_loop
@@ -182,7 +182,7 @@ async def test_max_faults() -> None:
 
 
 def test_max_invalid_posts() -> None:
-    """MAX_INVALID_POSTS, and nothing of them is stored."""
+    """MAX_INVALID_POSTS: the posts are not stored."""
 
     async def scenario(number: int) -> None:
         from cablestore.protocol.crypto import post_hash
@@ -214,12 +214,12 @@ def test_max_invalid_posts() -> None:
     run(scenario(limits.MAX_INVALID_POSTS - 1))
 
 
-# --- what goes wrong within --------------------------------------------------------------------
+# --- internal errors ---------------------------------------------------------------------------
 
 
 @on_loop
 async def test_an_unforeseen_error_of_one_answer_is_that_answers_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The reading thread goes on, the request is concluded, and the log has the error."""
+    """The reading thread continues, the request is concluded, and the log has the error."""
     from cablestore.store import answers
 
     def broken(*_: object, **__: object) -> None:

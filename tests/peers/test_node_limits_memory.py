@@ -1,4 +1,4 @@
-"""A node's limits on memory and queues, hit by peers that do not read, and by peers that send too much."""
+"""A node's limits on memory and queues, reached by peers that do not read, and by peers that send too much."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from cablestore.protocol.message import CancelRequest, HashResponse, PostRequest
 pytestmark = pytest.mark.usefixtures("quick_clock")
 
 
-# --- what is sent ------------------------------------------------------------------------------
+# --- sending -----------------------------------------------------------------------------------
 
 
 @on_loop
 async def test_slow_reader_size_bytes() -> None:
-    """SLOW_READER_SIZE_BYTES: nothing more is read from the store for a peer that does not read, until it does."""
+    """SLOW_READER_SIZE_BYTES: the store is not read for a peer that does not read, until it reads again."""
     posts = texts(MANY)
     async with listening(posts) as (node, address):
         peer = await slow_reader(address)
@@ -46,7 +46,7 @@ async def test_slow_reader_size_bytes() -> None:
 @pytest.mark.thorough
 @on_loop
 async def test_max_queued_size_bytes_where_news_wait_behind_a_history_that_is_not_read() -> None:
-    """MAX_QUEUED_SIZE_BYTES also holds for news that wait to be sent."""
+    """MAX_QUEUED_SIZE_BYTES also applies to changes that wait to be sent."""
     with logged() as log:
         async with listening(texts(MANY), max_queued_size_bytes=2_000_000) as (node, address):
             peer = await slow_reader(address)
@@ -93,7 +93,7 @@ async def test_max_queued_total_size_bytes() -> None:
             await until(lambda: all(known.is_slow and not known.answers._is_reading for known in node.connections))
             honest = await ByHand.connect(address)
             assert len(await honest.hashes()) == MANY
-            # How much is queued here depends on the buffers of the system.
+            # The number of queued bytes depends on the buffers of the operating system.
             most = int(0.6 * sum(known.held_size_bytes for known in node.connections))
             node.change_settings(replace(node.settings, max_queued_total_size_bytes=most))
             await until(lambda: sum(known.held_size_bytes for known in node.connections) <= most)
@@ -108,7 +108,7 @@ async def test_max_queued_total_size_bytes() -> None:
 @pytest.mark.thorough
 @on_loop
 async def test_large_requests_of_a_peer_that_does_not_read_wait_unread() -> None:
-    """4,096 requests of 10,000 hashes each would be 3 GB: half of MAX_QUEUED_SIZE_BYTES is what they may take."""
+    """4,096 requests of 10,000 hashes each would be 3 GB. They may use half of MAX_QUEUED_SIZE_BYTES."""
     posts = texts(MANY)
     async with listening(posts) as (node, address):
         peer = await slow_reader(address)
@@ -147,11 +147,11 @@ async def test_requests_that_are_cancelled_before_their_turn_leave_nothing() -> 
         await peer.close()
 
 
-# --- what is received --------------------------------------------------------------------------
+# --- receiving ---------------------------------------------------------------------------------
 
 
 class _Gate:
-    """Gate for the thread that stores posts: the test opens it."""
+    """Gate for the thread that stores posts. The test opens it."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.open = threading.Event()
@@ -166,7 +166,7 @@ class _Gate:
 
 @on_loop
 async def test_max_ingest_queue_size_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """MAX_INGEST_QUEUE_SIZE_BYTES: a peer with this much waiting to be stored is not read from, and goes on later."""
+    """MAX_INGEST_QUEUE_SIZE_BYTES: the node stops reading from a peer with this much data to store, and resumes later."""
     monkeypatch.setattr(limits, "MAX_INGEST_QUEUE_SIZE_BYTES", 10_000)
     gate = _Gate(monkeypatch)
     posts = texts(5_000)
@@ -185,7 +185,10 @@ async def test_max_ingest_queue_size_bytes(monkeypatch: pytest.MonkeyPatch) -> N
 
 @on_loop
 async def test_max_wanted_per_peer_where_a_peer_offers_without_end() -> None:
-    """Its live offers are looked up in turn. After MAX_WANTED_PER_PEER that wait, nothing more is read from it."""
+    """Its live offers are looked up in turn.
+
+    After MAX_WANTED_PER_PEER waiting ones, the node stops reading from the peer.
+    """
 
     class Offering(Keeper):
         def answer(self, message: Any) -> None:

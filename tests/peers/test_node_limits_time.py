@@ -1,6 +1,6 @@
 """A node's limits on time, on the number of peers, and on each one's share of its time.
 
-A peer that takes too long is disconnected, one that asks for too much waits, and there is room for others.
+A peer that is too slow is disconnected, one with too many requests waits, and others are served.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ pytestmark = pytest.mark.usefixtures("quick_clock")
 
 @on_standing_loop
 async def test_handshake_timeout_s_and_max_handshakes() -> None:
-    """HANDSHAKE_TIMEOUT_S and MAX_HANDSHAKES: a peer that does not continue its handshake makes room for others."""
+    """HANDSHAKE_TIMEOUT_S and MAX_HANDSHAKES: a peer that stops during its handshake frees its slot for others."""
     with logged() as log:
         async with listening(cabal_key=CABAL_KEY, max_handshakes=3, handshake_timeout_s=0.5) as (node, address):
             idlers = [await ByHand.connect(address) for _ in range(3)]
@@ -77,7 +77,7 @@ async def test_handshake_timeout_s_and_max_handshakes() -> None:
 
 @on_loop
 async def test_max_handshakes_per_address() -> None:
-    """MAX_HANDSHAKES_PER_ADDRESS: a peer that begins many handshakes and ends none keeps out only its own address."""
+    """MAX_HANDSHAKES_PER_ADDRESS: a peer with many unfinished handshakes blocks only its own address."""
     with logged() as log:
         async with listening(cabal_key=CABAL_KEY, max_handshakes_per_address=3) as (node, address):
             for _ in range(3):
@@ -92,7 +92,7 @@ async def test_max_handshakes_per_address() -> None:
 
 
 async def drip(peer: ByHand, data: bytes) -> bool:
-    """Send a byte a second, of a message that does not end. Tell if the node ends the connection before."""
+    """Send one byte per second of an incomplete message. Return True if the node closes the connection before the end."""
     peer.writer.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     for at in range(len(data) - 1):
         if peer.reader.at_eof() or peer.reader.exception() is not None:
@@ -125,7 +125,7 @@ async def test_a_peer_that_sends_a_message_byte_by_byte_is_disconnected(key: byt
 
 @on_standing_loop
 async def test_a_peer_on_a_slow_line_is_not_disconnected() -> None:
-    """A long message takes as long as it takes, and a line that is cut for a while delays it."""
+    """The duration of a long message is not limited, and the line may be interrupted for a while."""
     with logged() as log:
         async with listening() as (_, address):
             peer = await ByHand.connect(address)
@@ -173,7 +173,7 @@ async def test_idle_timeout_s() -> None:
 @pytest.mark.thorough
 @on_loop
 async def test_a_silent_peer_is_asked_for_no_channel_and_is_idle() -> None:
-    """A silent peer costs next to nothing, whatever the store holds, and is disconnected after IDLE_TIMEOUT_S."""
+    """A silent peer costs little, for any size of the store, and is disconnected after IDLE_TIMEOUT_S."""
     posts = [ANN.text(f"channel {i}", "x") for i in range(50)]
     settings: dict[str, Any] = {"channels": None, "answer_timeout_s": 0.1, "idle_timeout_s": 0.3, "list_every_s": 0.1}
     async with listening(posts, **settings) as (_, address):
@@ -187,7 +187,7 @@ async def test_a_silent_peer_is_asked_for_no_channel_and_is_idle() -> None:
 
 @on_standing_loop
 async def test_answer_timeout_s() -> None:
-    """ANSWER_TIMEOUT_S: a request that gets no answer is cancelled, except while it is us who do not read."""
+    """ANSWER_TIMEOUT_S: a request without an answer is cancelled, except while the node itself does not read."""
     async with listening(channels=None, answer_timeout_s=0.2) as (node, address):
         peer = await ByHand.connect(address)
         asked = await peer.receive()
@@ -200,7 +200,7 @@ async def test_answer_timeout_s() -> None:
         cancel = await peer.receive()
         assert isinstance(cancel, CancelRequest)
         assert cancel.cancel_id == asked.request_id
-        peer.send(ListResponse(asked.request_id, ()))  # late, not wrong
+        peer.send(ListResponse(asked.request_id, ()))  # late, but valid
         await peer.hashes()
         assert only(node).faults == 0
 
@@ -208,7 +208,7 @@ async def test_answer_timeout_s() -> None:
 @pytest.mark.parametrize("cabal_key", [None, CABAL_KEY])
 @on_standing_loop
 async def test_slow_message_s(cabal_key: bytes | None) -> None:
-    """SLOW_MESSAGE_S: an answer on a slow line may take longer than a request waits, encrypted or not."""
+    """SLOW_MESSAGE_S: an answer on a slow line may take longer than the timeout of a request, encrypted or not."""
     async with listening(channels=None, answer_timeout_s=3.0, cabal_key=cabal_key) as (node, address):
         peer = await ByHand.connect(address, cabal_key=cabal_key)
         asked = await peer.receive()
@@ -224,12 +224,12 @@ async def test_slow_message_s(cabal_key: bytes | None) -> None:
         while not isinstance(following := await peer.receive(), ModerationRequest):
             assert isinstance(following, StateRequest | TimeRangeRequest), "nothing was given up"
         assert following.channels == names
-        await peer.close()  # on a clock that stands, the node would wait for it
+        await peer.close()  # the clock does not move, so the node would wait for it
 
 
 @on_standing_loop
 async def test_dialect_wait_s() -> None:
-    """DIALECT_WAIT_S: a node of draft 8 lets the peer speak first; a legacy client never gets a message of draft 8."""
+    """DIALECT_WAIT_S: a node of draft 8 lets the peer speak first. A legacy client never gets a message of draft 8."""
     async with listening(dialect=DRAFT8, channels=None) as (node, address):
         silent = await ByHand.connect(address, DRAFT8)
         await until(lambda: len(node.connections) == 1)
@@ -243,14 +243,14 @@ async def test_dialect_wait_s() -> None:
         await pass_time(limits.DIALECT_WAIT_S / 2)
         assert new.sent_size_bytes == 0
         legacy.send(ALL)
-        # The answer and the node's own request both wait for the thread that reads, so either may come first.
+        # The answer and the node's own request both wait for the reading thread, so either may arrive first.
         while not isinstance(heard := await legacy.receive(), ListRequest):
             assert isinstance(heard, HashResponse)
 
 
 @on_loop
 async def test_end_timeout_s_when_a_slow_reader_hangs_up_by_half(monkeypatch: pytest.MonkeyPatch) -> None:
-    """END_TIMEOUT_S: a peer that sends no more and does not read what is left cannot stay for ever."""
+    """END_TIMEOUT_S: a peer that closed its writing side and does not read is disconnected."""
     monkeypatch.setattr(limits, "END_TIMEOUT_S", 0.3)
     with logged() as log:
         async with listening(texts(MANY)) as (node, address):
@@ -295,7 +295,7 @@ async def test_keepalive_after_s_every_s_and_probes() -> None:
 
 @on_loop
 async def test_max_peers_and_max_peers_per_address() -> None:
-    """MAX_PEERS and MAX_PEERS_PER_ADDRESS; a peer that leaves makes room."""
+    """MAX_PEERS and MAX_PEERS_PER_ADDRESS; a peer that leaves frees its slot."""
     with logged() as log:
         async with listening(max_peers=5, max_peers_per_address=3) as (node, address):
             first = [await ByHand.connect(address) for _ in range(3)]
@@ -315,9 +315,9 @@ async def test_max_peers_and_max_peers_per_address() -> None:
 
 @on_standing_loop
 async def test_rows_per_s_and_rows_in_advance(monkeypatch: pytest.MonkeyPatch) -> None:
-    """ROWS_PER_S and ROWS_IN_ADVANCE: a peer that asks for more waits, and the others do not."""
+    """ROWS_PER_S and ROWS_IN_ADVANCE: a peer that requests more waits, and the others do not."""
     monkeypatch.setattr(threads, "Stopwatch", lambda: Stopwatch(lambda: 0.0, lambda: 0.0))  # rows alone count
-    in_advance = MANY + 100  # all, and what each part costs
+    in_advance = MANY + 100  # all rows, and the cost of each part
     async with listening(texts(MANY), rows_in_advance=in_advance, rows_per_s=2 * MANY) as (node, address):
         greedy = await ByHand.connect(address)
         await greedy.hashes()
@@ -338,7 +338,7 @@ async def test_rows_per_s_and_rows_in_advance(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_loop_share_and_loop_share_in_advance_s() -> None:
-    """A peer may take LOOP_SHARE_IN_ADVANCE_S at once. With more it pauses until all of it is LOOP_SHARE of the time."""
+    """A peer may use LOOP_SHARE_IN_ADVANCE_S immediately. Then it pauses until its share of the time is LOOP_SHARE."""
     share = LoopShare(1_000.0)
     assert share.charge(limits.LOOP_SHARE_IN_ADVANCE_S, 1_000.0) == 0
     pause_s = share.charge(0.01, 1_000.0)
@@ -350,7 +350,7 @@ def test_loop_share_and_loop_share_in_advance_s() -> None:
 @pytest.mark.thorough
 @on_loop
 async def test_a_peer_that_keeps_the_loop_busy_is_not_read_from_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
-    """LOOP_SHARE, LOOP_SHARE_IN_ADVANCE_S: requests that are taken back at once cost no rows, but time of the loop."""
+    """LOOP_SHARE, LOOP_SHARE_IN_ADVANCE_S: requests that are cancelled immediately cost time of the loop, but no rows."""
     reasons: list[PauseReason] = []
     pause = Connection.pause
 
@@ -364,7 +364,7 @@ async def test_a_peer_that_keeps_the_loop_busy_is_not_read_from_for_a_while(monk
         request_id = peer.new_id()
         ask = ALL._replace(request_id=request_id)
         pair: list[Message] = [ask, CancelRequest(request_id, request_id)]
-        for _ in range(50):  # reads differ in size, and so in what they cost
+        for _ in range(50):  # reads differ in size, and so in cost
             peer.send(*pair * 5000)
             last = asyncio.ensure_future(peer.hashes())
             while not last.done():
@@ -377,7 +377,7 @@ async def test_a_peer_that_keeps_the_loop_busy_is_not_read_from_for_a_while(monk
 
 @on_loop
 async def test_max_live_channels(monkeypatch: pytest.MonkeyPatch) -> None:
-    """MAX_LIVE_CHANNELS: a node asks for further channels now and then."""
+    """MAX_LIVE_CHANNELS: a node polls further channels."""
     monkeypatch.setattr(limits, "MAX_LIVE_CHANNELS", 2)
     posts = [ANN.text(f"channel {number}", "x") for number in range(4)]
     async with listening(channels=None, list_every_s=0.1) as (node, address):

@@ -1,4 +1,4 @@
-"""Live requests over real sockets: new posts are announced, once, to the peers that asked."""
+"""Live requests over real sockets: new posts are announced once to the peers with a matching request."""
 
 from __future__ import annotations
 
@@ -50,14 +50,14 @@ async def asking(*posts: Post) -> AsyncIterator[tuple[Node, CableStore, Raw]]:
 
 
 async def settled(peer: Raw) -> None:
-    """Wait until all that was stored before is announced: a post that comes last is announced last."""
+    """Wait until all stored posts are announced: the last stored post is announced last."""
     number = len(peer.heard)
     request_id = peer.ask(ListRequest(b"", 0, 0))
     await until(lambda: peer.is_concluded(request_id), lambda: peer.heard[number:])
 
 
 async def quiet(peer: Raw, number: int, asked: bytes, wait_s: float = 0.1) -> list[bytes]:
-    """Wait for N hashes, and a moment longer for one too many."""
+    """Wait for N hashes, and a moment longer for an extra one."""
     await until(lambda: len(peer.hashes(asked)) >= number, lambda: peer.heard)
     await asyncio.sleep(wait_s)
     return peer.hashes(asked)
@@ -67,7 +67,7 @@ async def quiet(peer: Raw, number: int, asked: bytes, wait_s: float = 0.1) -> li
 
 
 def test_a_post_is_not_announced_to_the_peer_that_gave_it() -> None:
-    """Others get it. The peer itself gets it again if it counts again."""
+    """Others get it. The peer itself gets it again if the post counts again."""
 
     @on_loop
     async def scenario() -> None:
@@ -130,7 +130,7 @@ def test_deletions_are_told_in_the_channel_of_what_they_delete() -> None:
             store.ingest(raws(both, waits))
             assert await quiet(peer, 2, in_channel) == [here.hash, both.hash]
             assert await quiet(peer, 2, in_there) == [there.hash, both.hash]
-            store.ingest(raws(late))  # only now it is known which channel its deletion belongs to
+            store.ingest(raws(late))  # only now the channel of its deletion is known
             assert await quiet(peer, 3, in_channel) == [here.hash, both.hash, waits.hash]
 
     run(main())
@@ -151,7 +151,7 @@ def test_a_deletion_of_two_texts_is_told_once() -> None:
 
 
 def test_every_deletion_of_what_is_deleted_is_told() -> None:
-    """The channel's time range names all of them, as far as MAX_DELETIONS_LISTED goes."""
+    """The channel's time range lists all of them, up to MAX_DELETIONS_LISTED."""
 
     async def main() -> None:
         text = ANN.text(CHANNEL, "x", at=at(0))
@@ -171,7 +171,7 @@ def test_every_deletion_of_what_is_deleted_is_told() -> None:
 @settings(max_examples=12)
 @given(st.integers(0, 2**32).map(Random))
 def test_nothing_is_lost_or_told_twice_between_history_and_news(choice: Random) -> None:
-    """Posts are stored at the very moment at which others ask."""
+    """Posts are stored at the same time as others send requests."""
     posts = [ANN.text(CHANNEL, str(n), at=at(n)) for n in range(150)]
 
     async def main() -> None:
@@ -229,7 +229,7 @@ def test_cancel_ends_it(request_: Any) -> None:
 
 
 def test_state_after_deletions() -> None:
-    """The posts that count instead are announced: the topic, join and info before."""
+    """The posts that replace the deleted ones are announced: the previous topic, join and info."""
 
     async def main() -> None:
         topics = [ANN.topic(CHANNEL, str(n), at=at(n)) for n in range(2)]
@@ -294,7 +294,7 @@ def test_state_tells_the_info_of_a_new_member_and_new_names_of_members() -> None
 @settings(max_examples=15)
 @given(histories(), st.integers(0, 2**32).map(Random))
 def test_history_and_news_together_are_the_state(history: tuple[Dialect, list[Post]], choice: Random) -> None:
-    """A peer that asked at any moment knows in the end all that a peer is told that asks then."""
+    """A peer with a request at any moment ends with the same hashes as a peer with a request at the end."""
     dialect, posts = history
     posts = public(posts)
     choice.shuffle(posts)
@@ -359,7 +359,7 @@ def info(second: int, *, accepts: bool | None = None, name: str = "bob") -> Post
 
 
 def test_a_rename_is_not_a_moderation_change_and_accepting_again_is() -> None:
-    """A peer gets the roles of a user who accepts roles again, each once, and nothing when somebody is renamed."""
+    """A peer gets the roles of a user who accepts roles again, each once. It gets nothing when a user is renamed."""
 
     async def main() -> None:
         given, elsewhere, other = act(1), act(1, "other"), ANN.post(Role("", 0, CHANNEL, CYD.key, 1), at=at(1))
@@ -414,7 +414,7 @@ def test_a_rejected_post_info_that_accepts_roles_again_is_a_change() -> None:
 @pytest.mark.thorough("draft8")
 @pytest.mark.parametrize("dialect", [LEGACY, DRAFT8], ids=lambda d: d.name)
 def test_what_is_written_is_everywhere_soon(dialect: Dialect) -> None:
-    """Along a line of nodes, without asking again for what is there already."""
+    """The posts travel along a line of nodes. Known posts are not requested again."""
     ann = Person("ann", dialect)
 
     async def main() -> None:

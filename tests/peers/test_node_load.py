@@ -1,6 +1,6 @@
 """Many peers on one node, slow ones and short-lived ones: all are served, and nothing is left.
 
-The node is a process of its own, on uvloop, as in production.
+The node runs in a separate process, on uvloop, as in production.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ MEGABYTE = 1_000_000
 
 
 class Child:
-    """Node in a process of its own."""
+    """A node in a separate process."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process
@@ -60,7 +60,7 @@ class Child:
         return await asyncio.to_thread(self._state)
 
     async def is_rid_of_all(self, tasks: int) -> None:
-        """Wait until every trace of peers has gone."""
+        """Wait until all state of peers is removed."""
 
         async def is_rid() -> bool:
             state = await self.state()
@@ -106,7 +106,7 @@ async def connected(address: Address, number: int) -> list[socket.socket]:
 
 
 async def ask_a_lot(address: Address, requests: int) -> None:
-    """Play a busy peer: its requests are answered to the last, and it gets no news."""
+    """Simulate a busy peer: all its requests are answered, and it gets no changes."""
     peer = await ByHand.connect(address)
     peer.send(LIVE, StateRequest(b"", "default", 1))
     for number in range(requests):
@@ -116,7 +116,7 @@ async def ask_a_lot(address: Address, requests: int) -> None:
 
 @pytest.mark.thorough
 def test_a_thousand_idle_and_two_hundred_busy_peers(capsys: pytest.CaptureFixture[str]) -> None:
-    """A node that fetches, too: of a silent peer it asks for names alone."""
+    """The node also fetches. From a silent peer it requests only names."""
 
     async def scenario(child: Child) -> int:
         (await asyncio.gather(*(ask_a_lot(child.address, 5) for _ in range(200))))
@@ -137,7 +137,7 @@ def test_a_thousand_idle_and_two_hundred_busy_peers(capsys: pytest.CaptureFixtur
                 sock.close()
             await child.is_rid_of_all(tasks)
         assert child.rss_bytes < before + (peaks[0] - before) * 0.8 + 10 * MEGABYTE
-        assert peaks[1] < peaks[0] + 15 * MEGABYTE  # the second thousand takes the memory of the first
+        assert peaks[1] < peaks[0] + 15 * MEGABYTE  # the second thousand reuses the memory of the first
         return (with_idle - before) // 1000
 
     with node_child(follows=True, **MANY_PEERS) as child:
@@ -150,7 +150,7 @@ def test_a_thousand_idle_and_two_hundred_busy_peers(capsys: pytest.CaptureFixtur
 @pytest.mark.thorough
 @pytest.mark.parametrize("times", [2_000, pytest.param(100_000, marks=[pytest.mark.soak, pytest.mark.timeout(3600)])])
 def test_peers_that_come_and_go_leave_nothing(times: int) -> None:
-    """Some say nothing, some leave within an answer, some with live requests, some by half."""
+    """Some are silent, some leave during an answer, some with live requests, some close one direction."""
     says = [
         b"",
         encode_message(ALL._replace(request_id=b"abcd"), LEGACY) * 3,
@@ -188,7 +188,7 @@ def test_peers_that_come_and_go_leave_nothing(times: int) -> None:
 
 @pytest.mark.thorough
 def test_slow_readers_do_not_make_memory_grow() -> None:
-    """They ask for everything, again and again and live, and read nothing."""
+    """They request everything repeatedly and live, and read nothing."""
 
     async def scenario(child: Child) -> None:
         await ask_a_lot(child.address, 3)
@@ -201,7 +201,7 @@ def test_slow_readers_do_not_make_memory_grow() -> None:
             assert (await child.state())["queued"] < 30 * 2 * limits.SLOW_READER_SIZE_BYTES
 
         async def are_slow() -> bool:
-            """A transport that waits for its peer holds more than asyncio's low mark, a quarter of the high one."""
+            """Return True if each transport buffers more than asyncio's low-water mark."""
             return bool((await child.state())["queued"] > 30 * limits.SLOW_READER_SIZE_BYTES // 4)
 
         await until(are_slow)

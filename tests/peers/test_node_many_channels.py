@@ -1,4 +1,4 @@
-"""Cabals with many channels: what a node asks a peer for at a time, and how many names it takes from one."""
+"""Cabals with many channels: the requests of a node at a time, and the number of names that it accepts from a peer."""
 
 from __future__ import annotations
 
@@ -29,23 +29,23 @@ from cablestore.protocol.message import (
 from cablestore.protocol.session import Session
 
 FEW_ALIVE = 40
-"""Requests that an answering node allows here: fewer than there are channels, more than a few for each of some."""
+"""Limit of requests of the answering node: fewer than the channels, but several for some channels."""
 
 
 def joins(count: int) -> list[Post]:
-    """Return a join of each of N channels: enough for a channel to be listed."""
+    """Return a join in each of N channels, which is enough for a channel to be listed."""
     return [ANN.join(f"channel {number:05}") for number in range(count)]
 
 
 def states_asked(node: Node) -> float:
-    """Return how many states of channels a node was asked for and did not refuse."""
+    """Return how many states of channels a node was asked for without rejecting the request."""
     name = "cablestore_requests_total"
     return node.parts.context.metrics.registry.get_sample_value(name, {"type": "channel_state_request"}) or 0.0
 
 
 @on_loop
 async def test_a_sync_asks_for_a_few_channels_at_a_time() -> None:
-    """The answering node counts each request beyond its limit as a fault, and disconnects after some."""
+    """The answering node counts each request beyond its limit as a fault, and disconnects after some faults."""
     posts = joins(300)
     async with network(memory("a", posts=posts), settings=replace(ANSWERS_ONLY, max_requests_alive=FEW_ALIVE)) as net:
         with memory("b") as store:
@@ -57,7 +57,7 @@ async def test_a_sync_asks_for_a_few_channels_at_a_time() -> None:
 
 
 def test_a_live_sync_asks_for_a_few_channels_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also when it asks for all of them again."""
+    """This applies also when it requests all of them again."""
     monkeypatch.setattr(limits, "MAX_LIVE_CHANNELS", 8)
     posts = joins(300)
 
@@ -77,7 +77,7 @@ def test_a_live_sync_asks_for_a_few_channels_at_a_time(monkeypatch: pytest.Monke
 
 @pytest.mark.thorough
 def test_names_beyond_one_response_are_asked_for_by_offset(monkeypatch: pytest.MonkeyPatch) -> None:
-    """MAX_NAMES_PER_MESSAGE. A peer that repeats its names whatever the offset is not asked without end."""
+    """MAX_NAMES_PER_MESSAGE. A peer that returns the same names for every offset gets a limited number of requests."""
     monkeypatch.setattr(limits, "MAX_NAMES_PER_MESSAGE", 50)
     monkeypatch.setattr(peer_sync, "SURELY_ALL_NAMES", 50)
     posts = joins(120)
@@ -97,7 +97,7 @@ def test_names_beyond_one_response_are_asked_for_by_offset(monkeypatch: pytest.M
 
 
 def test_the_longest_names_fill_a_response_with_as_many_as_are_surely_all() -> None:
-    """SURELY_ALL_NAMES, whose longest have 4 bytes for each of MAX_CHANNEL_CODEPOINTS."""
+    """SURELY_ALL_NAMES: the longest names have 4 bytes for each of MAX_CHANNEL_CODEPOINTS."""
     session = Session(LEGACY, bytes, speaks_first=True)
     asked = ListRequest(bytes(4), 0, 0)
     [found] = session.receive(encode_message(asked, LEGACY), 0)
@@ -111,7 +111,7 @@ def test_the_longest_names_fill_a_response_with_as_many_as_are_surely_all() -> N
 
 
 def test_the_live_requests_of_a_node_are_half_of_what_a_peer_allows() -> None:
-    """MAX_LIVE_CHANNELS: two requests for each, so the other half is left for what ends, and for what is forwarded."""
+    """MAX_LIVE_CHANNELS: there are two requests for each channel, so half of the limit is left for other requests."""
     assert 2 * limits.MAX_LIVE_CHANNELS <= limits.MAX_REQUESTS_ALIVE // 2
 
 
@@ -119,7 +119,7 @@ def test_the_live_requests_of_a_node_are_half_of_what_a_peer_allows() -> None:
 
 
 class Inventor(Keeper):
-    """Peer that names other channels each time that it is asked."""
+    """Peer that names other channels on each request."""
 
     names_at_once = 40
 
@@ -132,7 +132,7 @@ class Inventor(Keeper):
 
 
 def test_a_peer_that_invents_channels_is_asked_for_a_limited_number(monkeypatch: pytest.MonkeyPatch) -> None:
-    """MAX_UNSEEN_CHANNELS. The store's own channels are asked for first, and also when they are new. No mark is kept."""
+    """MAX_UNSEEN_CHANNELS. The store's own channels are requested first, also new ones. Marks are not stored."""
     monkeypatch.setattr(limits, "MAX_UNSEEN_CHANNELS", 100)
     old, new = ANN.text("own", "old"), ANN.text("new", "x")
 
@@ -176,7 +176,7 @@ def test_a_list_that_goes_on_without_end_is_not_read_to_the_end(monkeypatch: pyt
 
 
 def test_channels_that_have_posts_make_room_for_further_ones(monkeypatch: pytest.MonkeyPatch) -> None:
-    """MAX_UNSEEN_CHANNELS is no limit of the channels of a cabal."""
+    """MAX_UNSEEN_CHANNELS does not limit the channels of a cabal."""
     monkeypatch.setattr(limits, "MAX_UNSEEN_CHANNELS", 10)
     posts = joins(45)
 
@@ -193,7 +193,7 @@ def test_channels_that_have_posts_make_room_for_further_ones(monkeypatch: pytest
 
 
 class Busy(Keeper):
-    """Peer that ends live requests of one kind, as our nodes do beyond a limit. It answers requests for state too."""
+    """Peer that ends live requests of one kind, as cablestore nodes do beyond a limit. It also answers state requests."""
 
     ends: type[Message] = StateRequest
 
@@ -213,7 +213,7 @@ class Busy(Keeper):
 @pytest.mark.parametrize("kind", [StateRequest, TimeRangeRequest], ids=["state", "time range"])
 @on_loop
 async def test_a_channel_whose_live_request_the_peer_ends_is_asked_for_again(kind: type[Message]) -> None:
-    """Its texts and its state. The other live request is cancelled, so that channels that are polled have none."""
+    """The test covers texts and state. The other live request is cancelled, so that a polled channel has none."""
     async with listening(channels=None, list_every_s=0.05) as (node, address):
         first, text, join = ANN.text("default", "first"), BOB.text("default", "later"), BOB.join("default")
         peer = await raw_peer(address, Busy, posts=[first], ends=kind)
@@ -236,7 +236,7 @@ def test_a_live_request_that_the_peer_ends_makes_room_for_one_other_channel(monk
             posts = [ANN.text(name, "x") for name in "abcd"]
             peer = await raw_peer(address, Busy, posts=posts[:1], ends=TimeRangeRequest)
             await until(lambda: [r for r in peer.asked(TimeRangeRequest) if r.is_live])
-            peer.ends = CancelRequest  # nothing more is ended
+            peer.ends = CancelRequest  # the peer does not end further requests
             peer.add(*posts[1:])
             await every(posts, lambda post: node.store.get(post.hash))
             await until(lambda: len(peer.asked(TimeRangeRequest)) > 20)

@@ -1,4 +1,4 @@
-"""Nodes that reconcile over real sockets: at their own port and beside Cable, plain and encrypted, in both dialects."""
+"""Nodes that reconcile over real sockets: at the separate port and beside Cable, plain and encrypted, in both dialects."""
 
 from __future__ import annotations
 
@@ -33,12 +33,15 @@ def counted(node: Node, name: str, **labels: str) -> float:
 
 
 def have_the_same(*nodes: Node) -> bool:
-    """Return True if nodes have the same posts and deletions. Beside Cable a deletion may come before its post is sent."""
+    """Return True if nodes have the same posts and deletions.
+
+    Beside Cable a deletion may arrive before its post is sent.
+    """
     prefixes = (b"!data!", b"!chat!deleted!")
     return len({frozenset(row[0] for row in node.store.dump() if row[0].startswith(prefixes)) for node in nodes}) == 1
 
 
-# --- it works ---------------------------------------------------------------------------------------
+# --- success ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.thorough("plain-own port", "plain-beside Cable")
@@ -65,7 +68,7 @@ async def test_two_nodes_become_equal(over_cable: bool, key: bytes | None, diale
         assert report.posts_received == 681
         registry = one.parts.context.metrics.registry
         assert registry.get_sample_value("cablestore_posts_in_total", {"verdict": "accepted"}) == 702
-        # Beside Cable, the peer asks for the state of channels at once, and may have some of it before.
+        # Beside Cable, the peer requests the state of channels immediately, and may have some of it before.
         assert report.posts_sent == 702 or (over_cable and report.posts_sent > 690)
         assert (report.talks, report.refused, report.missing, report.unasked, report.unstored) == (1, 0, 0, 0, 0)
         again = await once(other, address, over_cable=over_cable)
@@ -97,7 +100,7 @@ async def test_metrics() -> None:
 
 @on_loop
 async def test_since_window_and_channels() -> None:
-    """Only what both want: posts older than --after or the window, or in channels not followed, are not moved."""
+    """Only posts that both sides want are moved. Posts before --after or the window, or in other channels, are not."""
     now_ms = system_clock_ms()
     texts = [ANN.text(name, f"{name} {h}", at=now_ms - 3_600_000 * h) for name in ("a", "b") for h in (1, 5, 50)]
     store = CableStore.in_memory(options=StoreOptions(verify_threads=1))
@@ -155,7 +158,7 @@ def recent(who: Person, number: int, *, age_ms: int = 0) -> list[Post]:
 )
 @on_loop
 async def test_nodes_that_are_connected_stay_in_step(over_cable: bool, key: bytes | None) -> None:
-    """Everything at the beginning, then again and again the recent posts; the others wait for the next day."""
+    """All posts are compared at the beginning, then repeatedly the recent ones. The others wait for the next day."""
     settings = NodeSettings(
         cabal_key=key, reconcile_every_s=0.2, reconcile_delay_ms=300, reconcile_window_ms=60_000, list_every_s=600
     )
@@ -179,7 +182,7 @@ async def test_nodes_that_are_connected_stay_in_step(over_cable: bool, key: byte
 
 @on_loop
 async def test_each_new_connection_compares_everything() -> None:
-    """Also if all was compared a moment ago: the peer may have imported old logs meanwhile."""
+    """Everything is compared again, because the peer may have imported old logs meanwhile."""
     store, empty = (
         CableStore.in_memory(options=StoreOptions(verify_threads=1)),
         CableStore.in_memory(options=StoreOptions(verify_threads=1)),
@@ -201,7 +204,7 @@ def test_a_pause_differs_by_a_tenth_at_most() -> None:
 
 @on_loop
 async def test_a_connection_on_which_a_reconciliation_failed_is_reconciled_again() -> None:
-    """The peer was busy once. The connection remains, and the next reconciliation finds what is missing."""
+    """The peer was busy once. The connection is kept, and the next reconciliation finds the missing posts."""
     stores = memory("a", posts=recent(ANN, 10), clock=system_clock_ms), memory("b", clock=system_clock_ms)
     settings = NodeSettings(max_talks=1, reconcile_every_s=0.05)
     async with two_nodes(*stores, settings=settings) as (one, other, address):
@@ -219,7 +222,10 @@ async def test_a_connection_on_which_a_reconciliation_failed_is_reconciled_again
 
 @on_loop
 async def test_what_was_compared_is_logged() -> None:
-    """Everything at first and after a change, then the recent posts, and everything again with a shorter day."""
+    """Everything is compared at first and after a change, then the recent posts.
+
+    With a shorter day everything is compared again.
+    """
     quick = NodeSettings(reconcile_every_s=0.05, reconcile_delay_ms=10)
     async with network(memory("a", posts=recent(ANN, 10)), memory("b"), settings=quick) as net:
 
@@ -246,7 +252,7 @@ async def test_what_was_compared_is_logged() -> None:
     ("over_cable", "key"), [(False, None), (True, CABAL_KEY)], ids=["plain-own port", "encrypted-beside Cable"]
 )
 def test_connections_that_break_lose_nothing(over_cable: bool, key: bytes | None) -> None:
-    """At any byte, again and again; then one connection that stays whole."""
+    """Connections break repeatedly at any byte; the last one does not break."""
 
     async def scenario() -> None:
         rng = random.Random(2)
@@ -263,19 +269,20 @@ def test_connections_that_break_lose_nothing(over_cable: bool, key: bytes | None
                 cutter.left = 2**60
                 await once(other, through, over_cable=over_cable)
                 again = await once(other, through, over_cable=over_cable)
-            # Rows may differ: a text that its deletion overtakes, because a connection broke between them, is not sent.
+            # Rows may differ: a text whose deletion arrives first, because a connection broke between them, is not
+            # sent.
             assert (again.here_only, again.there_only, again.missing) == (0, 0, 0)
 
     run(scenario())
 
 
-# --- what is refused ---------------------------------------------------------------------------------
+# --- rejections --------------------------------------------------------------------------------------
 
 
 @WAYS
 @on_loop
 async def test_stores_of_the_other_dialect_are_refused(over_cable: bool) -> None:
-    """Their posts differ. On Cable both may speak one dialect all the same."""
+    """Their posts differ, although on Cable both may use one dialect."""
     with memory("a") as store, memory("b", DRAFT8) as foreign:
         async with Node(store, ONLY) as one, Node(foreign, ONLY) as other:
             address = await (one.listen if over_cable else one.reconcile_port.listen)(Address(HOST, 0))
@@ -307,7 +314,7 @@ async def test_another_cabal_key_and_other_ports_are_told_as_such() -> None:
 
 
 def test_a_peer_that_is_no_cablestore_is_told_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
-    """GREETING_TIMEOUT_S: a peer that answers everything is not recognised, as a node with --no-reconcile."""
+    """GREETING_TIMEOUT_S: a peer that answers everything without a greeting is like a node with --no-reconcile."""
     monkeypatch.setattr(limits, "GREETING_TIMEOUT_S", 0.5)
 
     async def scenario() -> None:
@@ -324,7 +331,7 @@ def test_a_peer_that_is_no_cablestore_is_told_as_such(monkeypatch: pytest.Monkey
 
 @on_loop
 async def test_talks_at_a_time_have_a_limit() -> None:
-    """MAX_TALKS of one node; another peer must come again later."""
+    """MAX_TALKS of one node. Another peer must retry later."""
     stores = [memory(str(i), posts=conversation(10)) for i in range(3)]
     async with Node(stores[0], NodeSettings(max_talks=1)) as one, Node(stores[1]) as other, Node(stores[2]) as third:
         address = await one.reconcile_port.listen(Address(HOST, 0))
@@ -343,7 +350,7 @@ async def test_talks_at_a_time_have_a_limit() -> None:
 @pytest.mark.thorough
 @on_loop
 async def test_reconciling_does_not_keep_cable_waiting() -> None:
-    """While thousands of posts move on a connection, few of them move before each request on it is answered."""
+    """While thousands of posts move on a connection, few of them precede the answer to each request."""
     texts = [ANN.text("default", f"{i}" + "x" * 200, at=START_MS + i) for i in range(8_000)]
     stores = with_stores(texts, [])
     async with two_nodes(*stores, over_cable=True, settings=replace(ONLY, channels=None)) as (_, other, address):

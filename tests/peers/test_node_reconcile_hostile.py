@@ -44,7 +44,7 @@ async def call(address: Address) -> Peer:
 
 @asynccontextmanager
 async def called(*frames: bytes) -> AsyncIterator[Address]:
-    """Play a peer that is called and sends this and nothing else."""
+    """Simulate a peer that accepts a connection and sends only these frames."""
     peers: list[Peer] = []
 
     def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -70,7 +70,7 @@ def outcome(node: Node, of: str) -> float:
 )
 @on_loop
 async def test_garbage_is_disconnected_or_passed_over(garbage: bytes) -> None:
-    """MAX_TALK_FRAME_SIZE_BYTES: a length that announces more ends the connection before any of it is read."""
+    """MAX_TALK_FRAME_SIZE_BYTES: a greater length closes the connection before any of the frame is read."""
     async with attacked() as (node, address, _):
         peer = await call(address)
         peer.writer.write(garbage)
@@ -93,7 +93,7 @@ async def test_a_frame_that_is_none_ends_the_connection() -> None:
 
 @on_loop
 async def test_a_silent_peer_is_given_up() -> None:
-    """TALK_SILENCE_S, of a peer that began, and of one that was called."""
+    """TALK_SILENCE_S applies to both the peer that connects and the peer that accepts."""
     async with attacked(talk_silence_s=0.3) as (node, address, _):
         peer = await call(address)
         peer.say(hello())
@@ -106,7 +106,7 @@ async def test_a_silent_peer_is_given_up() -> None:
 
 
 def test_a_talk_that_does_not_end_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    """MAX_TALK_S, of a peer that always has a message that brings nothing further."""
+    """MAX_TALK_S applies to a peer that continues to send useless messages."""
     monkeypatch.setattr(limits, "MAX_TALK_S", 0.6)
 
     async def scenario() -> None:
@@ -123,7 +123,7 @@ def test_a_talk_that_does_not_end_is_ended(monkeypatch: pytest.MonkeyPatch) -> N
 
 @on_loop
 async def test_a_peer_that_goes_on_comparing_is_ended() -> None:
-    """MAX_RECONCILE_ROUNDS: fingerprints that are never right."""
+    """MAX_RECONCILE_ROUNDS: the fingerprints are never equal."""
     async with attacked() as (node, address, _):
         peer = await call(address)
         peer.say(hello())
@@ -140,7 +140,7 @@ async def test_a_peer_that_goes_on_comparing_is_ended() -> None:
 
 @on_loop
 async def test_frames_do_not_queue_without_bound() -> None:
-    """MAX_TALK_QUEUE_FRAMES of one peer wait to be worked on; more end the conversation."""
+    """MAX_TALK_QUEUE_FRAMES of one peer are queued. More frames end the conversation."""
     async with attacked() as (node, address, log):
         peer = await call(address)
         peer.say(hello(), *[encode_frame(9, Stored(0))] * 5_000)
@@ -152,7 +152,7 @@ async def test_frames_do_not_queue_without_bound() -> None:
 
 @on_loop
 async def test_posts_that_are_no_posts() -> None:
-    """MAX_INVALID_POSTS, with hashes as claimed: the posts are not stored, count as verdicts, and end the connection."""
+    """MAX_INVALID_POSTS: the posts are not stored, count as verdicts, and close the connection."""
     async with attacked() as (node, address, log):
         peer = await call(address)
         bad = [b"no post %d" % i for i in range(limits.MAX_INVALID_POSTS)]
@@ -171,7 +171,7 @@ async def test_posts_that_are_no_posts() -> None:
 
 @on_loop
 async def test_posts_of_other_times_or_that_are_here_are_not_taken() -> None:
-    """A post that is missing here is taken although its id did not come."""
+    """A missing post is accepted although its id was not sent."""
     late, missing = (ANN.text("default", "missing", at=START_MS + after_ms) for after_ms in (900, 100))
     async with attacked() as (node, address, log):
         here = node.store.messages("default", newest_first=False).messages[0].hash
@@ -192,7 +192,7 @@ async def test_posts_of_other_times_or_that_are_here_are_not_taken() -> None:
 @pytest.mark.thorough
 @on_loop
 async def test_posts_of_other_channels_or_under_a_false_time_are_not_taken() -> None:
-    """A node that follows one channel gets posts that it did not ask for. What is right among them is stored."""
+    """A node that follows one channel gets posts that it did not request. Valid ones among them are stored."""
     good, name = ANN.text("default", "good", at=START_MS + 100), ANN.named("Ann", at=START_MS + 101)
     early, late = (ANN.text("default", "false time", at=START_MS + after_ms) for after_ms in (-50, 200))
     other, listed = (ANN.text("spam", "other channel", at=START_MS + after_ms) for after_ms in (102, 103))
@@ -233,7 +233,7 @@ async def test_too_many_posts_of_another_channel_end_the_connection() -> None:
 
 
 async def has_repeated(node: Node, address: Address, posts: list[Post]) -> Peer:
-    """Return a peer whose conversation has begun, and that gave posts which the store got since then."""
+    """Return a peer with a conversation that sent posts which the store got meanwhile."""
     peer = await call(address)
     peer.say(hello())
     assert await peer.hear() == (7, Accepted(Terms()))
@@ -245,7 +245,7 @@ async def has_repeated(node: Node, address: Address, posts: list[Post]) -> Peer:
 @pytest.mark.parametrize("number", [limits.MAX_TALK_REPEATED - 1, limits.MAX_TALK_REPEATED])
 @on_loop
 async def test_posts_that_another_peer_gives_end_a_conversation(number: int) -> None:
-    """MAX_TALK_REPEATED. The peer is asked to begin another one, and fewer posts are confirmed."""
+    """MAX_TALK_REPEATED. The peer is asked to begin another conversation, and fewer posts are confirmed."""
     posts = [ANN.text("default", "given", at=START_MS + 100 + i) for i in range(number)]
     async with attacked() as (node, address, _):
         peer = await has_repeated(node, address, posts)
@@ -264,7 +264,7 @@ async def test_posts_that_another_peer_gives_end_a_conversation(number: int) -> 
 def test_a_conversation_waits_for_the_peer_that_gives_the_same_posts(
     is_lost: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """TALK_REPEATED_WAIT_S at most, and not longer than that peer takes."""
+    """It waits at most TALK_REPEATED_WAIT_S, and not longer than the other peer's conversation."""
     monkeypatch.setattr(limits, "TALK_REPEATED_WAIT_S", 3_600.0 if is_lost else 0.3)
     posts = [ANN.text("default", "given", at=START_MS + 100 + i) for i in range(limits.MAX_TALK_REPEATED)]
 
@@ -296,7 +296,7 @@ def test_a_conversation_waits_for_the_peer_that_gives_the_same_posts(
 
 @on_loop
 async def test_who_is_called_does_not_begin() -> None:
-    """A peer that we called answers with a hello of its own, which is ignored."""
+    """An accepting peer answers with a separate hello, which is ignored."""
     async with attacked(talk_silence_s=0.3) as (node, _, _):
         async with called(hello()) as strange:
             with pytest.raises((NodeError, ReconcileError)):
@@ -328,7 +328,7 @@ async def test_a_hello_in_the_middle_begins_anew() -> None:
 )
 @on_loop
 async def test_connections_have_the_limits_of_cable(chosen: dict[str, Any], most: int, why: str) -> None:
-    """MAX_PEERS, MAX_PEERS_PER_ADDRESS, MAX_HANDSHAKES and MAX_HANDSHAKES_PER_ADDRESS hold here too."""
+    """MAX_PEERS, MAX_PEERS_PER_ADDRESS, MAX_HANDSHAKES and MAX_HANDSHAKES_PER_ADDRESS apply here too."""
     async with attacked(**chosen) as (node, address, log):
         peers = [await call(address) for _ in range(most + 2)]
         await until(lambda: len(log.reasons()) == 2)
@@ -348,7 +348,7 @@ async def test_connections_have_the_limits_of_cable(chosen: dict[str, Any], most
 )
 @on_loop
 async def test_connections_do_not_stay_for_nothing(chosen: dict[str, Any], why: str) -> None:
-    """HANDSHAKE_TIMEOUT_S and IDLE_TIMEOUT_S hold here too."""
+    """HANDSHAKE_TIMEOUT_S and IDLE_TIMEOUT_S apply here too."""
     async with attacked(**chosen) as (node, address, log):
         peer = await call(address)
         assert await peer.rest() == []

@@ -1,4 +1,4 @@
-"""Peers that are no cablestore notice nothing: they get only Cable, whatever they ask and however long."""
+"""Peers other than cablestore notice nothing: they get only Cable, for all requests and at all times."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def types_in(frames: list[bytes]) -> set[int]:
 @pytest.mark.parametrize("key", [None, CABAL_KEY], ids=["plain", "encrypted"])
 @on_loop
 async def test_a_stranger_that_connects_hears_cable_alone(dialect: Dialect, key: bytes | None) -> None:
-    """It asks under random ids, more than a greeting has, stays a while, and is then still no store."""
+    """It uses random request ids, more than a greeting has, stays a while, and is still not taken for a store."""
     with memory("a", dialect, [Person("ann", dialect).text("default", "x")]) as store:
         async with Node(store, replace(HASTY, cabal_key=key)) as node:
             peer = await ByHand.connect(await node.listen(Address(HOST, 0)), dialect=dialect, cabal_key=key)
@@ -74,7 +74,7 @@ async def test_a_stranger_that_connects_hears_cable_alone(dialect: Dialect, key:
 
 
 class Noting(Keeper):
-    """Old client that keeps every byte that it gets."""
+    """Old client that keeps every received byte."""
 
     def __init__(self, *arguments: object, **options: object) -> None:
         self.told = bytearray()
@@ -94,7 +94,7 @@ class _Tee(FrameReader):
 
 @on_loop
 async def test_an_old_client_that_is_called_hears_cable_alone() -> None:
-    """Also byte for byte: everything on the wire is a message of Cable's list of types, requests under ids that look random."""
+    """Every byte on the wire is a message in Cable's list of types, with request ids that look random."""
     async with raw_listener(Noting, posts=[ANN.text("default", f"{i}") for i in range(20)]) as (address, peers):
         with memory("a") as store:
             async with Node(store, HASTY) as node:
@@ -116,7 +116,7 @@ async def test_an_old_client_that_is_called_hears_cable_alone() -> None:
 
 @on_loop
 async def test_who_does_not_reconcile_is_a_stranger_to_a_store() -> None:
-    """With --no-reconcile a node is as any other peer, and a store's messages beside Cable mean nothing to it."""
+    """With --no-reconcile a node is like any other peer, and ignores a store's messages beside Cable."""
     with memory("a") as one_store, memory("b") as other_store:
         async with Node(one_store, HASTY) as one, Node(other_store, replace(HASTY, reconciles=False)) as other:
             link = await other.connect(await one.listen(Address(HOST, 0)))
@@ -129,11 +129,11 @@ async def test_who_does_not_reconcile_is_a_stranger_to_a_store() -> None:
 
 
 async def greeted(address: Address, extra: bytes) -> tuple[asyncio.StreamReader, asyncio.StreamWriter, FrameReader]:
-    """Connect as a store does, and say this at once."""
+    """Connect like a store, and send `extra` immediately."""
     reader, writer = await asyncio.open_connection(*address)
     frames = FrameReader()
     while not frames.feed(await reader.read(4096)):
-        pass  # its request: it has greeted
+        pass  # its request follows its greeting
     greeter = Greeter(random.randbytes)
     asked = [encode_message(ListRequest(greeter(4), 0, 1), LEGACY) for _ in range(REQUESTS)]
     writer.write(b"".join([*asked, encode_extra(extra, LEGACY)]))
@@ -153,7 +153,7 @@ HELLO_7 = encode_frame(7, Hello(VERSION, Purpose.RECONCILE, LEGACY.name, Terms()
 
 @on_loop
 async def test_a_hello_that_comes_together_with_the_greeting_is_answered() -> None:
-    """A store that knows us already says hello at once, and TCP may deliver all of that in one piece."""
+    """A store that knows this peer already sends hello immediately, and TCP may deliver both in one piece."""
     with memory("a", posts=[ANN.text("default", "x")]) as store:
         async with Node(store, HASTY) as node:
             reader, writer, frames = await greeted(await node.listen(Address(HOST, 0)), HELLO_7)
@@ -165,7 +165,7 @@ async def test_a_hello_that_comes_together_with_the_greeting_is_answered() -> No
 @pytest.mark.parametrize("first", [HELLO_7, b""], ids=["in a conversation", "as the first frame"])
 @on_loop
 async def test_a_frame_that_is_too_large_for_a_conversation_does_not_wait_for_it(first: bytes) -> None:
-    """MAX_TALK_FRAME_SIZE_BYTES: messages of Cable may have eight times as many bytes."""
+    """MAX_TALK_FRAME_SIZE_BYTES: messages of Cable may be eight times as long."""
     large = encode_extra(HELLO + bytes(4 * limits.MAX_TALK_FRAME_SIZE_BYTES), LEGACY)
     if first:
         large = encode_extra(b"\xff" * limits.MAX_TALK_FRAME_SIZE_BYTES + b"\xff", LEGACY)

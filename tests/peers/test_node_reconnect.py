@@ -1,4 +1,4 @@
-"""A reconnect of two stores that reconcile costs what differs, and nothing that comes meanwhile is missed."""
+"""The cost of a reconnect of two stores that reconcile depends on their difference, and changes are not missed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from cablestore.peers import Address, Node, NodeSettings
 POSTS = 3_000
 COST_BYTES = 5_000
 LIVE_ONLY = NodeSettings(reconcile_every_s=600, reconcile_delay_ms=600_000)
-"""All is compared once for each connection: what comes later comes over live requests, or not at all."""
+"""Settings that compare all once per connection, so that later posts arrive only through live requests."""
 
 
 def conversations(posts: int, channels: int = 3) -> list[Post]:
@@ -47,7 +47,7 @@ async def connected(*stores: CableStore, settings: NodeSettings) -> AsyncIterato
 
 
 def posts_of(store: CableStore) -> list[bytes]:
-    """Return the hashes of the posts. What is known of deleted posts depends on whether they were here."""
+    """Return the hashes of the posts. Data about deleted posts depends on whether the store had them."""
     return [key for key, _ in store.dump() if key.startswith(b"!data!")]
 
 
@@ -60,7 +60,7 @@ def cost(node: Node) -> int:
 @pytest.mark.parametrize("key", [None, CABAL_KEY], ids=["plain", "key"])
 @on_loop
 async def test_a_reconnect_with_nothing_new_costs_little(key: bytes | None) -> None:
-    """Also between new processes: nodes that have just started, and keep nothing but their stores."""
+    """This applies also to new processes: nodes that have just started, and keep only their stores."""
     settings = replace(LIVE_ONLY, cabal_key=key)
     with memory("a", posts=conversations(POSTS)) as here, memory("b") as there:
         async with connected(here, there, settings=settings) as nodes:
@@ -92,7 +92,7 @@ async def test_new_posts_of_any_date_come_live_after_a_reconnect(writer: int) ->
 @pytest.mark.parametrize("seed", range(4))
 @on_loop
 async def test_nothing_is_missed_that_is_written_while_stores_are_compared(seed: int) -> None:
-    """Posts come on both sides all the time from before the connection, in old and in new channels."""
+    """Posts arrive on both sides from before the connection, in old and in new channels."""
     choice = Random(seed)
     posts = conversations(400)
     with (
@@ -114,7 +114,7 @@ async def test_nothing_is_missed_that_is_written_while_stores_are_compared(seed:
 @limited(max_examples=10, deadline=None)
 @given(histories(), randoms)
 def test_random_stores_are_equal_after_a_reconnect(history: tuple[Dialect, list[Post]], choice: Random) -> None:
-    """Each of them has got any posts since they were connected last."""
+    """Each of them has got any posts since the last connection."""
     dialect, posts = history
 
     async def main() -> None:

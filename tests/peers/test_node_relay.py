@@ -1,4 +1,4 @@
-"""Forwarding over real sockets: nodes in lines and rings that hold different posts, and raw clients at their ends."""
+"""Forwarding over real sockets: nodes in lines and rings that have different posts, and raw clients at their ends."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from cablestore.protocol.message import (
 
 CHANNEL = "default"
 FORWARDS = replace(QUICK, relays=True, channels=frozenset({"nobody writes here"}), list_every_s=600)
-"""Nodes that announce their wire to each other, and fetch nothing."""
+"""Nodes that announce their dialect to each other, and fetch nothing."""
 LAYOUTS = {"line": Network.line, "ring": Network.ring}
 EVERYTHING = TimeRangeRequest(b"", CHANNEL, 0, 2**50, 0)
 
@@ -35,7 +35,7 @@ def own(number: int) -> Post:
 
 @asynccontextmanager
 async def nodes(layout: str, count: int = 5, *, relays: bool = True) -> AsyncIterator[tuple[Network, list[Post]]]:
-    """Run nodes with a post and a channel each, which know of each other that they are of the legacy wire."""
+    """Run nodes with a post and a channel each, which know that all use the legacy dialect."""
     posts = [own(number) for number in range(count)]
     stores = [memory(n, posts=[post, ANN.text(f"only {n}", "x", at=START_MS)]) for n, post in enumerate(posts)]
     async with network(*stores, settings=replace(FORWARDS, relays=relays)) as net:
@@ -47,7 +47,7 @@ async def nodes(layout: str, count: int = 5, *, relays: bool = True) -> AsyncIte
 
 
 async def client(net: Network, number: int, kind: type[Raw] = Raw, **options: object) -> Raw:
-    """Connect a client to a node and announce which wire it speaks."""
+    """Connect a client to a node and announce its dialect."""
     peer: Raw = await raw_peer(net.addresses[net.nodes[number]], kind, **options)
     before = len(peer.heard)
     asked = peer.ask(ListRequest(b"", 0, 0))
@@ -56,7 +56,7 @@ async def client(net: Network, number: int, kind: type[Raw] = Raw, **options: ob
 
 
 def live(net: Network) -> list[int]:
-    """Return how many live requests each node has for the channel. Nodes ask each other for another one."""
+    """Return how many live requests each node has for the channel. Nodes request another channel from each other."""
     return [len(node.parts.serving.live._of(TimeRangeRequest, CHANNEL)) for node in net.nodes]
 
 
@@ -124,7 +124,10 @@ def test_channel_lists_are_merged(layout: str) -> None:
 
 @pytest.mark.parametrize("knows", range(3))
 def test_a_post_whose_deletion_by_its_author_is_known_is_not_forwarded(knows: int) -> None:
-    """One node in a line knows of two deletions, and has neither post: only the author's keeps a post from the client."""
+    """One node in a line knows two deletions, and has neither post.
+
+    Only the author's deletion hides a post from the client.
+    """
     deleted, other = BOB.text(CHANNEL, "deleted"), BOB.text(CHANNEL, "not deleted")
     wanted = PostRequest(b"", (deleted.hash, other.hash), 16)
 
@@ -165,7 +168,7 @@ def test_without_relays_nothing_goes_on() -> None:
 
 
 def test_cancel_travels() -> None:
-    """A live request is kept by all nodes and by the client at the other end until it is cancelled; then by none."""
+    """All nodes and the client at the other end keep a live request until it is cancelled."""
 
     async def main() -> None:
         async with nodes("line") as (net, _):
@@ -224,7 +227,7 @@ def test_a_live_limit_that_is_reached_ends_it_everywhere() -> None:
 
 
 class Slow(Keeper):
-    """Peer that is asked and says nothing."""
+    """Peer that does not answer."""
 
     def answer(self, message: object) -> None:
         if isinstance(message, ListRequest) and not message.ttl:
@@ -233,7 +236,7 @@ class Slow(Keeper):
 
 @pytest.mark.parametrize("cut", ["client", "link"])
 def test_loss_concludes(cut: str) -> None:
-    """The peer at the far end says nothing: the answer ends when that peer, or the link towards it, is lost."""
+    """The peer at the far end is silent. The answer ends when that peer, or the link to it, is lost."""
 
     async def main() -> None:
         async with nodes("line") as (net, posts):

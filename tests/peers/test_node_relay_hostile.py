@@ -1,4 +1,4 @@
-"""Posts that a node passes on from one peer to another: none that it would not store itself."""
+"""Posts that a node forwards between peers: it forwards only posts that it would store itself."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ DELETION = CYD.delete(DELETED)
 
 
 async def posts_asked_for(asker: Raw, hashes: Iterable[bytes]) -> set[bytes]:
-    """Return the hashes of the posts that come, when all have come."""
+    """Return the hashes of the received posts after all have arrived."""
     wanted = asker.ask(PostRequest(b"", tuple(hashes), 1))
     await until(lambda: asker.is_concluded(wanted))
     return hashes_of(
@@ -91,7 +91,7 @@ def test_what_is_wrong_is_not_passed_on_and_lies_count_against_the_giver(case: s
 
 
 def test_a_store_of_draft_8_passes_on_what_legacy_peers_say_of_themselves() -> None:
-    """It cannot read such a post and stores none; between two peers that can, the post is passed on."""
+    """It cannot decode such a post and does not store it. Between two peers that can, the post is forwarded."""
 
     async def main() -> None:
         forged = tampered(ANN.named("Ann"))
@@ -104,7 +104,7 @@ def test_a_store_of_draft_8_passes_on_what_legacy_peers_say_of_themselves() -> N
 
 
 def test_own_local_only_posts_do_not_go_on_either() -> None:
-    """Another copy of this identity's store may have given it away."""
+    """Another copy of this identity's store may have sent it to others."""
 
     async def main() -> None:
         store = memory("here")
@@ -147,7 +147,7 @@ def test_one_who_goes_on_lying_is_disconnected() -> None:
 
 
 def test_who_gives_more_than_can_be_looked_at_is_not_read_from_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The thread that checks posts is stopped for a while: the node answers others, and all comes in the end."""
+    """The thread that checks posts is stopped for a while. The node answers others, and all posts arrive in the end."""
     monkeypatch.setattr(limits, "MAX_INSPECTED_QUEUE_SIZE_BYTES", 100)
 
     async def main() -> None:

@@ -1,4 +1,4 @@
-"""Links that break again and again, and slow ones: what came is stored, what is known is not asked for twice."""
+"""Links that break repeatedly, and slow ones: received posts are stored, and known posts are not requested twice."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from cablestore.protocol.message import HashResponse, PostRequest, PostResponse
 POSTS = 600
 MANY = 1_500
 BEARS = 40_000
-"""Bytes that pass, both ways, before the link breaks: a third of all posts."""
+"""Bytes in both directions before the link breaks: a third of all posts."""
 LINKS = 40
-"""More connections than it takes. Without progress the test ends here."""
+"""More connections than are needed. Without progress the test ends here."""
 BY_CABLE = replace(QUICK, channels=frozenset({"default"}))
 BY_RECONCILING = NodeSettings(relays=False)
 
@@ -33,7 +33,7 @@ def stored(node: Node) -> int:
 @pytest.mark.parametrize("settings", [BY_CABLE, BY_RECONCILING], ids=["by Cable", "by reconciling"])
 @on_loop
 async def test_each_connection_continues_where_the_last_one_broke(settings: NodeSettings) -> None:
-    """At least 60 % of what comes are posts. What is stored when a link breaks does not come and is not asked for again."""
+    """At least 60 % of the received bytes are posts. Posts that are stored when a link breaks are not requested again."""
     posts = texts(POSTS)
     answering = replace(settings, channels=frozenset())
     async with Node(memory(posts=posts), answering) as full, Node(memory("empty"), settings) as empty:
@@ -56,7 +56,7 @@ async def test_each_connection_continues_where_the_last_one_broke(settings: Node
 @pytest.mark.thorough
 @on_loop
 async def test_posts_of_a_fast_peer_do_not_come_from_a_slow_one_too() -> None:
-    """A comparison ends whose posts another peer has given since it began."""
+    """A comparison ends if another peer has sent its posts since it began."""
     posts = texts(POSTS)
     stores = [memory(name, posts=posts) for name in ("slow", "fast")]
     async with (
@@ -81,7 +81,7 @@ async def test_posts_of_a_fast_peer_do_not_come_from_a_slow_one_too() -> None:
 @pytest.mark.parametrize("dials", [True, False], ids=["it dials", "they dial"])
 @on_loop
 async def test_peers_of_one_speed_with_the_same_posts_do_not_all_give_them(dials: bool) -> None:
-    """One of four gives them. The others wait for it: each has given a part before, or when it was asked once more."""
+    """One of four sends them. The others wait for it: each has sent a part before, or on a second request."""
     posts = texts(MANY)
     async with AsyncExitStack() as stack:
         full = [await stack.enter_async_context(Node(memory(f"{i}", posts=posts), BY_RECONCILING)) for i in range(4)]
@@ -100,7 +100,7 @@ async def test_peers_of_one_speed_with_the_same_posts_do_not_all_give_them(dials
 @pytest.mark.thorough
 @on_loop
 async def test_a_peer_gives_the_rest_when_the_one_that_gave_the_same_posts_is_lost() -> None:
-    """It does so at once, not when no change has come for `reconcile_delay_ms`."""
+    """It does so immediately, without waiting for `reconcile_delay_ms`."""
     posts, settings = texts(MANY), replace(BY_RECONCILING, reconcile_delay_ms=3_600_000)
     async with (
         Node(memory("one", posts=posts), settings) as one,
@@ -121,7 +121,7 @@ async def test_a_peer_gives_the_rest_when_the_one_that_gave_the_same_posts_is_lo
 
 @on_loop
 async def test_hashes_of_a_lost_peer_are_asked_of_the_next_one() -> None:
-    """Without being offered again. Those that some peers do not have are forgotten."""
+    """They need not be offered again. Hashes that some peers do not have are forgotten."""
     posts = {post.hash: post.raw for post in texts(3)}
     async with listening(channels=None) as (node, address):
         first = await ByHand.connect(address)

@@ -1,6 +1,6 @@
-"""Places for reconciliations: an address that holds many, or a slow one, gives way to others.
+"""Slots of reconciliations: an address with many, or a slow one, gives way to others.
 
-The clock is the test's own, or does not matter.
+The tests use a fake clock if time matters.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from cablestore.reconcile.messages import Ended, EndReason
 
 @dataclass(eq=False)
 class Held:
-    """Reconciliation that began at a time and moves this many bytes a second of waiting."""
+    """Reconciliation that began at a time and has this throughput in bytes per second."""
 
     host: str
     began_s: float
@@ -41,7 +41,7 @@ class Held:
 
 
 class Places:
-    """As many places as a node has, on a clock."""
+    """The slots of a node, on a fake clock."""
 
     def __init__(self) -> None:
         self.now_s = [0.0]
@@ -64,11 +64,11 @@ def test_one_address_has_all_places_until_another_one_comes() -> None:
     assert not places.comes("one")
     assert places.comes("two")
     assert Counter(held.host for held in places.held) == {"one": limits.MAX_TALKS - 1, "two": 1}
-    assert min(held.bytes_per_s for held in places.held if held.host == "one") == 1e6 + 1  # the slowest went
+    assert min(held.bytes_per_s for held in places.held if held.host == "one") == 1e6 + 1  # the slowest was stopped
 
 
 def test_places_are_shared_out_among_those_who_come() -> None:
-    """In any order and number: no address has two places more than another, and none waits for ever."""
+    """In any order and number, an address has at most one slot more than another, and each gets one eventually."""
     rng = random.Random("places are shared out")
     places = Places()
     for _ in range(500):
@@ -85,7 +85,7 @@ def test_places_are_shared_out_among_those_who_come() -> None:
 
 
 def test_slow_ones_give_way_to_anyone() -> None:
-    """TALK_SLOW_AFTER_S, TALK_SLOW_BYTES_PER_S: a frame each 15 s from eight addresses. Those that move more keep their places."""
+    """TALK_SLOW_AFTER_S, TALK_SLOW_BYTES_PER_S: a frame each 15 s from eight addresses. Faster ones keep their slots."""
     places = Places()
     slow_bytes_per_s = limits.TALK_SLOW_BYTES_PER_S - 1
     for number in range(limits.MAX_TALKS):
@@ -103,7 +103,7 @@ async def from_address(to: Address, host: str) -> Peer:
 
 @on_loop
 async def test_eight_from_one_address_do_not_keep_others_out() -> None:
-    """They say hello and nothing else. One of them must come again later, and another address reconciles."""
+    """They send only a hello. One of them must retry later, and another address reconciles."""
     async with attacked() as (node, address, _):
         crowd = [await from_address(address, HOST) for _ in range(limits.MAX_TALKS)]
         for peer in crowd:
@@ -124,7 +124,7 @@ async def test_eight_from_one_address_do_not_keep_others_out() -> None:
 
 
 def test_those_that_keep_us_waiting_give_way_to_a_store(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As soon as they do. What was moved before is stored, and the store that comes gets everything."""
+    """They give way immediately. Posts that moved before are stored, and the new store gets everything."""
     monkeypatch.setattr(limits, "TALK_SLOW_AFTER_S", 0.0)
     monkeypatch.setattr(limits, "TALK_SLOW_BYTES_PER_S", 2**60)
 

@@ -1,4 +1,4 @@
-"""A node that stops gives peers the own posts that they were told of just now, over real sockets."""
+"""A node that stops sends peers its own announced posts, over real sockets."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ async def stops(net: Network, node: Node) -> None:
 
 
 async def told(net: Network) -> tuple[Raw, CableStore, bytes]:
-    """Connect a raw peer that was told of an own post of the first node. Returns the post's hash."""
+    """Connect a raw peer, and announce an own post of the first node to it. Return the post's hash."""
     node = net.nodes[0]
     peer: Raw = await raw_peer(net.addresses[node])
     asked = peer.ask(TimeRangeRequest(b"", CHANNEL, 0, 0, 0))
@@ -40,7 +40,7 @@ async def told(net: Network) -> tuple[Raw, CableStore, bytes]:
 
 @pytest.mark.parametrize("key", [None, bytes(32)], ids=["plain", "encrypted"])
 def test_what_was_written_just_before_is_given(key: bytes | None) -> None:
-    """Two connections between the same peers make no difference."""
+    """The result is the same with two connections between the same peers."""
 
     async def main() -> None:
         ann, bob = memory("ann"), memory("bob")
@@ -103,7 +103,7 @@ def test_a_peer_that_does_not_ask_is_not_waited_for_any_longer() -> None:
 
 
 def test_nobody_is_waited_for_if_nothing_is_missing() -> None:
-    """Not a peer that has got all, one that was told of posts of others, or one that is gone."""
+    """The node does not wait for a peer that has all posts, one with announced posts of others, or a lost one."""
 
     async def main() -> None:
         async with network(memory("ann"), settings=replace(ANSWERS_ONLY, grace_s=LONG_S)) as net:

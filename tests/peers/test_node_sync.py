@@ -1,6 +1,6 @@
-"""How a node fetches: page by page, from peers of any kind, and with marks that make the next sync short.
+"""Fetching of a node: page by page, from peers of any kind, and with marks that shorten the next sync.
 
-What a lost peer has not given is asked of others, and peers and nodes that stop leave nothing.
+Hashes of a lost peer are requested from others, and stopped peers and nodes leave nothing.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ from cablestore.store.options import system_clock_ms
 
 PAGED = replace(QUICK, page_hashes=10)
 IMPATIENT = replace(QUICK, page_hashes=20, answer_timeout_s=1.0)
-"""For a peer that concludes nothing: each page takes this time."""
+"""Settings for a peer that does not conclude requests: each page takes this time."""
 
 
 @pytest.mark.thorough("3000")
@@ -78,7 +78,7 @@ async def test_pages(together: int) -> None:
     [(True, False, 1), (True, False, 40), (True, True, 12), (False, True, 40), (False, False, 12)],
 )
 def test_pages_of_old_clients(oldest_first: bool, concludes: bool, together: int) -> None:
-    """cable.rs begins with the oldest and concludes nothing."""
+    """cable.rs begins with the oldest and does not conclude requests."""
     how = PAGED if concludes else IMPATIENT
     fetches_all(spread(120, together), how, oldest_first=oldest_first, concludes=concludes)
 
@@ -86,14 +86,14 @@ def test_pages_of_old_clients(oldest_first: bool, concludes: bool, together: int
 @pytest.mark.parametrize("together", [1, 50])
 @pytest.mark.parametrize("oldest_first", [True, False])
 def test_pages_that_are_cut(oldest_first: bool, together: int) -> None:
-    """A peer may give fewer hashes than it has and was asked for."""
+    """A peer may return fewer hashes than it has and than were requested."""
     fetches_all(spread(400, together), replace(PAGED, page_hashes=100), oldest_first=oldest_first, cap=70)
 
 
 @pytest.mark.thorough
 @on_loop
 async def test_a_peer_that_answers_nothing() -> None:
-    """It may have posts, so it would be wrong to say that there are none."""
+    """The peer may have posts, so the result must not be "none"."""
     async with network(memory("b"), settings=IMPATIENT) as net, raw_listener(Raw, dialect=LEGACY) as (address, _):
         with pytest.raises(NodeError, match="answered nothing within 1 s"):
             await sync_of(net.nodes[0], address)
@@ -106,7 +106,7 @@ async def test_a_peer_that_answers_nothing() -> None:
     st.booleans(),
 )
 def test_paging_finds_all(times_ms: list[int], page_hashes: int, cap: int, newest_first: bool) -> None:
-    """It does not depend on the order of the answers, as long as no moment has more posts than a peer gives at once."""
+    """The result is independent of the order of the answers, if no timestamp has more posts than the limit of the peer."""
     posts = {bytes([n // 256, n % 256]): time for n, time in enumerate(times_ms) if times_ms[:n].count(time) < cap}
     page = Paging(0, 2**50, page_hashes)
     found: set[bytes] = set()
@@ -139,7 +139,7 @@ def fetches_all(posts: list[Post], how: NodeSettings, **shape: Any) -> None:
 @pytest.mark.parametrize("dialect", [LEGACY, DRAFT8], ids=lambda d: d.name)
 @on_loop
 async def test_peer_of_the_other_dialect(dialect: Dialect) -> None:
-    """All but post/info is exchanged, also what others wrote, and no connection ends."""
+    """All posts except post/info are exchanged, including those of others, and the connection stays open."""
     ours, theirs = Person("ours", dialect), Person("theirs", foreign(dialect))
 
     def said_by(who: Person) -> list[Post]:
@@ -174,7 +174,7 @@ PLACE = LogPlace("generation-000001-", 7, b"\x01" + bytes(32))
 
 
 def marks_of(**mark: object) -> str:
-    """Return marks of one channel of one peer as they are written."""
+    """Return the encoded marks of one channel of one peer."""
     return json.dumps({"format": 2, "place": PLACE.fields(), "peers": {"peer": {"default": mark}}})
 
 
@@ -195,7 +195,7 @@ DAMAGED_MARKS = [
 
 @pytest.mark.parametrize("damage", DAMAGED_MARKS, ids=range(len(DAMAGED_MARKS)))
 def test_a_damaged_file_of_marks_counts_as_none(tmp_path: Path, damage: str) -> None:
-    """Types, missing values, depth, bytes that are not UTF-8, and a file of 0.12.4, which names no place."""
+    """The test covers types, missing values, depth, invalid UTF-8, and a file of 0.12.4 without a position."""
     path = tmp_path / "peers.json"
     path.write_text(marks_of(from_ms=0, until_ms=2, full_at_ms=1), encoding="utf-8")
     assert SyncState(tmp_path).get("peer", "default") == SyncMark(0, 2, 1)
@@ -217,7 +217,7 @@ def test_marks_are_read_as_they_were_written_in_any_locale(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("ahead", [["full_at_ms"], ["until_ms", "full_at_ms"], ["until_ms"]], ids="+".join)
 def test_a_mark_of_the_future_counts_as_none(ahead: list[str]) -> None:
-    """The clock was wrong when it was made. No later pass would reach back to what was written until then."""
+    """The clock was wrong when the mark was made. Later passes would not include the posts before it."""
     with scratch_folder() as folder:
         source = memory("a", clock=system_clock_ms, posts=spread(300))
         run(paired(folder, source, visit))
@@ -251,7 +251,7 @@ def test_a_mark_that_is_no_number_costs_a_full_pass() -> None:
 
 
 class Owing(Keeper):
-    """Peer that cuts the connection, or withholds posts, after it was asked for posts `after` times."""
+    """Peer that cuts the connection, or withholds posts, after `after` requests for posts."""
 
     after = 1
     cuts = True
@@ -291,7 +291,7 @@ def test_failed_pass_leaves_no_mark(cuts: bool) -> None:
 
 
 class Pausing(Keeper):
-    """Peer that breaks off its first answer to a time range. Afterwards it hangs, or answers as before."""
+    """Peer that stops in its first answer to a time range. Afterwards it hangs, or answers as before."""
 
     part = 100
     hangs = False
@@ -304,7 +304,7 @@ class Pausing(Keeper):
 
 
 def mark_after_sync(count: int, **shape: Any) -> tuple[int, SyncMark | None]:
-    """Sync once with a peer that has N posts. Returns how many came, and the mark that the pass left."""
+    """Sync once with a peer that has N posts. Return how many were received, and the mark of the pass."""
 
     async def main() -> tuple[int, SyncMark | None]:
         async with (
@@ -320,7 +320,7 @@ def mark_after_sync(count: int, **shape: Any) -> tuple[int, SyncMark | None]:
 @pytest.mark.thorough
 @on_loop
 async def test_a_slow_line_brings_everything() -> None:
-    """One answer alone takes longer to come than a request waits."""
+    """A single answer takes longer than the timeout of a request."""
     posts = [ANN.text("default", f"{number}".ljust(2_000, "."), at=START_MS + number) for number in range(40)]
     settings = replace(QUICK, answer_timeout_s=3.0)
     async with network(memory("a", posts=posts), memory("b"), settings=settings) as net:
@@ -334,7 +334,7 @@ async def test_a_slow_line_brings_everything() -> None:
 @pytest.mark.thorough("False", "True")
 @pytest.mark.parametrize("oldest_first", [True, False])
 def test_an_answer_that_breaks_off_is_not_all_that_a_peer_has(oldest_first: bool) -> None:
-    """The rest is asked for, and there is a mark only if it came."""
+    """The rest is requested, and a mark is written only if it was received."""
     assert mark_after_sync(300, kind=Pausing, oldest_first=oldest_first, hangs=True) == (100, None)
     posts, mark = mark_after_sync(300, kind=Pausing, oldest_first=oldest_first)
     assert (posts, mark is None) == (300, False)
@@ -343,12 +343,12 @@ def test_an_answer_that_breaks_off_is_not_all_that_a_peer_has(oldest_first: bool
 @pytest.mark.thorough("1", "300")
 @pytest.mark.parametrize("count", [1, 40, 300])
 def test_a_pass_leaves_a_mark_although_a_peer_concludes_nothing(count: int) -> None:
-    """As cable.rs: it has no more if it only repeats what the page before ended with."""
+    """Like cable.rs, the peer has no more posts if it only repeats the end of the page before."""
     posts, mark = mark_after_sync(count, kind=Keeper, oldest_first=True, concludes=False)
     assert (posts, mark is None) == (count, False)
 
 
-# --- peers that are lost -----------------------------------------------------------------------
+# --- lost peers --------------------------------------------------------------------------------
 
 
 @on_loop
@@ -357,7 +357,7 @@ async def test_what_a_lost_peer_owes_is_asked_of_others() -> None:
     async with network(memory("a")) as net:
         node = net.nodes[0]
         owing = await raw_peer(net.addresses[node], Owing, posts=posts, after=0, cuts=False)
-        owing.give = lambda *_: None  # takes its time
+        owing.give = lambda *_: None  # does not answer
         await until(lambda: owing.asked(PostRequest))
         other = await raw_peer(net.addresses[node], Keeper, posts=posts)
         await until(lambda: other.asked(TimeRangeRequest))
@@ -377,9 +377,9 @@ async def test_what_a_lost_peer_owes_is_asked_of_others() -> None:
 @pytest.mark.parametrize("key", [None, CABAL_KEY], ids=["plain", "encrypted"])
 @on_loop
 async def test_stop_during_heavy_sync(key: bytes | None) -> None:
-    """What was received is stored.
+    """Received posts are stored.
 
-    An encrypted stream ends with its end message; a plain one has none, so TCP may reset it.
+    An encrypted stream ends with its end message. A plain one does not have one, so TCP may reset it.
     """
     stores = memory("a", posts=spread(2_500)), memory("b")
     async with network(*stores, settings=with_key(QUICK, key)) as net:
@@ -401,7 +401,7 @@ async def test_stop_during_heavy_sync(key: bytes | None) -> None:
 @pytest.mark.thorough
 @on_loop
 async def test_lost_peers_leave_nothing() -> None:
-    """No task, hash or request of lost peers is left."""
+    """Tasks, hashes and requests of lost peers are removed."""
     async with network(memory("a", posts=spread(2000)), memory("b")) as net:
         choice = Random(1)
         one, other = net.nodes

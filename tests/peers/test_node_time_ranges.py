@@ -1,4 +1,4 @@
-"""A link that breaks again and again before all is compared: time ranges of time, newest first; what is done stays done."""
+"""A link that breaks repeatedly before all is compared: time ranges, newest first; finished ranges are kept."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def time_ranges(marks: SyncState, terms: Terms = ALL, now_ms: int = NOW_MS, peer
 def talked(
     marks: SyncState, rng: random.Random, terms: Terms, times: list[tuple[int, int | None]], bears_ms: int
 ) -> bool:
-    """Play one connection, on which conversations up to a length end; the first longer one breaks it."""
+    """Simulate one connection that completes conversations up to a length and breaks in the first longer one."""
     left = time_ranges(marks, terms)
     while (time_range := left.next) is not None:
         if (
@@ -51,7 +51,7 @@ def talked(
 @pytest.mark.parametrize("bears_ms", [DAY_MS, 30 * DAY_MS, 3_650 * DAY_MS])
 @pytest.mark.parametrize("from_ms", [0, NOW_MS - 100 * DAY_MS])
 def test_time_ranges_cover_all_times_once_newest_first(bears_ms: int, from_ms: int) -> None:
-    """Over connections that break, and processes: each begins where the one before ended."""
+    """Over breaking connections and several processes, each range begins at the end of the last one."""
     rng = random.Random(f"time ranges {bears_ms} {from_ms}")
     terms = Terms(from_ms=from_ms)
     marks, times = SyncState(None), list[tuple[int, int | None]]()
@@ -62,12 +62,12 @@ def test_time_ranges_cover_all_times_once_newest_first(bears_ms: int, from_ms: i
     assert times[0][1] is None
     assert times[-1][0] == from_ms
     assert all(one[0] == other[1] for one, other in pairwise(times))
-    assert time_ranges(marks, terms).next == terms  # the next one is about all again
+    assert time_ranges(marks, terms).next == terms  # the next one covers all again
 
 
 @pytest.mark.parametrize("shrunk", [0, 5, 30])
 def test_links_that_bear_one_conversation_each_come_to_the_end(shrunk: int) -> None:
-    """The next conversation begins when the link is about to break. That says nothing about its length."""
+    """The next conversation begins when the link is about to break. That is not evidence of its length."""
     marks, connections = SyncState(None), 0
     for _ in range(shrunk):
         time_ranges(marks).broke(has_moved=False)
@@ -100,9 +100,9 @@ def test_one_talk_where_nothing_breaks() -> None:
 
 
 def test_what_is_kept_of_an_unfinished_one(tmp_path: Path) -> None:
-    """On the disk, for a day from its beginning, for this peer and these terms.
+    """The state is on disk for a day from its beginning, for this peer and these terms.
 
-    A file from before marks can be read.
+    A file without marks can be read.
     """
     marks = SyncState(tmp_path)
     left = time_ranges(marks)
@@ -132,7 +132,7 @@ def test_what_is_kept_of_an_unfinished_one(tmp_path: Path) -> None:
     st.integers(0, 2 * NOW_MS) | st.integers(NOW_MS - DAY_MS, NOW_MS + DAY_MS),
 )
 def test_a_mark_of_any_kind_leaves_time_ranges_that_come_to_the_end(mark: SyncMark, from_ms: int) -> None:
-    """Also one of terms that reached further back, and one of a damaged file."""
+    """This includes a mark of terms that reached further back, and one of a damaged file."""
     terms, marks = Terms(from_ms=from_ms), SyncState(None)
     marks.put("peer", time_ranges(marks, terms)._name, mark)
     left = time_ranges(marks, terms)
@@ -151,12 +151,12 @@ def test_a_mark_of_any_kind_leaves_time_ranges_that_come_to_the_end(mark: SyncMa
 # --- over links that break ----------------------------------------------------------------------------
 
 EACH = 800
-"""Posts that only one side has; as many that both have lie between them."""
+"""Posts that only one side has. Between them are as many that both have."""
 
 
 @pytest.fixture
 def halves(tmp_path: Path) -> tuple[CableStore, CableStore]:
-    """Make two stores with posts of a year; one third is here, one there, one at both."""
+    """Create two stores with posts of a year: a third only in each store, and a third in both."""
     now_ms = system_clock_ms()
     step_ms = 365 * DAY_MS // (3 * EACH)
     kinds: list[list[Post]] = [[], [], []]
@@ -171,9 +171,9 @@ def halves(tmp_path: Path) -> tuple[CableStore, CableStore]:
 
 
 BEARS = 16_000
-"""Bytes that pass before the link breaks, handshake and posts included."""
+"""Bytes that pass before the link breaks, including handshake and posts."""
 LINKS = 400
-"""More connections than it takes. Without progress the test ends here."""
+"""More connections than are needed. Without progress the test ends here."""
 
 
 @pytest.mark.thorough
@@ -181,7 +181,7 @@ LINKS = 400
 def test_a_link_that_breaks_after_so_many_bytes_converges(
     halves: tuple[CableStore, CableStore], key: bytes | None
 ) -> None:
-    """The whole comparison takes several times as many."""
+    """The whole comparison needs several times as many bytes."""
 
     async def scenario() -> None:
         settings = replace(ONLY, channels=None)
@@ -207,7 +207,7 @@ def test_a_link_that_breaks_after_so_many_bytes_converges(
 @pytest.mark.thorough
 @on_loop
 async def test_a_process_goes_on_where_another_one_was_cut_off(halves: tuple[CableStore, CableStore]) -> None:
-    """As `cablestore reconcile`, run again and again: each is a node of its own over the same folder."""
+    """This is `cablestore reconcile` in repeated runs: each is a separate node over the same folder."""
     settings = replace(ONLY, channels=None)
     async with Node(halves[0], settings) as one:
         address = await one.reconcile_port.listen(Address("127.0.0.1", 0))
@@ -230,7 +230,7 @@ async def test_a_process_goes_on_where_another_one_was_cut_off(halves: tuple[Cab
 
 @on_loop
 async def test_a_later_beginning_than_an_unfinished_one_reached_is_reconciled(tmp_path: Path) -> None:
-    """As `cablestore reconcile HOST` that breaks part-way, and then `cablestore reconcile HOST --after 1h`."""
+    """`cablestore reconcile HOST` breaks off, and `cablestore reconcile HOST --after 1h` follows."""
     now_ms = system_clock_ms()
     stores = CableStore.open(tmp_path / "one"), CableStore.open(tmp_path / "other")
     recent, old = (ANN.text("default", text, at=now_ms - ago) for text, ago in (("recent", 1), ("old", 20 * DAY_MS)))

@@ -1,4 +1,4 @@
-"""The threads of a node: they get jobs by the lot, their work is counted, and the loop waits for none of them."""
+"""The threads of a node: they get jobs in batches, their work is counted, and the loop does not wait for them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from cablestore.protocol.message import PostResponse
 
 
 class Note:
-    """Job that notes when it was done, and in which state of the store."""
+    """Job that records its time and the state of the store."""
 
     def __init__(self, done: list[Note], *, fails: bool = False) -> None:
         self.cpu_s = -1.0
@@ -39,7 +39,7 @@ class Note:
 @on_loop
 async def test_jobs_of_a_round_share_states_and_are_done_in_turn() -> None:
     loop = asyncio.get_running_loop()
-    loop.set_exception_handler(lambda *_: None)  # of the job that fails
+    loop.set_exception_handler(lambda *_: None)  # for the failing job
     with memory(posts=texts(1)) as store:
         reads = ReadThread(store, loop)
         done: list[Note] = []
@@ -63,7 +63,7 @@ async def test_jobs_of_a_round_share_states_and_are_done_in_turn() -> None:
 
 @on_loop
 async def test_a_job_does_not_wait_for_ever_for_others() -> None:
-    """Each round of the loop brings another one: they are handed over all the same."""
+    """Each round of the loop adds another job. They are handed over nevertheless."""
     loop = asyncio.get_running_loop()
     with memory() as store:
         reads = ReadThread(store, loop)
@@ -85,7 +85,7 @@ def test_a_stopwatch_counts_work_and_no_waiting() -> None:
     passed_s, worked_s = passed_s + 0.07, worked_s + 0.05
     assert watch.spent_s(began_s) == pytest.approx(0.05)
     began_s = watch.begin()
-    passed_s += 0.0001  # it is not worth asking the system
+    passed_s += 0.0001  # too short for a call of the system
     assert watch.spent_s(began_s) == pytest.approx(0.0001)
     assert (real := Stopwatch()).spent_s(real.begin()) >= 0
 
@@ -112,7 +112,7 @@ class Gate:
 @pytest.mark.parametrize("name", ["ingest", "snapshot"])
 @pytest.mark.usefixtures("quick_clock")
 def test_the_loop_waits_neither_for_the_disk_nor_for_signatures(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    """While the store does not return, peers connect, shake hands and leave, and a silent peer is disconnected."""
+    """While the store does not return, peers connect, do handshakes and leave, and a silent peer is disconnected."""
     posts = {post.hash: post for post in texts(300)}
 
     @on_loop

@@ -1,4 +1,4 @@
-"""What programs see of a node's peers: who is connected, since when, in step or not, and what changes."""
+"""Peer events for programs: connected peers, connection times, the state "in step", and changes."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ IN_STEP = replace(QUICK, reconciles=True, reconcile_every_s=0.05)
 
 
 def shown(peers: dict[int, Peer], event: PeerEvent) -> None:
-    """Apply an event as a program does that shows a list of peers."""
+    """Apply an event like a program that shows a list of peers."""
     match event:
         case PeerConnected(peer) | PeerInStep(peer):
             peers[peer.number] = peer
@@ -43,7 +43,7 @@ def shown(peers: dict[int, Peer], event: PeerEvent) -> None:
 
 
 async def followed(node: Node, log: list[PeerEvent]) -> dict[int, Peer]:
-    """Follow the peers of a node until it stops; return those that are left."""
+    """Follow the peers of a node until it stops. Return those that are left."""
     events = node.peer_events()
     peers = {peer.number: peer for peer in node.peers()}
     async for event in events:
@@ -56,7 +56,7 @@ async def followed(node: Node, log: list[PeerEvent]) -> dict[int, Peer]:
 
 
 def sizes_agree(one: Node, other: Node) -> bool:
-    """Tell whether each of two peers received all that the other one sent. It is so between two reconciliations."""
+    """Return True if each of two peers received all bytes of the other. This is so between two reconciliations."""
     [here], [there] = one.peers(), other.peers()
     to, back = (here.sent_size_bytes, there.received_size_bytes), (there.sent_size_bytes, here.received_size_bytes)
     return to[0] == to[1] > 0 and back[0] == back[1] > 0
@@ -160,7 +160,7 @@ def test_a_reconciliation_that_breaks_off_is_out_of_step_until_one_succeeds() ->
 
 @pytest.mark.parametrize("key", [None, bytes(range(32))], ids=["open", "encrypted"])
 def test_a_node_does_not_stay_connected_to_itself(key: bytes | None) -> None:
-    """An invitation names the peer of the one who made it."""
+    """An invitation names the peer of its creator."""
 
     async def scenario() -> None:
         settings = replace(IN_STEP, cabal_key=key)

@@ -1,4 +1,4 @@
-"""Folders and files that must not be read or written, full disks, and invalid arguments: an error, no traceback."""
+"""Folders and files without permission, full disks, and invalid arguments: an error instead of a traceback."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from cablestore.store import ClosedStore, Tuning
 
 Run = Callable[..., tuple[int, str, str]]
 
-# --- files that must not be read or written ---------------------------------------------------------
+# --- files without permission -------------------------------------------------------------------------
 
 WITHOUT_PRIVILEGES = """
 import ctypes, os, sys
@@ -34,7 +34,7 @@ os.execv(sys.executable, [sys.executable, "-m", "cablestore", *sys.argv[1:]])
 
 
 def as_anybody(*arguments: object) -> tuple[int, str, str]:
-    """Run a command as a user for whom the modes of files count, also where the tests run as root."""
+    """Run a command as a user to whom file modes apply, even if the tests run as root."""
     found = subprocess.run(
         [sys.executable, "-c", WITHOUT_PRIVILEGES, *map(str, arguments)], capture_output=True, text=True, check=False
     )
@@ -44,7 +44,7 @@ def as_anybody(*arguments: object) -> tuple[int, str, str]:
 
 @pytest.fixture
 def shared(folder: Path) -> Iterator[Path]:
-    """Return a closed store, of which something will be forbidden."""
+    """Return a closed store whose permissions the tests change."""
     with CableStore.open(folder) as store:
         store.compact()
     yield folder
@@ -203,7 +203,7 @@ def test_output_that_cannot_be_written(folder: Path, command: list[str]) -> None
     )
 
 
-# --- what a rebuild lost ----------------------------------------------------------------------------
+# --- losses of a rebuild ----------------------------------------------------------------------------
 
 
 def test_a_rebuild_that_lost_posts_says_how_many_and_ends_with_status_1(run: Run, folder: Path) -> None:
@@ -295,7 +295,7 @@ def parameters() -> list[tuple[tuple[str, ...], click.Command, click.Parameter]]
 
 
 def command_line(words: tuple[str, ...], command: click.Command, chosen: click.Parameter, value: str) -> list[str]:
-    """Return a command line that gives `value` to one parameter, and a value to those that are required."""
+    """Return a command line that sets `chosen` to `value`, and the required parameters to valid values."""
     line = list(words)
     if isinstance(chosen, click.Option):
         line += [chosen.opts[-1], value]
@@ -319,7 +319,7 @@ def named(found: tuple[tuple[str, ...], click.Command, click.Parameter]) -> str:
 
 @pytest.fixture(scope="module")
 def unused(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a store that no command changes, because its arguments are refused."""
+    """Return a store that no command changes, because its arguments are rejected."""
     folder = tmp_path_factory.mktemp("unused") / "store"
     CableStore.open(folder).close()
     return folder
@@ -343,7 +343,7 @@ def test_bytes_that_are_no_text_are_bad_input(
     text = "ab\udcff\udcfecd"  # names of folders may hold such bytes, URIs may not
     line = command_line(*found, f"s3://{text}/x" if isinstance(found[2].type, FolderValue) else text)
     status, said, complaint = run(*line, *store_option(found, unused))
-    complaint = complaint.encode("ascii", "backslashreplace").decode()  # what the terminal gets
+    complaint = complaint.encode("ascii", "backslashreplace").decode()  # as printed to the terminal
     assert (status, said) == (2, ""), complaint
     assert "Traceback" not in complaint
     if isinstance(found[2].type, click.types.StringParamType):

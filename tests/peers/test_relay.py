@@ -1,4 +1,4 @@
-"""Relaying: small networks of sessions in memory, each node answering and forwarding by ttl as a node does."""
+"""Relaying: small networks of sessions in memory. Each node answers and forwards by ttl like a real node."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from cablestore.protocol.message import (
 )
 
 FEWER = settings(max_examples=settings().max_examples // 6)
-"""For tests of whole networks in four shapes."""
+"""Settings for tests of whole networks in four shapes."""
 ALL_SHAPES = pytest.mark.parametrize("edges", SHAPES.values(), ids=list(SHAPES))
 HASH_REQUESTS: dict[str, Callable[..., Request]] = {
     "range": lambda ttl, limit=0: TimeRangeRequest(b"", "a", 0, 9, limit, ttl),
@@ -40,7 +40,7 @@ HASH_REQUESTS: dict[str, Callable[..., Request]] = {
 
 
 def responses_beside(network: Network, request_id: bytes) -> list[Message]:
-    """Return responses under an id that nobody asked the sender for."""
+    """Return responses under an id without a request."""
     asked = {(far, near) for near, far, message in network.log if message.request_id == request_id}
     return [
         message
@@ -61,7 +61,7 @@ def requests_of_all_kinds(ttl: int) -> list[Request]:
 
 KINDS = st.integers(0, len(requests_of_all_kinds(0)) - 1)
 
-# --- who answers, and to whom ----------------------------------------------------------------------
+# --- answers and their recipients -----------------------------------------------------------------
 
 
 @ALL_SHAPES
@@ -142,7 +142,7 @@ def test_a_live_request_that_is_full_at_once_is_not_kept_alive_elsewhere() -> No
     st.randoms(use_true_random=False),
 )
 def test_any_network_in_any_order(edges: set[tuple[int, int]], ttl: int, rng: random.Random) -> None:
-    """Whatever comes first: it ends, each node answers once, and no node gets what it did not ask for."""
+    """In any order of events the request ends, each node answers once, and nodes get only what they requested."""
     network = Network({*edges, (0, 1)}, posts=2, rng=rng)
     mine, question = network.ask(HASH_REQUESTS["range"](ttl))
     network.run()
@@ -164,7 +164,7 @@ def test_any_network_in_any_order(edges: set[tuple[int, int]], ttl: int, rng: ra
     st.randoms(use_true_random=False),
 )
 def test_stores_never_wait_for_each_other(kind: int, edges: set[tuple[int, int]], ttl: int, rng: random.Random) -> None:
-    """Requests that cross on a connection are concluded by both sides: no time passes before the end."""
+    """Requests that cross on a connection are concluded by both sides without a timeout."""
     network = Network({*edges, (0, 1)}, rng=rng, greets=True)
     _, question = network.ask(requests_of_all_kinds(ttl)[kind])
     network.run()
@@ -253,7 +253,7 @@ def test_the_end_of_one_live_answer_is_not_that_of_all() -> None:
 def test_every_request_that_has_an_end_comes_to_it(
     edges: list[tuple[int, int]], kind: int, ttl: int, broken: set[int], is_lost: bool, rng: random.Random
 ) -> None:
-    """Peers that were asked say nothing, or are lost at some moment."""
+    """Peers with a request are silent, or are lost at some moment."""
     network = Network(edges, rng=rng)
     silent = [node for number, node in network.nodes.items() if number in broken]
     for node in silent:
@@ -279,7 +279,7 @@ def test_every_request_that_has_an_end_comes_to_it(
 
 @given(st.integers(2, 5), st.integers(2, 5), st.randoms(use_true_random=False))
 def test_what_lies_before_a_silent_peer_is_not_lost(silent: int, ttl: int, rng: random.Random) -> None:
-    """A node nearer to the origin waits longer. Names come all at once, and all of them come."""
+    """A node nearer to the origin waits longer. All names arrive at the same time."""
     network = Network(LINE, phases_s=[rng.random() for _ in range(6)])
     network.nodes[silent].is_silent = True
     _, question = network.ask(ListRequest(b"", 0, 0, ttl))

@@ -1,4 +1,4 @@
-"""What one node does about a request: whether it came in a loop, whom it is forwarded to, and what is passed on."""
+"""Handling of a request by one node: loops, forwarding, and the returned answers."""
 
 from __future__ import annotations
 
@@ -78,11 +78,11 @@ def test_loops_remember_so_many_and_keep_no_session_alive(monkeypatch: pytest.Mo
     assert not loops.is_loop(two, StateRequest(b"abcd", "a", 0, 1), [one, two])
 
 
-# --- what is forwarded, and to whom ----------------------------------------------------------------
+# --- forwarding ----------------------------------------------------------------------------------------
 
 
 def asked_of_the_first(network: Network, request: Request) -> tuple[Session, Exchange]:
-    """Return a request that node 1 has taken up and not acted on."""
+    """Return a request that node 1 has received and not handled."""
     session = network.nodes[1].sessions[ORIGIN]
     (event,) = session.receive(encode_message(request, LEGACY), 0)
     assert isinstance(event, Asked)
@@ -115,7 +115,7 @@ def test_any_offset_and_limit_can_be_forwarded(offset: int, limit: int) -> None:
 @pytest.mark.parametrize("speaks_first", [False, True])
 @pytest.mark.parametrize("dialect", [LEGACY, DRAFT8], ids=lambda d: d.name)
 def test_a_peer_that_has_said_nothing_is_not_forwarded_to(dialect: Dialect, speaks_first: bool) -> None:
-    """The peer may turn out to speak draft 8. A request that is never sent never times out."""
+    """The peer may turn out to use draft 8. A request that is never sent never times out."""
     network = Network([(0, 1)])
     session, theirs = asked_of_the_first(network, StateRequest(b"abcd", "a", 0, 2))
     stranger = Session(dialect, lambda size_bytes: b"\x01" * size_bytes, speaks_first=speaks_first)
@@ -154,7 +154,7 @@ def test_a_peer_that_knows_the_request_is_not_asked_it_again(is_asked: bool) -> 
     assert far.asked == ({b"abcd": known} if is_asked else {})
 
 
-# --- what is passed on -----------------------------------------------------------------------------
+# --- returned answers ----------------------------------------------------------------------------------
 
 
 @given(st.lists(st.lists(st.integers(0, 9), max_size=6), max_size=6), st.integers(0, 10))
@@ -187,7 +187,7 @@ def test_a_live_request_is_caught_up_when_the_store_is_and_not_before() -> None:
 @pytest.mark.parametrize("is_lost", [False, True])
 @pytest.mark.parametrize("kind", ["hashes", "posts"])
 def test_an_answer_that_is_still_being_looked_at_is_waited_for(kind: str, is_lost: bool) -> None:
-    """The peer that gives is done before anyone has checked; the peer that asked may be gone by then."""
+    """The peer with the answer is done before the check. The requesting peer may be gone by then."""
     network = Network([(0, 1), (1, 2)])
     node = network.nodes[1]
     node.inspector.later = True

@@ -1,4 +1,4 @@
-"""The window of a node: what is older is not requested, and a window may be longer than the time since 1970."""
+"""The window of a node: older posts are not requested, and a window may be longer than the time since 1970."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When a silent peer is asked for a sign of life, and when it is given up."""
+"""Silent peers: when they are pinged, and when they are disconnected."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from cablestore.peers.silence import LifeCheck, Silence
 
 
 def steps(silence: Silence, begin_s: int, end_s: int, *, is_delivered: bool = True) -> dict[int, LifeCheck]:
-    """Look each second from one time to another, without a byte. Returns what is not to wait."""
+    """Check each second from one time to another, without received bytes. Return the results that are not "wait"."""
     found = {at: silence.look(at, begin_s, is_delivered=is_delivered) for at in range(begin_s, end_s)}
     return {at: check for at, check in found.items() if check is not LifeCheck.WAIT}
 
 
 @pytest.mark.parametrize("is_ours", [False, True])
 def test_a_silent_peer_is_asked_twice_and_given_up(is_ours: bool) -> None:
-    """SILENCE_S, LIFE_SIGN_TIMEOUT_S: within a minute, and only one side begins."""
+    """SILENCE_S, LIFE_SIGN_TIMEOUT_S: it takes less than a minute, and only one side begins."""
     silence = Silence(0, is_ours=is_ours)
     silence.is_answerable = True
     found = steps(silence, 0, 60)
@@ -40,7 +40,7 @@ def test_a_peer_that_says_something_in_time_is_never_given_up(gaps_s: list[int])
 
 @pytest.mark.parametrize(("is_answerable", "is_delivered"), [(False, True), (True, False)])
 def test_a_peer_that_cannot_answer_is_not_given_up(is_answerable: bool, is_delivered: bool) -> None:
-    """It knows no such question, or the question is still on its way."""
+    """The peer does not know this request, or the request is still in transit."""
     silence = Silence(0, is_ours=True)
     silence.is_answerable = is_answerable
     assert list(steps(silence, 0, 1_000, is_delivered=is_delivered).values()) == [LifeCheck.ASK]

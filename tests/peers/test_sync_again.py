@@ -1,4 +1,4 @@
-"""`cablestore sync` again, as people run it: what the peer has got since, whatever its date, and whoever is there now."""
+"""Repeated runs of `cablestore sync`: new posts of the peer with any date, and another peer at the address."""
 
 from __future__ import annotations
 
@@ -43,8 +43,7 @@ def lacks(folder: Path, posts: list[Post]) -> int:
 def test_each_sync_fetches_what_the_store_lacks(
     tmp_path: Path, serving: Callable[..., Served], kind: tuple[str, ...], has_key: bool
 ) -> None:
-    """Old posts that came late, and then another store at the same address, with posts in a channel that it does not
-    follow."""
+    """The test covers late old posts, and then another store at the address with posts in a channel it does not follow."""
     here, there, third = tmp_path / "here", tmp_path / "there", tmp_path / "third"
     key = tmp_path / "key"
     key.write_text("22" * 32)
@@ -71,7 +70,7 @@ def test_each_sync_fetches_what_the_store_lacks(
 def test_a_sync_with_a_store_costs_what_differs_and_moves_posts_both_ways(
     tmp_path: Path, serving: Callable[..., Served]
 ) -> None:
-    """A peer that was restored from a backup gets back what it wrote after that."""
+    """A peer that was restored from a backup gets its later posts back."""
     here, there = tmp_path / "here", tmp_path / "there"
     shared = [ANN.text("default", f"{n}", at=START_MS + n) for n in range(1_000)]
     fill(here, [*shared, *LATE])

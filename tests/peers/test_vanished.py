@@ -1,4 +1,4 @@
-"""A peer that vanished: both ends notice it, on both ports, with and without encryption, and others are left alone."""
+"""A lost peer: both ends notice it, on both ports, with and without encryption. Others are not affected."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ async def wired(
 
 
 async def pass_steps(seconds: float) -> None:
-    """Move the clock. Sockets and threads get real time at each step."""
+    """Advance the clock. Sockets and threads get real time at each step."""
     for _ in range(int(seconds / STEP_S)):
         await pass_time(STEP_S, STEP_S)
-        await asyncio.to_thread(time.sleep, 0.005)  # the system acknowledges what was sent
+        await asyncio.to_thread(time.sleep, 0.005)  # the system acknowledges the sent bytes
 
 
 async def pass_until(is_so: Any, most_s: float = NOTICED_S) -> None:
-    """Move the clock as `pass_steps` does until a condition holds."""
+    """Advance the clock as `pass_steps` does until a condition is true."""
     passed_s = 0.0
     while not is_so():
         assert passed_s < most_s
@@ -59,7 +59,7 @@ async def pass_until(is_so: Any, most_s: float = NOTICED_S) -> None:
 @pytest.mark.parametrize("key", [None, CABAL_KEY], ids=["plain", "encrypted"])
 @on_standing_loop
 async def test_both_ends_notice_a_peer_that_vanished(key: bytes | None, reconciling: bool) -> None:
-    """Both see it in `peers`, in the log and in the metrics, and close the connection within a minute."""
+    """Both report it in `peers`, in the log and in the metrics, and close the connection within a minute."""
     async with wired(key=key, reconciling=reconciling) as (one, other, wire, log):
         await pass_steps(limits.SILENCE_S * 3)  # they answer each other all the time
         assert not log.reasons()
@@ -67,7 +67,7 @@ async def test_both_ends_notice_a_peer_that_vanished(key: bytes | None, reconcil
         wire.swallows = True
         for node in (one, other):
             await pass_until(lambda node=node: any(peer.no_answer_s for peer in node.peers()) or log.reasons())
-        # The first of them may dial again before the second notices.
+        # The first of them may dial again before the second one notices.
         await pass_until(lambda: sum(reason.startswith("no answer for ") for reason in log.reasons()) == 2)
         assert log.reasons()[0].startswith("no answer for ")
         silent = [vars(record)["seconds"] for record in log.records if record.getMessage() == "no answer"]
@@ -99,7 +99,7 @@ async def test_a_peer_that_answers_again_is_kept() -> None:
 
 @on_standing_loop
 async def test_a_peer_that_answers_no_question_is_kept() -> None:
-    """Some clients answer few requests. As long as its machine is there, such a peer is only idle."""
+    """Some clients answer few requests. While its machine answers, such a peer is only idle."""
     with logged() as log:
         async with listening(texts(1)) as (node, address):
             peer = await ByHand.connect(address)
@@ -112,7 +112,7 @@ async def test_a_peer_that_answers_no_question_is_kept() -> None:
 
 @on_standing_loop
 async def test_a_node_that_does_not_read_blames_nobody() -> None:
-    """Bytes of the peer wait unread while posts are stored."""
+    """Bytes of the peer are unread while posts are stored."""
     with logged() as log:
         async with listening(texts(1), channels=None) as (node, address):
             peer = await raw_peer(address, Keeper, posts=[])
@@ -128,7 +128,7 @@ async def test_a_node_that_does_not_read_blames_nobody() -> None:
 
 @pytest.mark.parametrize("moved", [0, 1], ids=["loop's clock", "wall clock"])
 def test_sleep_is_noticed_by_either_clock(moved: int) -> None:
-    """The loop's clock stands still during the sleep of some systems, and moves in others."""
+    """The loop's clock stops during the sleep of some systems, and continues on others."""
     clocks = [1_000.0, 5.0]
     detector = SleepDetector(clocks[0], lambda: clocks[1])
 

@@ -1,4 +1,4 @@
-"""Wanted: which hash is asked of which peer, against a plain model."""
+"""Wanted hashes and the peers that they are requested from, compared with a simple model."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ MOST = 5
 
 
 class Life(RuleBasedStateMachine):
-    """Peers that come, offer, deliver, fail and go.
+    """Peers that connect, offer, deliver, fail and disconnect.
 
-    The model: by hash, the peers that have it, the first of them being asked.
+    The model has for each hash the peers with it. The hash is requested from the first of them.
     """
 
     def __init__(self) -> None:
@@ -40,7 +40,7 @@ class Life(RuleBasedStateMachine):
                     known.remove(digest)
 
     def move_on(self, digests: list[bytes]) -> tuple[set[str], list[bytes]]:
-        """Ask each of the next peer in its line that has room; return those for which there is none."""
+        """Request each hash from its next peer with capacity. Return those without such a peer."""
         busier, lost = set(), []
         for digest in digests:
             self.forget(digest)
@@ -87,14 +87,14 @@ class Life(RuleBasedStateMachine):
 
     @rule(peer=PEERS, hashes=SOME)
     def failed(self, peer: str, hashes: list[bytes]) -> None:
-        """Only what is asked of this peer, or waits for it, moves on, whatever hashes are named."""
+        """Only hashes that are requested from this peer, or wait for it, move on, regardless of the named hashes."""
         mine = [digest for digest in dict.fromkeys(hashes) if self.lines.get(digest, [""])[0] == peer]
         assert self.wanted.failed(peer, iter(hashes)) == self.move_on(mine)
 
     @precondition(lambda self: self.lines)
     @rule(data=st.data())
     def answered_in_part(self, data: st.DataObject) -> None:
-        """Play the ordinary case: some of what was asked arrives, the rest fails."""
+        """Simulate the normal case: some of the requested posts arrive, the rest fails."""
         peers = [peer for peer, asked in self.asked.items() if asked]
         if peers:
             peer = data.draw(st.sampled_from(peers))
@@ -166,7 +166,7 @@ def test_a_hash_goes_to_those_who_offered_it_in_their_order(peers: list[str]) ->
 
 
 def test_peers_that_leave_one_after_the_other_do_not_fill_the_last() -> None:
-    """Each offers what the last one offered as well, and goes."""
+    """Each peer offers the same as the last one and disconnects."""
     wanted: Wanted[str] = Wanted(3)
     for number, peer in enumerate("abcd"):
         own = HASHES[3 * number : 3 * number + 3]

@@ -1,4 +1,4 @@
-"""Posts that end cable.js: each of its limits at its edge. Any bytes give the answer yes or no."""
+"""Posts that crash cable.js: each of its limits. The result for any bytes is True or False."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The flow window follows what a link carries, against a model of links."""
+"""The flow window adapts to the throughput of a link, compared with a model of links."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ BATCHES = 4
 
 
 def settled(flow: FlowWindow, bytes_per_s: float, delay_s: float) -> float:
-    """Return the window after two minutes over a link that passes batches one after the other, and answers late."""
+    """Return the window after two minutes over a link that delivers batches in sequence, and answers with a delay."""
     now_s = free_s = 0.0
     on_way: deque[tuple[float, BatchStart, float]] = deque()
     while now_s < 120:

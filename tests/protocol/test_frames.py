@@ -1,4 +1,4 @@
-"""Frames of messages however the stream is cut: the same frames, in linear time, and nothing above the limits."""
+"""Frames of messages with any division of the stream: the same frames, in linear time, within the limits."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_byte_by_byte_every_frame_comes_with_its_last_byte(frames: list[bytes]) 
 
 @given(st.lists(st.integers(0, 6), max_size=6), st.lists(st.integers(0, 60), max_size=12))
 def test_messages_of_length_0_are_passed_over_as_far_as_the_limit_goes(stray: list[int], cuts: list[int]) -> None:
-    """Cut in any way: the frames before the one that is too long, then the error."""
+    """For any division: the frames before the one that is too long, then the error."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(limits, "MAX_EMPTY_MESSAGES", 4)
         reader = FrameReader()
@@ -93,7 +93,7 @@ def test_what_cable_rs_writes_is_read(size_bytes: int) -> None:
 
 
 class Counted(FrameReader):
-    """Counts how often the rest is looked at."""
+    """Counts the checks of the remaining bytes."""
 
     looks = 0
 

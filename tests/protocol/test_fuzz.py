@@ -1,6 +1,7 @@
-"""Fuzz: any bytes give a value or one typed error of a decoder, and the value is written back the same.
+"""Fuzz tests: any bytes are decoded to a value or raise the decoder's error.
 
-Ten million inputs in a soak, two hundred thousand in a normal run; the seed is printed with a failure.
+A decoded value is encoded to the same bytes. There are ten million inputs in a soak, two hundred thousand in a normal
+run. The seed is printed with a failure.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ SEEDS = [
 
 
 def mutated(rng: random.Random) -> bytes:
-    """Return a known post, damaged after its signature in one to four ways; or noise."""
+    """Return a known post with one to four damages after its signature, or noise."""
     if rng.random() < 0.05:
         return rng.randbytes(rng.randrange(400))
     raw = bytearray(rng.choice(SEEDS))
@@ -65,7 +66,7 @@ def mutated(rng: random.Random) -> bytes:
 
 
 def check_post(raw: bytes, dialect: Dialect) -> bool:
-    """Check that it is a post or a DecodeError within the bytes; and that a post is written back byte for byte."""
+    """Check that the result is a post with the same bytes, or a DecodeError with a valid position."""
     try:
         post = decode_post(raw, dialect)
     except DecodeError as error:
@@ -172,7 +173,7 @@ def test_lines_of_logs() -> None:
 
 @pytest.mark.timeout(7200)
 def test_bytes_of_logs() -> None:
-    """Any bytes have an encoding that reads them, and lines that formats and day lines take or leave."""
+    """Any bytes have an encoding that can decode them, and formats and day lines accept or reject each line."""
     pieces = [b"[12:34] <ann> ", "приве́т".encode(), "приве́т".encode("cp1251", "ignore"), "日本".encode("cp932"), b"\xff\xfe",
               b"\x00", b"\n", b"\r\n", b"\x0304,5", b"--- Day changed ", "вторник, 1 мая 2013".encode(), b"2013", b"a" * 99]  # fmt: skip
     names = ["libera", "#garden", "#", "irc.libera.#garden.weechatlog", "2013-01-07.log", "é", "ann.log", "."]
@@ -210,7 +211,7 @@ def test_ingest_gives_a_verdict_on_anything_and_stays_whole() -> None:
         for batch in range(INPUTS // 5_000):
             rng = random.Random(batch)
             posts = [mutated(rng) for _ in range(100)]
-            outcomes = store.ingest(posts, verify=False)  # or hardly one would pass the check of its signature
+            outcomes = store.ingest(posts, verify=False)  # otherwise nearly all signatures would be invalid
             assert len(outcomes) == len(posts)
             if batch % 200 == 0:
                 assert store.check().is_clean

@@ -1,4 +1,4 @@
-"""Greetings: stores recognise each other by request ids that look like any others, and take no other peer for one."""
+"""Greetings: stores recognize each other by request ids that look random, and do not take other peers for stores."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_two_stores_recognise_each_other_and_may_say_more(dialect: Dialect) -> N
     with pytest.raises(ValueError, match="both sides"):
         other.send_extra(b"x")
     ask(other, times=REQUESTS)
-    other.send_extra(b"hello")  # after the greeting, so the peer is recognised when this comes
+    other.send_extra(b"hello")  # after the greeting, so the peer is recognized before
     assert [event for event in carry(other, one) if isinstance(event, Extra)] == [Extra(b"hello")]
     one.send_extra(bytes(1000))
     assert Extra(bytes(1000)) in carry(one, other)
@@ -58,7 +58,7 @@ def test_two_stores_recognise_each_other_and_may_say_more(dialect: Dialect) -> N
 @DIALECTS
 @pytest.mark.parametrize("is_recognised", [True, False])
 def test_a_store_that_is_recognised_gets_posts_in_short_responses(dialect: Dialect, is_recognised: bool) -> None:
-    """POST_RESPONSE_PIECE_SIZE_BYTES: others may read the first response only."""
+    """POST_RESPONSE_PIECE_SIZE_BYTES: other peers may read only the first response."""
     posts = [bytes((number,)) * 300 for number in range(60)]
     one, other = greeting(dialect), greeting(dialect)
     ask(one, times=REQUESTS if is_recognised else 1)
@@ -110,7 +110,7 @@ def test_who_changes_the_dialect_greets_anew(dialects: tuple[Dialect, Dialect]) 
 @DIALECTS
 @ALL_REQUESTS
 def test_a_stranger_is_never_taken_for_a_store(dialect: Dialect, request_: Request) -> None:
-    """Whatever it asks, messages beside Cable from it are ignored, and none can be sent to it."""
+    """For all its requests, messages beside Cable from it are ignored, and none can be sent to it."""
     stranger, store = Session(dialect, random.randbytes), greeting(dialect)
     ask(store, times=REQUESTS)
     ask(stranger, request_, 30)
@@ -130,7 +130,7 @@ def test_a_stranger_is_never_taken_for_a_store(dialect: Dialect, request_: Reque
 
 @DIALECTS
 def test_a_greeting_that_comes_back_is_not_one(dialect: Dialect) -> None:
-    """Some existing clients forward everything to every peer, the sender too."""
+    """Some existing clients forward every request to every peer, including the sender."""
     store = greeting(dialect)
     ask(store, times=REQUESTS)
     data = b"".join(store.output())
@@ -140,7 +140,7 @@ def test_a_greeting_that_comes_back_is_not_one(dialect: Dialect) -> None:
 
 
 def test_requests_that_were_forwarded_stand_between() -> None:
-    """With a ttl they do not count. At the end of their way they have none, and a few of them do no harm."""
+    """Requests with a ttl do not count. The ttl of the last hop is 0, and a few of them are harmless."""
     one, other = greeting(LEGACY), greeting(LEGACY)
     for number in range(REQUESTS):
         ask(one, ListRequest(bytes((9, 9, 9, number)), 0, 0, 0))
@@ -164,7 +164,7 @@ def test_a_greeting_is_heard_behind_up_to_a_dozen_others(size_bytes: int, seed: 
 
 @pytest.mark.parametrize(("size_bytes", "needed"), [(4, 4), (8, 3)])
 def test_a_part_of_a_greeting_is_none(size_bytes: int, needed: int) -> None:
-    """Chance makes three ids of 4 bytes, or two of 8, follow others with less than 2**-64."""
+    """The probability that random ids match, three of 4 bytes or two of 8, is less than 2**-64."""
     greeter, listener = Greeter(random.randbytes), GreetingDetector()
     for number in range(needed):
         assert not listener.has_heard, number
@@ -175,7 +175,7 @@ def test_a_part_of_a_greeting_is_none(size_bytes: int, needed: int) -> None:
 
 @DIALECTS
 def test_ids_look_random(dialect: Dialect) -> None:
-    """Each bit is set in half of them, none comes twice, and none of draft 8 is taken for one of legacy."""
+    """Each bit is set in half of them, all are distinct, and those of draft 8 are not taken for legacy ones."""
     size_bytes = dialect.request_id_size_bytes
     greeters = [Greeter(random.randbytes) for _ in range(2_000)]
     ids = [greeter(size_bytes) for greeter in greeters for _ in range(REQUESTS + 1)]

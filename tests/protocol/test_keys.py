@@ -1,4 +1,4 @@
-"""Key parts: escaping keeps order and separators apart, and sort times sort as posts do."""
+"""Key parts: escaping preserves order and separators, and sort times sort like posts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Messages: known answers, both dialects, and totality of the decoder."""
+"""Messages: known answers, both dialects, and decoding of any bytes."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def frame_of(message: bytes) -> bytes:
 
 
 def as_vector(raw: bytes, message: Message) -> dict[str, Any]:
-    """Return a legacy message of the fields in the vectors."""
+    """Return a legacy message as the fields of the vectors."""
     fields: dict[str, Any] = {
         "msg_len": len(frame_of(raw)),
         "msg_type": TYPE_IDS[type(message)],
@@ -117,7 +117,7 @@ def test_the_vectors_have_every_type() -> None:
 
 @KNOWN
 def test_draft8_differs_in_ids_and_ttl_alone(vector: dict[str, Any]) -> None:
-    """The bytes of the other dialect, put together by hand from the known ones."""
+    """The bytes of draft 8 are assembled by hand from the known ones."""
     legacy = frame_of(bytes.fromhex(vector["hex"]))
     wide = b"\x01\x02\x03\x04"
     body = legacy[9:] if "ttl" not in vector["fields"] else legacy[10:]
@@ -178,7 +178,7 @@ def test_what_would_end_a_list_early_is_not_written(message: Message) -> None:
         encode_message(message, LEGACY)
 
 
-# --- whatever comes --------------------------------------------------------------------------------
+# --- any input -------------------------------------------------------------------------------------
 
 
 def is_within(error: DecodeError, frame: bytes) -> bool:
@@ -188,7 +188,7 @@ def is_within(error: DecodeError, frame: bytes) -> bool:
 
 
 def check(frame: bytes, dialect: Dialect) -> bool:
-    """Check: a message that is written again as it was, None for an unknown type, or a DecodeError within the bytes."""
+    """Check that the result is a message, None for an unknown type, or a DecodeError with a valid position."""
     try:
         message = decode_message(frame, dialect)
     except DecodeError as error:
@@ -198,7 +198,7 @@ def check(frame: bytes, dialect: Dialect) -> bool:
         assert type_id not in TYPE_IDS.values()
         return False
     assert TYPE_IDS[type(message)] == type_id
-    circuit = dialect.circuit_id_size_bytes  # any value: it means nothing
+    circuit = dialect.circuit_id_size_bytes  # any value: it has no meaning
     whole = frame[:at] + bytes(circuit) + frame[at + circuit :]
     lists = isinstance(message, PostResponse | ListResponse)
     assert encode_message(message, dialect) in (sized(whole), *([sized(whole + b"\x00")] if lists else []))
@@ -227,7 +227,7 @@ SEEDS = {
 
 
 def mutated(rng: random.Random, seeds: list[bytes]) -> bytes:
-    """Return a known message, damaged after its type in one to three ways."""
+    """Return a known message with one to three damages after its type."""
     raw = bytearray(rng.choice(seeds))
     for _ in range(rng.randrange(1, 4)):
         at = rng.randrange(len(raw)) if rng.random() < 0.1 else rng.randrange(min(9, len(raw)), len(raw) + 1)
@@ -274,7 +274,7 @@ def test_unknown_types_are_skipped(dialect: Dialect, type_id: int, rest: bytes) 
 @DIALECTS
 @given(st.data())
 def test_no_message_may_be_longer_or_shorter_than_it_is(dialect: Dialect, data: st.DataObject) -> None:
-    """Except for a list of posts or names, which the end of the message may end too."""
+    """The exception is a list of posts or names, which the end of the message may also terminate."""
     frame = frame_of(encode_message(data.draw(messages(dialect)), dialect))
     with pytest.raises(DecodeError):
         decode_message(frame + data.draw(st.binary(min_size=1, max_size=3)), dialect)

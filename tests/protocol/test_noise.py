@@ -1,4 +1,4 @@
-"""Whole encrypted connections: the published transcripts, and recorded streams in pieces, damaged and made up."""
+"""Complete encrypted connections: the published transcripts, and recorded streams in pieces, damaged and generated."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_published_transcript(vector: dict[str, Any]) -> None:
 
 
 def _again(vector: dict[str, Any]) -> bytes:
-    """Return the initiator's second message once more: only its beginnings are published."""
+    """Return the initiator's second message again, because only the beginning is published."""
     initiator, responder = published(vector)
     shake(initiator, responder)
     first, second = (
@@ -71,7 +71,7 @@ SENT = [b"hello cable", bytes(300), b"x", bytes(range(256)) * 3]
 
 
 def recorded() -> tuple[bytes, bytes, list[int]]:
-    """Return all that an initiator sends in a published handshake, the answers to it, and where the pieces end."""
+    """Return all that an initiator sends in a published handshake, the answers to it, and the boundaries of the pieces."""
     ann, bob = published(VECTORS[1])
     first, second, third = shake(ann, bob)
     pieces = [first, third]
@@ -94,7 +94,7 @@ def cut_at(data: bytes, cuts: Sequence[int]) -> Iterator[bytes]:
 
 
 def listen(data: bytes, cuts: Sequence[int], end: SecureChannel) -> tuple[list[bytes], bytes, str | None]:
-    """Return what a stream gives: messages, the answer, and what was wrong."""
+    """Return the results of a stream: messages, the answer, and the error."""
     messages: list[bytes] = []
     answers = b""
     for piece in cut_at(data, cuts):
@@ -118,7 +118,7 @@ def test_pieces_do_not_matter(cuts: list[int]) -> None:
 
 @st.composite
 def mutated(draw: st.DrawFn) -> bytes:
-    """Return the recorded stream with one to three things done to it: bytes, pieces, lengths."""
+    """Return the recorded stream with one to three changes of bytes, pieces or lengths."""
     data = bytearray(STREAM)
     for _ in range(draw(st.integers(1, 3))):
         at = draw(st.integers(0, len(data)))
@@ -150,7 +150,7 @@ def test_damaged_streams(data: bytes, cuts: list[int]) -> None:
     assert messages == SENT[: len(messages)]
     assert answers in {b"", ANSWER}
     if not STREAM.startswith(data):
-        # Any difference is noticed, at the latest when the piece with the difference is complete.
+        # Any difference is detected, at the latest when its piece is complete.
         same = next((i for i, (a, b) in enumerate(zip(data, STREAM, strict=False)) if a != b), len(STREAM))
         if any(same < end <= len(data) for end in ENDS) or same == len(STREAM):
             assert error is not None

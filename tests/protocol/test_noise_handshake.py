@@ -1,4 +1,4 @@
-"""The handshake: the keys that each end knows after it, and every way a peer can be wrong before it is done."""
+"""The handshake: the keys of both ends after it, and every fault of a peer during it."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ LOW_ORDER = [
 
 
 def forger(key: str, public_key: bytes, *, is_initiator: bool) -> Any:
-    """Return a peer with the cabal key that sends `public_key` as its ephemeral or static key, and knows the library."""
+    """Return a peer with the cabal key that sends `public_key` as its ephemeral or static key."""
     connection = library_peer(is_initiator=is_initiator)
     own = KeyPair25519.from_private_bytes(BOB.exchange_secret)
     own.public_bytes = public_key

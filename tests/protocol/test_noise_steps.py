@@ -1,4 +1,4 @@
-"""The steps of a Noise handshake: public vectors, another implementation, and what libsodium must not be given."""
+"""The steps of a Noise handshake: public vectors, another implementation, and invalid inputs of libsodium."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def test_every_cut_of_a_message_is_refused(number: int) -> None:
         return initiator, responder
 
     def begin() -> tuple[bytes, NoiseHandshake]:
-        """Message `number`, and who reads it."""
+        """Return the message with this number, and its reader."""
         writer, reader = sides()
         for _ in range(number - 1):
             reader.read(writer.write())

@@ -1,4 +1,4 @@
-"""The encrypted stream after the handshake: sizes at the edges, and every way a peer can be wrong."""
+"""The encrypted stream after the handshake: sizes at the limits, and every fault of a peer."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_sizes_at_the_edges(size: int) -> None:
 @pytest.mark.parametrize(
     ("size", "total"),
     [
-        (SEGMENT_SIZE_BYTES, 65535),  # cable-handshake.ts announces 65551 here, and its reader waits for ever
+        (SEGMENT_SIZE_BYTES, 65535),  # cable-handshake.ts announces 65551 here, and its reader waits forever
         (SEGMENT_SIZE_BYTES + 1, 65535 + 17),
         (2 * SEGMENT_SIZE_BYTES, 2 * 65535),
         (155_719, 2 * 65535 + 24_681 + 16),  # handshake.md 4.2.1
@@ -140,7 +140,7 @@ def test_message_is_cut() -> None:
     ann, bob = pair()
     sent = ann.send(bytes(100))
     assert bob.receive(sent[:-1]) == ([], b"")
-    refused(bob, bytes((sent[-1] ^ 1,)) + ann.send(bytes(100)), "message")  # what follows is not what was cut off
+    refused(bob, bytes((sent[-1] ^ 1,)) + ann.send(bytes(100)), "message")  # the next bytes are not the truncated ones
 
 
 @given(st.integers(0, 20 + 60 + 16 - 1), st.integers(0, 7))

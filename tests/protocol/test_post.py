@@ -1,4 +1,4 @@
-"""Posts: known answers, round trips, limits, and totality of the decoder."""
+"""Posts: known answers, round trips, limits, and decoding of any bytes."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def write(body: Body, *, links: tuple[bytes, ...] = (), timestamp_ms: int = 80, 
 
 
 def unsigned(content: bytes) -> bytes:
-    """Return a post with this content and no valid signature."""
+    """Return a post with this content and without a valid signature."""
     return bytes(96) + content
 
 
@@ -55,7 +55,7 @@ def unsigned(content: bytes) -> bytes:
 
 
 def as_vector(post: Post) -> dict[str, Any]:
-    """Return a post of the fields in the vectors."""
+    """Return a post as the fields of the vectors."""
     fields: dict[str, Any] = {
         "public_key": post.author.hex(),
         "signature": post.raw[32:96].hex(),
@@ -120,7 +120,7 @@ def test_only_post_info_differs_between_dialects(vector: dict[str, Any]) -> None
 
 
 def test_posts_inside_known_responses() -> None:
-    """Post responses carry posts too: length, bytes, until a length of 0."""
+    """Post responses have posts too: length, bytes, until a length of 0."""
     responses = [v for v in VECTORS["vectors"] if v["kind"] == "message" and v["type_id"] == 1]
     responses += [
         v for v in VECTORS["recorded_from_cable_js"]["vectors"] if v["kind"] == "message" and v["type_id"] == 1
@@ -234,7 +234,7 @@ def test_a_varint_is_its_only_encoding_or_an_error(data: bytes) -> None:
     assert encode_varint(value) == data[:end]
 
 
-# --- what is refused -------------------------------------------------------------------------------
+# --- rejected posts --------------------------------------------------------------------------------
 
 HEADER = b"\x00\x00\x50"  # no links, post/text, timestamp 80
 
@@ -397,7 +397,7 @@ def test_one_changed_byte_breaks_the_signature_or_the_post(place: int, value: in
 
 @pytest.mark.parametrize("links", [0, 1, 127, 128, 129, 256])
 def test_the_type_is_read_after_any_number_of_links(links: int) -> None:
-    """The number takes one byte up to 127, and two from 128 on."""
+    """The encoding of the number has one byte up to 127, and two from 128 on."""
     for body in (Text("c", "x"), Join("c"), Delete((bytes(32),))):
         post = write(body, links=tuple(bytes([number % 256]) * 32 for number in range(links)))
         assert peek_type(post.raw) == post.type

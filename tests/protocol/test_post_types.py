@@ -1,4 +1,4 @@
-"""The table of post types: what it must keep, and that a type becomes part of cablestore with one entry."""
+"""The table of post types: its invariants, and adding a type with one entry."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ EDITS = {
         ("Moderation Role Text", "Moderation Reaction Role Text"),
     ],
 }
-"""What the recipe of CONTRIBUTING.md changes for a post/reaction, a type with two digits in one dialect."""
+"""The edits of the recipe in CONTRIBUTING.md for a post/reaction, a type with two digits in one dialect."""
 
 
 def test_each_type_has_one_entry_for_each_field_of_its_body() -> None:
@@ -103,7 +103,7 @@ def tree_with_a_reaction(tmp_path: Path) -> Path:
 
 
 def run_in(tree: Path, *words: str | Path) -> str:
-    """Run a program with the package of this tree, and return what it prints."""
+    """Run a program with the package of this tree, and return its output."""
     done = subprocess.run(
         [sys.executable, *words],
         cwd=tree,
@@ -118,7 +118,7 @@ def run_in(tree: Path, *words: str | Path) -> str:
 
 @pytest.fixture(scope="module")
 def newer(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
-    """Return a folder with stores and an export of a version that knows reactions, and what it found in them."""
+    """Return a folder with stores and an export of a version with reactions, and their content."""
     folder = tmp_path_factory.mktemp("newer")
     return folder, json.loads(run_in(tree_with_a_reaction(folder), SUPPORT / "post_type_child.py", folder))
 

@@ -1,4 +1,4 @@
-"""Documents by tables: the library of protobuf writes the same bytes, and reads and rejects the same ones."""
+"""Documents by tables: the protobuf library writes the same bytes, and reads and rejects the same ones."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ DOCUMENTS: list[tuple[Document, Documents]] = [
     *((table, commitment) for table in (ARCHIVE_COMMITMENT, STATEMENT, SIGNED_STATEMENT, RAW_ENTRY)),
 ]
 MORE = settings(max_examples=4 * settings().max_examples)
-"""Each example is of one of the documents."""
+"""Settings with more examples, because each is of one of the documents."""
 
 VALUES: dict[Any, st.SearchStrategy[Any]] = {
     BYTES: st.binary(max_size=200),
@@ -62,7 +62,7 @@ def named(table: Document, row: list[Any]) -> dict[str, Any]:
 
 
 def row_of(table: Document, message: Any) -> list[Any]:
-    """Return the values of the library's message as the table has them."""
+    """Return the values of the library's message in the order of the table."""
     row: list[Any] = []
     for field in table.table:
         value = getattr(message, field.name)
@@ -77,7 +77,7 @@ def row_of(table: Document, message: Any) -> list[Any]:
 
 
 def read(table: Document, data: bytes) -> list[Any] | None:
-    """Return what the table reads, an absent list as a list. None if it rejects the bytes."""
+    """Return the values that the table reads, an absent list as an empty one. Return None if it rejects the bytes."""
     try:
         row = table.decode(data)
     except ArchiveError as found:
@@ -114,7 +114,7 @@ def test_any_document_is_written_and_read_as_the_library_does(
     assert list(table.encode_each(*zip(*rows, strict=True))) == [table.encode(*each) for each in rows]
 
 
-# --- bytes of others ---------------------------------------------------------------------------------
+# --- foreign bytes -----------------------------------------------------------------------------------
 
 NUMBERS = st.sampled_from([1, 2, 3, 4, 5, 6, 7, 10, 11, 15, 16, 31, 2**29 - 1])
 LOOSE = st.sampled_from(
@@ -141,7 +141,7 @@ STREAMS: st.SearchStrategy[bytes] = st.lists(FIELDS, max_size=5).map(b"".join)
 
 
 def damaged(data: bytes) -> st.SearchStrategy[bytes]:
-    """Draw the bytes themselves, cut, with another byte, or with some bytes more."""
+    """Draw the bytes unchanged, truncated, with a changed byte, or with extra bytes."""
     at = st.integers(0, len(data))
     return st.one_of(
         st.just(data),

@@ -1,4 +1,4 @@
-"""Sessions: the life of a request from its id to its end, and how answers are cut into responses."""
+"""Sessions: the life of a request from its id to its end, and the division of answers into responses."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def test_ids_do_not_meet() -> None:
     first = a.ask(REQUESTS["state"], 0)
     second = a.ask(REQUESTS["state"], 0)
     a.receive(encode_message(StateRequest(b"5555", "a", 1), LEGACY), 0)
-    a.receive(encode_message(HashResponse(b"1111", ()), LEGACY), 0)  # over, but its answers may still come
+    a.receive(encode_message(HashResponse(b"1111", ()), LEGACY), 0)  # concluded, but its answers may still arrive
     third = a.ask(REQUESTS["state"], 0)
     assert [exchange.request.request_id for exchange in (first, second, third)] == [b"1111", b"2222", b"3333"]
     assert a.asked == {b"2222": second, b"3333": third}
@@ -255,7 +255,7 @@ def test_two_that_forward_the_same_to_each_other_do_not_wait_for_each_other() ->
 
 @given(st.lists(st.integers(0, 30), max_size=6))
 def test_posts_go_out_in_one_response(counts: list[int]) -> None:
-    """cable.rs takes the first response alone; cable-core.js needs the empty one."""
+    """cable.rs accepts only the first response; cable-core.js needs the empty one."""
     a, b = pair()
     wanted = HASHES[: sum(counts)]
     mine, theirs = asked(a, b, PostRequest(b"", wanted))
@@ -340,7 +340,7 @@ def test_a_session_returns_events_and_calls_nobody_back() -> None:
 @DIALECTS
 @given(data=st.data())
 def test_posts_of_a_response_that_breaks_off_are_not_lost(dialect: Dialect, data: st.DataObject) -> None:
-    """At whatever byte the connection ends, the posts that are whole are taken."""
+    """The connection ends at any byte. Complete posts are accepted."""
     a, b = pair(dialect)
     exchange = a.ask(PostRequest(b"", HASHES[:5]), 0.0)
     [asked] = [event.exchange for event in b.receive(b"".join(a.output()), 0.0) if isinstance(event, Asked)]

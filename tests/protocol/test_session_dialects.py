@@ -1,4 +1,4 @@
-"""Two sessions that may speak different dialects: which one waits to hear the other, and what is asked once more."""
+"""Two sessions that may use different dialects: which one waits for the other, and what is requested again."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_a_peer_of_the_other_dialect_is_asked_again_in_its_own(
 @ALL_REQUESTS
 @pytest.mark.parametrize("is_answered", [False, True])
 def test_two_that_speak_at_once_in_two_dialects_meet_in_legacy(request_: Request, is_answered: bool) -> None:
-    """Each follows the other's first message; what was asked in vain, or twice, leaves nothing."""
+    """Each follows the other's first message. Futile or duplicate requests leave no state."""
     a, b = Watched(LEGACY, ids(1)), Watched(DRAFT8, ids(10**6))
     mine, other = a.ask(request_, 0), b.ask(request_, 0)
     first, second = b"".join(a.output()), b"".join(b.output())

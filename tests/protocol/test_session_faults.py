@@ -1,4 +1,4 @@
-"""Faults of peers: a session says what was wrong, takes no more than it asked for, and goes on."""
+"""Faults of peers: a session reports them, accepts only what it requested, and continues."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_the_same_request_twice(dialect: Dialect, request_: Request) -> None:
 @ALL_REQUESTS
 @DIALECTS
 def test_our_own_request_sent_back_to_us(dialect: Dialect, request_: Request) -> None:
-    """cable-core.js forwards to every peer, also to the one it heard it from."""
+    """cable-core.js forwards to every peer, including the sender."""
     a, b = pair(dialect)
     mine, _ = asked(a, b, request_)
     reflected = encode_message(mine.request, dialect)
@@ -90,7 +90,7 @@ def test_our_own_request_sent_back_to_us(dialect: Dialect, request_: Request) ->
 @pytest.mark.parametrize("theirs", range(6))
 @ALL_REQUESTS
 def test_a_request_that_crossed_ours_is_concluded(request_: Request, theirs: int) -> None:
-    """Both sides forward the same request. With a ttl of one less it may be ours, sent back."""
+    """Both sides forward the same request. With a ttl of one less it may be the request of this side, sent back."""
     a, _ = pair(LEGACY)
     mine = a.ask(request_._replace(ttl=4), 0)
     a.output()
@@ -268,7 +268,7 @@ def test_only_so_many_ids_are_remembered() -> None:
     assert a.receive(b"".join(late[1:]), 0) == []
 
 
-# --- anything --------------------------------------------------------------------------------------
+# --- any input -------------------------------------------------------------------------------------
 
 
 def test_a_malformed_message_does_not_end_the_stream() -> None:
@@ -284,7 +284,7 @@ def test_a_malformed_message_does_not_end_the_stream() -> None:
 
 @given(st.binary(max_size=80), st.randoms(use_true_random=False))
 def test_whatever_a_peer_says(noise: bytes, rng: random.Random) -> None:
-    """Events, or a DecodeError that ends the stream; and what is asked by mistake is bounded."""
+    """The result is events, or a DecodeError that ends the stream. The number of erroneous requests is bounded."""
     a, b = Watched(LEGACY, ids(1)), Watched(LEGACY, ids(10**6), max_requests_alive=3)
     for request in rng.sample(list(REQUESTS.values()), 5):
         a.ask(request, 0)

@@ -40,18 +40,18 @@ from cablestore.protocol.message import (
 
 
 class Record:
-    """Request as both sides should see it."""
+    """A request as both sides should see it."""
 
     def __init__(self, asker: int, mine: Exchange) -> None:
         self.asker = asker
         self.mine = mine
         self.theirs: Exchange | None = None
-        self.is_done = False  # the asker got the end, or ended it
+        self.is_done = False  # the requester got the end, or ended it
         self.is_answered = False  # the answerer may send nothing more
         self.given: list[Any] = []
         self.heard: list[Any] = []
         self.said: list[Response] = []
-        self.requests: set[Request] = set()  # under all ids that it had
+        self.requests: set[Request] = set()  # with all its ids
 
     @property
     def request(self) -> Request:
@@ -64,7 +64,7 @@ class Record:
 
 
 class Conversation(RuleBasedStateMachine):
-    """Two sessions with a wire between them that delays and cuts their bytes."""
+    """Two sessions with a wire between them that delays and splits their bytes."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -73,11 +73,11 @@ class Conversation(RuleBasedStateMachine):
 
     @initialize(dialect=st.sampled_from([LEGACY, DRAFT8]), other=st.sampled_from([LEGACY, DRAFT8]))
     def connect(self, dialect: Dialect, other: Dialect) -> None:
-        """Create the second one, which waits to hear the dialect of the first one."""
+        """Create the second session, which waits for the dialect of the first one."""
         self.sides = [Watched(dialect, self.numbers), Watched(other, self.numbers, speaks_first=False)]
         self.wires = [b"", b""]
         self.records: list[Record] = []
-        self.stale: set[Exchange] = set()  # asked once more meanwhile, in another dialect
+        self.stale: set[Exchange] = set()  # requested again meanwhile, in another dialect
 
     def by(self, exchange: Exchange) -> Record:
         return next(record for record in self.records if exchange in (record.mine, record.theirs))
@@ -131,7 +131,7 @@ class Conversation(RuleBasedStateMachine):
             return
         if not refuses:
             self.sides[1 - record.asker].finish(record.theirs)
-        elif not record.theirs.posts:  # posts that were given and not sent are not
+        elif not record.theirs.posts:  # queued posts that were not sent are not
             self.sides[1 - record.asker].refuse(record.theirs)
 
     @rule(data=st.data(), count=st.integers(0, 3))
@@ -205,7 +205,7 @@ class Conversation(RuleBasedStateMachine):
         self.connect(dialect, other)
 
     def say(self) -> None:
-        """Put on the wire what both have to send, and compare it with what may be sent."""
+        """Put the output of both on the wire, and compare it with the allowed messages."""
         for side, session in enumerate(self.sides):
             for record in self.records:
                 record.requests.add(record.request)
@@ -273,7 +273,7 @@ class Conversation(RuleBasedStateMachine):
 
     @staticmethod
     def forget_answer(record: Record, request: Request) -> None:
-        """Ask again, in another dialect: what was answered before was not understood."""
+        """Request again in another dialect, because the earlier answer was not understood."""
         assert not record.heard
         assert record.theirs is None or (record.theirs.is_over and record.theirs.request != request)
         record.theirs, record.given, record.said, record.is_answered = None, [], [], False
@@ -306,7 +306,7 @@ class Conversation(RuleBasedStateMachine):
             assert all(not exchange.is_over for exchange in [*session.asked.values(), *session.to_answer.values()])
 
     def teardown(self) -> None:
-        """Check: answered to the end, every request that has one is over on both sides, and nothing is left."""
+        """Check that requests are answered and over on both sides, and that no state is left."""
         if not hasattr(self, "sides"):
             return
         self.sides[0].speak(self.now_s)

@@ -1,4 +1,4 @@
-"""Sessions in time: a silent request is given up, a part of an answer gives more time, and a loss ends everything."""
+"""Sessions in time: a silent request times out, a part of an answer extends the timeout, and a loss ends all requests."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_posts_of_no_use_give_no_more_time() -> None:
 
 @given(st.lists(st.floats(0, 9.9), max_size=6), st.floats(0, 9.9))
 def test_a_part_of_an_answer_gives_more_time_to_later_requests_alone(pauses: list[float], pause_s: float) -> None:
-    """A peer answers in order. Nobody waits for the end of a live answer."""
+    """A peer answers in order. Requests do not wait for the end of a live answer."""
     a, b = Watched(LEGACY, ids(1), answer_timeout_s=10), Watched(LEGACY, ids(10**6))
     earlier, _ = asked(a, b, REQUESTS["state"])
     _, live = asked(a, b, REQUESTS["live range"])
@@ -89,7 +89,7 @@ def test_the_end_of_an_answer_gives_more_time_to_later_requests(request_: Reques
 @DIALECTS
 @ALL_REQUESTS
 def test_nothing_is_late_while_a_long_message_comes(dialect: Dialect, request_: Request) -> None:
-    """It may be the answer, or be on its way before it."""
+    """The message may be the answer, or precede it."""
     a, b = Watched(dialect, ids(1), answer_timeout_s=10), Watched(dialect, ids(10**6))
     b.ask(ModerationRequest(b"", ("a",) * 300, 0, 0), 0)
     long = b"".join(b.output())
@@ -118,7 +118,7 @@ def test_a_long_message_of_which_nothing_more_comes_gives_no_time() -> None:
 
 
 def test_messages_in_pieces_give_no_time() -> None:
-    """Pieces of one that come at once, as on a line that is fast."""
+    """The pieces of a message arrive at once, as on a fast line."""
     a, b = pair(answer_timeout_s=10.0)
     mine, _ = asked(a, b, REQUESTS["posts"])
     for now_s in range(10):

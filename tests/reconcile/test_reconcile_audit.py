@@ -1,4 +1,4 @@
-"""Audits: ids made so that XORs agree are found, and what a reconciliation never sees can be exchanged all the same."""
+"""Audits: ids that are designed to cancel in XORs are found, and the missed posts can be exchanged."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SEED = bytes(range(32))
 
 
 def vanishing(number: int = 260, *, timestamp_ns: int | None = None) -> list[SyncID]:
-    """Return ids whose hashes have XOR 0, found among any: Gaussian elimination over GF(2), 5 ms."""
+    """Return ids whose hashes have XOR 0. Gaussian elimination over GF(2) finds them in 5 ms."""
     made = [an_id(f"spam {i}", NOW_NS + 10**9 * i if timestamp_ns is None else timestamp_ns) for i in range(number)]
     basis: dict[int, tuple[int, int]] = {}
     for at, sync_id in enumerate(made):
@@ -45,9 +45,9 @@ def audited(here: list[SyncID], there: list[SyncID], *ranges: Range, seed: bytes
 @pytest.mark.parametrize("timestamp_ns", [None, NOW_NS])
 @pytest.mark.parametrize("holder", ["here", "there"])
 def test_a_set_made_to_vanish_is_found_and_exchanged(holder: str, timestamp_ns: int | None) -> None:
-    """132 posts given to one side only: a reconciliation never finds them.
+    """Only one side has these 132 posts, and a reconciliation never finds them.
 
-    The audit says that they differ, and where.
+    The audit reports that they differ, and their range.
     """
     base, hidden = spread(2_000), vanishing(timestamp_ns=timestamp_ns)
     assert 100 < len(hidden) < 170
@@ -65,7 +65,7 @@ def test_a_set_made_to_vanish_is_found_and_exchanged(holder: str, timestamp_ns: 
 @settings(max_examples=60)
 @given(sets(most=1_000), st.binary(min_size=16, max_size=40), st.integers(0, 200))
 def test_what_differs_by_itself_is_not_called_design(pair: Pair, seed: bytes, cuts: int) -> None:
-    """Equal sets have equal sums; sets that differ, one that grew meanwhile, have other XORs too."""
+    """Equal sets have equal sums. Sets that differ, one that grew meanwhile, also have other XORs."""
     here, there = pair
     verdict = audited(here, there, seed=seed, cuts=cuts)
     assert bool(verdict.differing) is (set(here) != set(there))
@@ -75,7 +75,7 @@ def test_what_differs_by_itself_is_not_called_design(pair: Pair, seed: bytes, cu
 
 
 def test_asking_again_comes_closer() -> None:
-    """Each audit cuts the ranges in which the one before found a difference."""
+    """Each audit splits the ranges in which the last one found a difference."""
     here = spread(20_000)
     there = [*here[:7], *here[8:]]
     ranges, left = [EVERYTHING], [len(here)]
@@ -97,7 +97,7 @@ def test_cuts_are_new_with_every_seed() -> None:
 
 
 def test_audits_have_a_limit() -> None:
-    """MAX_AUDIT_CUTS, for the peer that asks and the one that answers."""
+    """MAX_AUDIT_CUTS, for the requesting and the answering peer."""
     known = state(spread(5_000))
     with pytest.raises(ReconcileError, match="audit fewer ranges"):
         Audit(known, seed=SEED, cuts=2 * limits.MAX_AUDIT_CUTS)
@@ -125,11 +125,11 @@ def test_any_bytes_give_an_answer_or_an_error(data: st.DataObject) -> None:
         try:
             use(bytes(raw))
         except ReconcileError as error:
-            assert str(error)  # noqa: PT017 - that there is an error is not required
+            assert str(error)  # noqa: PT017 - an error is not required
 
 
 def test_cuts_are_random_places_of_the_set() -> None:
-    """Cuts are not of time alone: where most of a set came at one time, most cuts are within that."""
+    """Cuts are not only by time: if most ids have one timestamp, most cuts are within it."""
     rng = random.Random(3)
     ids = [SyncID(NOW_NS, rng.randbytes(32)) for _ in range(1_000)] + spread(10)
     audit = Audit(state(ids), seed=SEED, cuts=64)

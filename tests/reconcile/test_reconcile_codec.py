@@ -1,4 +1,4 @@
-"""Payloads in three dialects: the bytes of deployed nodes, round trips, and strangers' bytes."""
+"""Payloads in three dialects: the bytes of deployed nodes, round trips, and invalid bytes."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def padded(within: Range) -> list[list[int | str]]:
 @in_each
 @pytest.mark.parametrize("vector", VECTORS["codec"], ids=lambda vector: str(vector["name"]))
 def test_bytes_of_deployed_nodes(vector: dict[str, Any], dialect: SyncDialect) -> None:
-    """Written and read, byte for byte; only of the empty payload the specification says nothing."""
+    """They are written and read, byte for byte. Only the empty payload is not in the specification."""
     parts = known_parts(vector["ranges"], dialect)
     known = vector[COLUMNS[dialect.name]]
     if known is None:
@@ -65,7 +65,7 @@ def test_payloads_of_recorded_sessions_read_and_written_again(transcript: str, d
 
 
 REFUSED = {
-    "two_zero_bytes": None,  # a header alone: only the deployed reader wants nine bytes at each number
+    "two_zero_bytes": None,  # only a header: only the deployed reader requires nine bytes at each number
     "range_type_3": "type 3",
     "reconciled_2": "an item set must be 0 or 1",
     "truncated_fp": "ends too early",
@@ -79,7 +79,7 @@ REFUSED = {
 
 @pytest.mark.parametrize("vector", VECTORS["malformed"], ids=lambda vector: str(vector["name"]))
 def test_malformed_payloads_that_deployed_nodes_meet(vector: dict[str, Any]) -> None:
-    """Some of them end the deployed reader with a defect that nobody catches."""
+    """Some of them crash the deployed reader with an uncaught defect."""
     data = bytes.fromhex(vector["hex"])
     reason = REFUSED.get(vector["name"])
     if reason is None:
@@ -144,7 +144,7 @@ def test_payloads_come_back(dialect: SyncDialect, data: st.DataObject) -> None:
 @in_each
 @given(data=st.data())
 def test_any_bytes_give_a_payload_or_an_error(dialect: SyncDialect, data: st.DataObject) -> None:
-    """Bytes at random, and payloads with some of them changed, cut or doubled."""
+    """The test uses random bytes, and payloads with some bytes changed, truncated or doubled."""
     raw = bytearray(
         data.draw(
             st.one_of(
@@ -174,7 +174,7 @@ def test_bounds_that_do_not_increase_are_neither_written_nor_read() -> None:
 
 
 def test_a_hash_behind_another_time_is_not_written() -> None:
-    """It would be read without it: a bound that was not meant."""
+    """It would be read as a bound without the hash."""
     with pytest.raises(ReconcileError, match="after a bound of another time"):
         encode(Payload(Shards(), [PayloadPart(Range(Bound(5), Bound(9, b"x")), None)]), SPEC)
 
@@ -208,7 +208,7 @@ def test_topics_that_are_no_text() -> None:
     ],
 )
 def test_what_two_headers_have_in_common(own: Header, other: Header, both: Header | None) -> None:
-    """As each dialect has it: the same shards, or some topics; no topics are all topics."""
+    """The result depends on the dialect: the same shards, or some topics. An empty list of topics means all topics."""
     assert agreed(own, other) == both
 
 
@@ -230,7 +230,7 @@ def test_a_frame_is_not_larger_than_allowed() -> None:
 
 
 def test_ranges_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """MAX_RECONCILE_RANGES: the last one allowed is read, one more is not."""
+    """MAX_RECONCILE_RANGES: the limit is accepted, and one more is rejected."""
     assert limits.MAX_RECONCILE_RANGES == 262_144
     limit = 1_000
     monkeypatch.setattr(codec, "MAX_RECONCILE_RANGES", limit)
@@ -273,7 +273,7 @@ def test_headers_are_short(dialect: SyncDialect, announced: bytes, of: str) -> N
 
 
 def empty_item_sets(number: int) -> bytes:
-    """Return what takes the deployed reader quadratic time: 71 s for 640 kB."""
+    """Return bytes that take the deployed reader quadratic time: 71 s for 640 kB."""
     return b"\x00\x00" + b"\x01\x02\x00\x01" * number
 
 
@@ -293,7 +293,7 @@ def refused_at_the_end(number: int) -> bytes:
 
 @pytest.mark.parametrize("hostile", [empty_item_sets, skips, many_ids, refused_at_the_end])
 def test_reading_is_linear(hostile: Callable[[int], bytes]) -> None:
-    """Four times the bytes take about four times the steps, whatever is in them."""
+    """Four times the bytes take about four times the steps, for any content."""
 
     def steps(data: bytes) -> int:
         def read() -> None:

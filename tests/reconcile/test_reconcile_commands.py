@@ -1,4 +1,4 @@
-"""`cablestore reconcile`, and `serve` that reconciles, in processes of their own."""
+"""`cablestore reconcile`, and `serve` that reconciles, in separate processes."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def refused(result: subprocess.CompletedProcess[str]) -> str:
 
 @pytest.mark.thorough
 def test_serve_and_reconcile(tmp_path: Path, serving: Start) -> None:
-    """Both ways, at both ports, with a key. Without --create there must be a store; a wrong key is refused."""
+    """Posts move both ways, at both ports, with a key. Without --create the store must exist; a wrong key is rejected."""
     here, there = (
         stored(tmp_path / name, half) for name, half in zip("ab", two_halves(conversation(300)), strict=True)
     )
@@ -125,7 +125,7 @@ def test_what_cannot_be_is_one_line(tmp_path: Path, serving: Start) -> None:
 
 @pytest.mark.thorough
 def test_a_full_disk_ends_it_and_leaves_what_was_stored(tmp_path: Path, serving: Start) -> None:
-    """The process may write no file of more than 600 kB, as on a full disk."""
+    """The process must not write files of more than 600 kB, which simulates a full disk."""
     texts = [ANN.text("default", f"{i}" + "x" * 3_900) for i in range(600)]
     one = serving(stored(tmp_path / "a", texts), "--reconcile-listen", HERE)
     port = one.hear("reconciling")

@@ -1,4 +1,4 @@
-"""Conversations: two stores compare, give and take until they are equal, and any fault of a peer ends in an error."""
+"""Conversations: two stores compare, send and receive until they are equal, and any fault of a peer ends in an error."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ from cablestore.reconcile.messages import (
 from cablestore.reconcile.payload import ItemSet, Payload, PayloadPart, Shards
 from cablestore.reconcile.session import SessionLimits
 
-# --- what it brings ------------------------------------------------------------------------------
+# --- results -------------------------------------------------------------------------------------
 
 
 def are_alike(*sides: Side) -> bool:
@@ -75,7 +75,10 @@ def are_alike(*sides: Side) -> bool:
     ],
 )
 def test_two_stores_become_equal(number: int, hear_unlisted: tuple[bool, bool]) -> None:
-    """Texts, names, joins, topics, and deletions before and after what they delete. Each post is sent once."""
+    """The stores have texts, names, joins, topics, and deletions before and after their targets.
+
+    Each post is sent once.
+    """
     here, there = two_halves(conversation(number))
     stores = with_stores(here, there)
     lacked = [len(live(store) - live(peer)) for store, peer in (stores, stores[::-1])]
@@ -98,7 +101,7 @@ def test_two_stores_become_equal(number: int, hear_unlisted: tuple[bool, bool]) 
 @settings(max_examples=100)
 @given(histories(), st.data())
 def test_any_histories_become_equal(history: tuple[Dialect, list[Post]], data: st.DataObject) -> None:
-    """The stores may each have any of the posts, and end with what any order of storing them would have said."""
+    """Each store has any of the posts. Both end with the state that any order of storing them has."""
     dialect, posts = history
     which = data.draw(st.lists(st.integers(0, 3), min_size=len(posts), max_size=len(posts)))
     stores = with_stores([], [])
@@ -116,7 +119,7 @@ def test_any_histories_become_equal(history: tuple[Dialect, list[Post]], data: s
 
 @pytest.mark.thorough
 def test_deletions_go_behind_all_others() -> None:
-    """What a deletion removes was sent before it, so both remember the same of it."""
+    """The targets of a deletion are sent before it, so both stores keep the same skeletons."""
     texts = [ANN.text("default", f"{i}" + "x" * 500) for i in range(2_000)]
     gone = [ANN.delete(*texts[:1_000])]
     one, other = reconciled(*with_stores(texts, gone))
@@ -127,7 +130,7 @@ def test_deletions_go_behind_all_others() -> None:
 
 
 def test_a_talk_compares_the_state_at_its_beginning() -> None:
-    """Posts that are stored meanwhile wait for the next one; what is deleted meanwhile is not sent."""
+    """Posts that are stored meanwhile wait for the next one. Posts that are deleted meanwhile are not sent."""
     here, there = two_halves(conversation(1_000))
     stores = with_stores(here, there)
     with Side(stores[0]) as one, Side(stores[1]) as other:
@@ -192,7 +195,7 @@ def test_who_takes_nothing_still_gives(takes: tuple[bool, bool]) -> None:
 @settings(max_examples=15)
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=6))
 def test_talks_that_break_off_lose_nothing(breaks: list[int]) -> None:
-    """After any number of frames, again and again; then one that is whole.
+    """Conversations break after any number of frames; the last one does not.
 
     Frames are smaller than usual, so there are more.
     """
@@ -209,7 +212,7 @@ def test_talks_that_break_off_lose_nothing(breaks: list[int]) -> None:
 
 @pytest.mark.thorough
 def test_an_audit_tells_what_was_made_to_vanish() -> None:
-    """Real posts, signed, some of which have XOR 0: no reconciliation moves them; the audit says when they are from."""
+    """Real signed posts, some of which have XOR 0, are not moved by a reconciliation. The audit reports their times."""
     hidden = vanishing(lambda i: ANN.text("spam", f"{i}", at=START_MS + 1_000_000 + 1000 * i))
     base = [ANN.text("default", f"{i}", at=START_MS + 1000 * i) for i in range(3_000)]
     stores = with_stores(base, base + hidden)
@@ -239,11 +242,11 @@ def test_an_audit_of_what_differs_by_itself_finds_nothing_more(number: int) -> N
     assert (one.came, other.came) == ([], [])
 
 
-# --- peers that are not as they should be -----------------------------------------------------------
+# --- faulty peers ----------------------------------------------------------------------------------
 
 
 def begun(posts: list[Post], *more: ConversationMessage, terms: Terms | None = None) -> Side:
-    """Return a side that was called, and got these frames."""
+    """Return the accepting side of a conversation that received these frames."""
     [store] = with_stores(posts)
     side = Side(store, terms)
     side.take(hello())
@@ -313,7 +316,7 @@ NEW = ANN.text("default", "x", at=START_MS + 5_000)
     ids=["it is here", "later", "earlier", "nothing is taken"],
 )
 def test_nothing_is_taken_that_is_not_needed(held: list[Post], terms: Terms) -> None:
-    """MAX_TALK_UNASKED: other posts, and those that come again, are not stored; too many end it."""
+    """MAX_TALK_UNASKED: other posts, and repeated ones, are not stored. Too many of them end the conversation."""
     one = PostsFrame(0, (content_of(NEW),) * limits.MAX_TALK_UNASKED)
     with begun([*conversation(20), *held], one, terms=terms) as side:
         assert side.came == []
@@ -340,7 +343,7 @@ def test_what_came_is_not_taken_again() -> None:
 
 
 def test_unstored_batches_have_a_limit() -> None:
-    """MAX_TALK_BATCHES on their way at a time: ours wait for theirs to be stored; more of a peer end the conversation."""
+    """MAX_TALK_BATCHES in transit: each side waits until its batches are stored. More batches end the conversation."""
     texts = [ANN.text("default", f"{i}" + "x" * 3_000) for i in range(200)]
     stores = with_stores(texts, [])
     with Side(stores[0]) as one, Side(stores[1]) as other:
@@ -363,9 +366,9 @@ def test_unstored_batches_have_a_limit() -> None:
 
 
 def test_payloads_and_batches_are_short() -> None:
-    """A frame exceeds TALK_PAYLOAD_SIZE_BYTES or TALK_BATCH_SIZE_BYTES by one post and little else.
+    """A frame exceeds TALK_PAYLOAD_SIZE_BYTES or TALK_BATCH_SIZE_BYTES by at most one post.
 
-    The first ones have about TALK_FIRST_PAYLOAD_SIZE_BYTES and TALK_LEAST_BATCH_SIZE_BYTES at least.
+    The first ones have about TALK_FIRST_PAYLOAD_SIZE_BYTES and at least TALK_LEAST_BATCH_SIZE_BYTES.
     """
     texts = [ANN.text("default", f"{i}" + "x" * 1_000) for i in range(3_000)]
     one, other = reconciled(*with_stores(texts, []), hear_unlisted=(False, False))
@@ -381,7 +384,7 @@ def test_payloads_and_batches_are_short() -> None:
 @pytest.mark.thorough("takes")
 @pytest.mark.parametrize("is_here", [True, False], ids=["gives", "takes"])
 def test_ids_of_missing_posts_do_not_travel(is_here: bool) -> None:
-    """Where one side has nothing, the other one sends posts instead of ids. Older versions need the ids."""
+    """If one side has no posts, the other one sends posts instead of ids. Older versions need the ids."""
     texts = [ANN.text("default", f"{i}") for i in range(2_000)]
 
     def compared_size_bytes(*, hears: bool) -> int:
@@ -395,7 +398,7 @@ def test_ids_of_missing_posts_do_not_travel(is_here: bool) -> None:
 
 @pytest.mark.parametrize("is_here", [True, False], ids=["gives", "takes"])
 def test_what_is_later_than_all_else_comes_with_the_first_answer(is_here: bool) -> None:
-    """Without cutting ranges, which takes a round trip for each time that they are cut."""
+    """Ranges are not split, because each split needs a round trip."""
     texts = [ANN.text("default", f"{i}", at=START_MS + 1000 * i) for i in range(1_000)]
     halves = (texts, texts[:800]) if is_here else (texts[:800], texts)
     with Side(with_stores(halves[0])[0]) as one, Side(with_stores(halves[1])[0]) as other:
@@ -421,9 +424,9 @@ def test_the_largest_post_travels() -> None:
 
 
 def test_differences_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    """MAX_TALK_DIFFERENCES is what one conversation finds; MAX_TALK_UNSENT is what it leaves unsent.
+    """MAX_TALK_DIFFERENCES limits what one conversation finds, MAX_TALK_UNSENT what it leaves unsent.
 
-    Further ones find the rest.
+    Further conversations find the rest.
     """
     monkeypatch.setattr(outgoing, "MAX_TALK_UNSENT", 50)
     assert limits.MAX_TALK_UNSENT < limits.MAX_TALK_DIFFERENCES
@@ -444,7 +447,7 @@ def test_differences_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_frames_that_are_held_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    """MAX_TALK_HELD_FRAMES: a peer that confirms nothing does not fill our memory with what it says meanwhile."""
+    """MAX_TALK_HELD_FRAMES: memory is bounded for a peer that does not confirm batches and continues to send frames."""
     monkeypatch.setattr(outgoing, "MAX_TALK_UNSENT", 10)
     monkeypatch.setattr(outgoing, "TALK_BATCH_SIZE_BYTES", 1)
     [store] = with_stores([ANN.text("default", f"{i}") for i in range(50)])
@@ -463,7 +466,7 @@ def test_frames_that_are_held_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.mark.thorough("0", "60")
 @pytest.mark.parametrize("unsent", [0, 30, 60])
 def test_two_sides_with_much_to_send_do_not_wait_for_each_other(unsent: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """MAX_TALK_UNSENT: on both sides at once, with disks so slow that all four batches are under way."""
+    """MAX_TALK_UNSENT on both sides at once, with disks so slow that all four batches are in transit."""
     monkeypatch.setattr(outgoing, "MAX_TALK_UNSENT", unsent)
     monkeypatch.setattr(conversations, "MAX_TALK_HELD_FRAMES", 6)  # more than honest peers need
     monkeypatch.setattr(outgoing, "TALK_BATCH_SIZE_BYTES", 600)
@@ -479,7 +482,7 @@ def test_two_sides_with_much_to_send_do_not_wait_for_each_other(unsent: int, mon
 
 
 def test_audits_of_a_peer_have_a_limit() -> None:
-    """MAX_TALK_QUESTIONS that one peer may ask in a conversation."""
+    """MAX_TALK_QUESTIONS that one peer may send in a conversation."""
     [store] = with_stores(conversation(20))
     question = encode_frame(7, SumsRequest(b"\x01\x00\x00\x01\xff\xff\xff\xff\xff\xff\xff\xff\x7f\x00"))
     with Side(store) as side:
@@ -501,7 +504,7 @@ def test_a_peer_that_agrees_to_more_is_not_believed() -> None:
 
 @cache
 def whole_talk() -> tuple[list[Post], tuple[list[Post], list[Post]], list[bytes]]:
-    """Return the posts of two stores, what each has, and the frames that the second one heard."""
+    """Return the posts of two stores, the posts of each store, and the frames that the second one received."""
     posts = conversation(40)
     halves = two_halves(posts)
     stores = with_stores(*halves)
@@ -514,7 +517,7 @@ def whole_talk() -> tuple[list[Post], tuple[list[Post], list[Post]], list[bytes]
 @settings(max_examples=150)
 @given(st.data())
 def test_whatever_a_peer_says_ends_in_order_or_in_an_error(data: st.DataObject) -> None:
-    """The frames of a real conversation, damaged, left out, repeated, cut."""
+    """The frames of a real conversation are damaged, omitted, repeated or truncated."""
     posts, halves, frames = whole_talk()
     heard = data.draw(st.lists(st.sampled_from(frames), max_size=8)) if data.draw(st.booleans()) else frames
     [store] = with_stores(halves[1])
@@ -526,7 +529,7 @@ def test_whatever_a_peer_says_ends_in_order_or_in_an_error(data: st.DataObject) 
             try:
                 side.take(bytes(raw))
             except ReconcileError as error:
-                assert str(error)  # noqa: PT017 - that there is an error is not required
+                assert str(error)  # noqa: PT017 - an error is not required
                 break
         assert store.check().is_clean
         assert {*side.came} <= {*raws(*posts)}

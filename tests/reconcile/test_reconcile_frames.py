@@ -1,4 +1,4 @@
-"""Frames of a conversation: what is written is read, and any other bytes end in an error of ours."""
+"""Frames of a conversation: written frames can be read, and any other bytes raise an error of this package."""
 
 from __future__ import annotations
 
@@ -67,13 +67,13 @@ def test_any_bytes_give_a_frame_or_an_error(data: st.DataObject) -> None:
     try:
         number, message = decode_frame(bytes(raw))
     except ReconcileError as error:
-        assert str(error)  # noqa: PT017 - that there is an error is not required
+        assert str(error)  # noqa: PT017 - an error is not required
     else:
         assert decode_frame(encode_frame(number, message)) == (number, message)
 
 
 def test_frames_have_a_limit() -> None:
-    """MAX_TALK_FRAME_SIZE_BYTES, written or read; MAX_TALK_REASON_CODEPOINTS, cut where written; MAX_RECONCILE_TOPICS channels."""
+    """MAX_TALK_FRAME_SIZE_BYTES for writing and reading, MAX_TALK_REASON_CODEPOINTS, MAX_RECONCILE_TOPICS."""
     largest = PayloadFrame(bytes(limits.MAX_TALK_FRAME_SIZE_BYTES - 2))
     assert decode_frame(encode_frame(1, largest)) == (1, largest)
     with pytest.raises(ReconcileError, match="allowed are 1048576"):

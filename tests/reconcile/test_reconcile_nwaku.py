@@ -1,4 +1,4 @@
-"""Sessions with deployed peers: transcripts of the real modules, and a model of them that the transcripts hold to the byte."""
+"""Sessions with deployed peers: transcripts of the real modules, and a model with the same bytes as the transcripts."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from cablestore.reconcile.payload import Header, Shards, Topics
     ],
 )
 def test_recorded_sessions(transcript: str, dialect: SyncDialect, header: Header) -> None:
-    """The model sends what was recorded, byte for byte; ours finds the same on either side, and with another of ours."""
+    """The model sends the recorded bytes. The session finds the same on either side, and with another session."""
     told = VECTORS["session_parameters"]
     first_ns, last_ns = told["window"]
     ids = [an_id(f"waku-sync-kat-{i}", NOW_NS + i * 1_000_003) for i in range(64)]
@@ -37,7 +37,7 @@ def test_recorded_sessions(transcript: str, dialect: SyncDialect, header: Header
     outcome = converse(initiator, model(there), initiator.initiate(first_ns, last_ns))
     assert [said.hex() for said in outcome.said] == [said["hex"] for said in VECTORS[transcript]]
     assert outcome.is_exactly(here, there)
-    for said in VECTORS[transcript][1:4:2]:  # what the responder sent, fed to ours alone
+    for said in VECTORS[transcript][1:4:2]:  # the messages of the responder, passed to the session only
         step = session(here, dialect, header=header).receive(bytes.fromhex(said["hex"]), at_s=0.0)
         assert sorted(i.hash.hex() for i in step.need) == sorted(said["receiver_recv"])
         assert sorted(i.hash.hex() for i in step.have) == sorted(said["receiver_send"])
@@ -61,9 +61,9 @@ def test_the_model_cuts_time_as_deployed_nodes_do(vector: dict[str, Any]) -> Non
 @settings(max_examples=40)
 @given(pair=sets(most=1_500), threshold=st.sampled_from([4, 100]))
 def test_with_a_deployed_peer_nothing_is_lost(dialect: SyncDialect, begins: str, pair: Pair, threshold: int) -> None:
-    """We end with exactly the difference, whichever side begins, also where deployed peers lose it among themselves.
+    """The session finds exactly the difference on either side, even if deployed peers lose it among themselves.
 
-    A peer that has nothing at all does not learn what it lacks: it counts on being sent it.
+    An empty peer does not learn the missing ids: it expects to be sent the posts.
     """
     here, there = ([i for i in ids if NOW_NS <= i.timestamp_ns < NOW_NS + 2 * HOUR_NS] for ids in pair)
     peer = NwakuPeer(there, dialect, HEADERS[dialect.name], threshold=threshold, partitions=8)
@@ -81,7 +81,7 @@ def test_with_a_deployed_peer_nothing_is_lost(dialect: SyncDialect, begins: str,
 
 @pytest.mark.parametrize("dialect", [NWAKU_036, NWAKU_037], ids=lambda dialect: dialect.name)
 def test_what_deployed_peers_lose_among_themselves_is_found_with_one_of_ours(dialect: SyncDialect) -> None:
-    """More than a hundred ids within eight nanoseconds: the range is missing from their answers."""
+    """With more than a hundred ids within eight nanoseconds, the range is missing from their answers."""
     flood = [an_id(f"{number}") for number in range(150)]
     here, there = flood[1:], flood[:-1]
 
@@ -101,7 +101,7 @@ def test_what_deployed_peers_lose_among_themselves_is_found_with_one_of_ours(dia
 
 
 def test_a_deployed_peer_of_other_shards() -> None:
-    """It answers with a frame without bytes, and takes ours."""
+    """It answers with an empty frame, and accepts the frames of the session."""
     header = Shards(1, (7,))
     ours, theirs = session([an_id("a")], NWAKU_036), NwakuPeer([an_id("b")], NWAKU_036, header)
     assert converse(ours, theirs, ours.initiate(at_s=0.0)).said[1:] == [b""]

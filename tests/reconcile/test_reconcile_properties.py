@@ -1,7 +1,7 @@
-"""The properties of the deployed implementation's own tests, one test each: its model has them, and so have our
-sessions.
+"""The properties that the tests of the deployed implementation check, one test each.
 
-Where its tests tolerate that messages are missed, ours may miss none. What it leaves untested is tested here.
+The model and the sessions of this package have them. If its tests tolerate missed messages, the sessions must not miss
+any. This file also tests what it leaves untested.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _PINNED: list[str] = []
 
 
 def pins(*words: str) -> Callable[[F], F]:
-    """Tie a test to the property of the vectors that has these words."""
+    """Associate a test with the property of the vectors that has these words."""
     (found,) = [p["property"] for p in VECTORS["properties"] if all(word in p["property"] for word in words)]
 
     def tied(test: F) -> F:
@@ -102,7 +102,7 @@ def sets_with(sync_id: SyncID, parts: list[PayloadPart]) -> int:
 
 
 def ours_find(here: list[SyncID], there: list[SyncID], fan_out: int = 8, threshold: int = 16) -> Outcome:
-    """Return our sessions, in the dialect of these tests."""
+    """Return the result of sessions of this package, in the dialect of these tests."""
     outcome = reconciled(here, there, NWAKU_037, splitting=Splitting(fan_out, threshold))
     assert outcome.is_exactly(here, there)
     return outcome
@@ -127,7 +127,7 @@ def test_an_item_set_and_zeros_behind_it() -> None:
 
 @pins("4 item-set ranges")
 def test_four_ranges_of_each_kind() -> None:
-    """Lower bounds too."""
+    """The ranges have lower bounds too."""
     ids = numbered(40)
     items: list[Content] = [ItemSet(ids[at : at + 10], reconciled=False) for at in (0, 10, 20, 30)]
     prints: list[Content] = [i.hash for i in ids[:4]]
@@ -153,7 +153,7 @@ def test_a_large_range_is_cut_into_fingerprints() -> None:
 
 @pins("8 items, thr 4 parts 2")
 def test_a_small_range_is_cut_into_item_sets() -> None:
-    """Ours sends fingerprints of both halves, and finds the same."""
+    """The session of this package sends fingerprints of both halves, and finds the same."""
     ids = numbered(8)
     parts, _, _ = answered(peer(ids, 4, 2), [asked(altered(ids, 3))])
     assert kinds(parts) == "II"
@@ -185,7 +185,7 @@ def test_few_items_are_sent_at_once() -> None:
 
 
 def rounds(here: list[SyncID], there: list[SyncID], threshold: int = 100) -> list[str]:
-    """Return what two deployed peers say to each other, without what is skipped."""
+    """Return the messages of two deployed peers, without skipped ranges."""
     sides, message = [peer(there, threshold, 8), peer(here, threshold, 8)], [asked(here)]
     said = []
     while message:
@@ -217,7 +217,7 @@ def test_of_two_ranges_one_differs() -> None:
     side = session(ids, NWAKU_037, splitting=Splitting(item_set_threshold=100))
     step = side.receive(encode(Payload(HEADERS["nwaku-0.37"], message), NWAKU_037), at_s=0.0)
     assert step.reply is not None
-    assert decode(step.reply, NWAKU_037).parts == parts[1:]  # what is skipped at the beginning is not even sent
+    assert decode(step.reply, NWAKU_037).parts == parts[1:]  # ranges that are skipped at the beginning are not sent
 
 
 @pins("300 items thr 50")
@@ -232,7 +232,7 @@ def test_eight_item_sets() -> None:
 @pytest.mark.thorough
 @pins("80000 items, diff at N-10")
 def test_three_rounds_of_fingerprints() -> None:
-    """Ours takes another round at a fraction of the bytes: item sets of ten where theirs are of a hundred."""
+    """The sessions of this package need one more round, and a fraction of the bytes."""
     ids = numbered(80_000)
     assert rounds(ids, altered(ids, 79_990)) == ["F" * 8] * 3 + ["I" * 8] * 2 + [""]
     outcome = ours_find(ids, altered(ids, 79_990))
@@ -283,7 +283,7 @@ def test_pruning() -> None:
 
 @pins("topic table slot is recycled")
 def test_a_topic_that_was_emptied_is_filled_again() -> None:
-    """Ours has no table of topics: a set for each, and nothing is left of one that was emptied."""
+    """This package has a set for each topic instead of a table, and an emptied set leaves no state."""
     changing = MemorySet(numbered(300))
     for sync_id in numbered(300):
         changing.discard(sync_id)
@@ -347,7 +347,7 @@ def test_one_of_a_hundred_thousand() -> None:
 
 @pins("10k msgs 1k missing")
 def test_a_thousand_of_ten_thousand() -> None:
-    """All of them, where the deployed test is content with 900."""
+    """All of them are found; the deployed test accepts 900."""
     ids = spread(10_000)
     assert len(ours_find(ids, ids[1_000:]).have) == 1_000
 
@@ -359,7 +359,7 @@ full_size = [1, pytest.param(10, marks=pytest.mark.soak)]
 @pins("400k msgs 100k missing")
 @pytest.mark.parametrize("times", full_size)
 def test_a_quarter(times: int) -> None:
-    """All of them, where the deployed test asserts that some are missed. A tenth of its size except in a soak."""
+    """All of them are found; the deployed test asserts that some are missed. The size is a tenth except in a soak."""
     ids = spread(40_000 * times)
     assert len(ours_find(ids, ids[10_000 * times :]).have) == 10_000 * times
 
@@ -374,7 +374,7 @@ def test_twenty_of_a_hundred() -> None:
 @pins("500k msgs 300k missing")
 @pytest.mark.parametrize("times", full_size)
 def test_most_of_one_second(times: int) -> None:
-    """A tenth of its size except in a soak."""
+    """The size is a tenth except in a soak."""
     ids = spread(50_000 * times, over_ns=10**9)
     assert len(ours_find(ids, ids[30_000 * times :]).have) == 30_000 * times
 
@@ -405,7 +405,7 @@ def test_what_comes_twice_is_found_once() -> None:
     assert side.receive(encode(twice, NWAKU_037), at_s=0.0).need == []
 
 
-# --- transfer, and what is disabled or untested there --------------------------------------------------
+# --- transfer, and disabled or untested cases ----------------------------------------------------------
 
 
 def waku_id(post: Post) -> SyncID:
@@ -414,7 +414,7 @@ def waku_id(post: Post) -> SyncID:
 
 
 def moved(posts: dict[SyncID, Any], sent: list[SyncID], need: list[SyncID], store: CableStore) -> None:
-    """Send posts and store those that are needed."""
+    """Send posts and store the needed ones."""
     reader, expected = ReconcileFrameReader(200_000), set(need)
     for sync_id in sent:
         for content in reader.feed(sized(encode_message(message_of(posts[sync_id]), NWAKU_037))):
@@ -436,9 +436,9 @@ def test_a_post_is_stored_soon_after_it_was_found_missing(tmp_path: Path) -> Non
 
 @pins("17-in/20-out window")
 def test_exactly_what_is_missing_within_the_window_is_transferred(tmp_path: Path) -> None:
-    """17 posts in the window, 20 outside of it.
+    """There are 17 posts in the window, 20 outside of it.
 
-    The benchmark has the million; ten of them are out of reach here too.
+    The benchmark has the million, which is too large for this test.
     """
     inside = [ANN.text("tea", f"in {n}", at=NOW_NS // 10**6 + n) for n in range(17)]
     outside = [ANN.text("tea", f"out {n}", at=NOW_NS // 10**6 + 100 + n) for n in range(20)]
@@ -451,14 +451,14 @@ def test_exactly_what_is_missing_within_the_window_is_transferred(tmp_path: Path
 
 @pins("decode of hostile bytes")
 def test_what_is_untested_there() -> None:
-    """Each has tests of its own in the other files."""
+    """Each of these has tests in the other files."""
     for hostile in (bytes.fromhex("0102"), b"\xff" * 50, bytes(2**24 + 1)):
         with pytest.raises(ReconcileError):
             decode(hostile, NWAKU_037)
     flood = [an_id(f"{number}") for number in range(150)]
     theirs, other = peer(flood[1:], 100, 8), peer(flood[:-1], 100, 8)
     lost = converse(theirs, other, theirs.initiate(NOW_NS - 14, NOW_NS + 2))
-    assert lost.is_exactly([], [])  # among themselves: both are done, and nothing is found
+    assert lost.is_exactly([], [])  # deployed peers only: both are done, and find nothing
     ours_find(flood[1:], flood[:-1])
     cut = Payload(Shards(), [PayloadPart(Range(Bound(NOW_NS), Bound(NOW_NS, b"\x40")), None)])
     assert decode(encode(cut, SPEC), SPEC).parts[1:] == cut.parts

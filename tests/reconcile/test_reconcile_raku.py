@@ -1,4 +1,4 @@
-"""Real chat: two nodes, each with nine tenths of the Raku logs at random, converge to equal dumps."""
+"""Real chat: two nodes, each with a random 90 % of the Raku logs, converge to equal dumps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sessions: both sides end with exactly the difference, in every dialect, cut anywhere, and with any peer."""
+"""Sessions: both sides find exactly the difference, in every dialect, with interruptions, and with any peer."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ splittings = st.builds(
 
 
 def test_the_example_of_the_package_finds_the_difference(capsys: pytest.CaptureFixture[str]) -> None:
-    """Also that its names are those of the package, `stored_set` the function and not its module."""
+    """The test also checks that the example uses the names of the package, such as the function `stored_set`."""
     example = (reconcile.__doc__ or "").partition("network:\n\n")[2].partition("`stored_set(")[0]
     exec(textwrap.dedent(example), {})
     assert capsys.readouterr().out.splitlines()[0] == f"{[SyncID(2, b'b' * 32)]} []"
@@ -56,12 +56,12 @@ def test_both_sides_end_with_exactly_the_difference(dialect: SyncDialect, pair: 
 def test_sessions_that_break_off_lose_nothing(
     dialect: SyncDialect, pair: Pair, cut: list[int], splitting: Splitting
 ) -> None:
-    """What was found before the connection broke is sent; the next session, begun by the other side, finds the rest."""
+    """Posts that were found before the break are sent. The next session, begun by the other side, finds the rest."""
     here, there = set(pair[0]), set(pair[1])
     union = here | there
     for most in [*cut, None]:
         outcome = reconciled(here, there, dialect, splitting=splitting, most=most)
-        # Each side sends what it found the other to lack. No difference that is found is ever wrong.
+        # Each side sends the posts that it found missing in the other. A found difference is never wrong.
         assert set(outcome.have) | set(outcome.peer_need) <= here - there
         assert set(outcome.need) | set(outcome.peer_have) <= there - here
         here, there = here | set(outcome.peer_have), there | set(outcome.have)
@@ -72,7 +72,7 @@ def test_sessions_that_break_off_lose_nothing(
 @settings(max_examples=30)
 @given(pair=sets(most=1_000), data=st.data())
 def test_only_the_window_is_reconciled(dialect: SyncDialect, pair: Pair, data: st.DataObject) -> None:
-    """Also where the other side agrees to another window than the one that begins: their clocks differ."""
+    """The peer may agree to a different window, because the clocks differ."""
     here, there = pair
     marks = sorted(data.draw(st.lists(st.integers(NOW_NS - 3, NOW_NS + HOUR_NS), min_size=4, max_size=4, unique=True)))
     pick = data.draw(st.permutations(marks))
@@ -87,7 +87,7 @@ def test_only_the_window_is_reconciled(dialect: SyncDialect, pair: Pair, data: s
 @settings(max_examples=40)
 @given(pair=sets(most=1_000), data=st.data())
 def test_several_ranges_cut_anywhere(pair: Pair, data: st.DataObject) -> None:
-    """In the specification's dialect also between ids of one time, with fingerprints and whole."""
+    """In the specification's dialect they are also split between ids of one time, with fingerprints and whole."""
     here, there = pair
     known = sorted({*here, *there, an_id("a"), an_id("b")})
     ids = data.draw(st.lists(st.sampled_from(known), min_size=2, max_size=6, unique=True).map(sorted))
@@ -106,7 +106,7 @@ def test_several_ranges_cut_anywhere(pair: Pair, data: st.DataObject) -> None:
 
 
 def test_one_difference_among_many_costs_little() -> None:
-    """Measured at a million: 2.2 kB. At 20,000 a few levels less."""
+    """It is 2.2 kB for a million, measured. For 20,000 the tree has a few levels less."""
     known = spread(20_000)
     outcome = reconciled(known, known[1:], splitting=Splitting(skip_equal_sets=True))
     assert outcome.have == known[:1]
@@ -124,7 +124,7 @@ def test_equal_sets_cost_one_fingerprint() -> None:
 def test_thousands_of_one_time(dialect: SyncDialect) -> None:
     """Deployed peers find none of these.
 
-    The specification's bounds cut them, and nwaku's send them whole, once each way.
+    The specification's bounds split them, and nwaku's send them whole, once each way.
     """
     known = [an_id(str(number)) for number in range(5_000)]
     outcome = reconciled(known[1:], known[:-1], dialect)
@@ -143,7 +143,7 @@ def test_hashes_that_differ_in_their_last_byte_alone(dialect: SyncDialect, missi
 
 
 def test_a_large_difference_is_spread_over_frames() -> None:
-    """No payload is much larger than its frame, and one side alone may have everything."""
+    """Each payload has about the size of a frame, even if only one side has posts."""
     known = spread(5_000)
     splitting = Splitting(frame_size_bytes=20_000, skip_equal_sets=True)
     for here, there in ((known, []), ([], known), (known[:2_500], known[2_500:])):
@@ -154,7 +154,7 @@ def test_a_large_difference_is_spread_over_frames() -> None:
 
 
 def test_skip_for_equal_sets_only_where_the_peer_is_known_to_take_it() -> None:
-    """The specification has item sets echoed."""
+    """In the specification's dialect item sets are echoed."""
     known = spread(3)
     asked = encode(Payload(HEADERS["spec"], [PayloadPart(EVERYTHING, ItemSet(sorted(known), reconciled=False))]), SPEC)
     for skips, parts in ((False, 1), (True, 0)):
@@ -175,7 +175,7 @@ def test_skip_for_equal_sets_only_where_the_peer_is_known_to_take_it() -> None:
     ],
 )
 def test_peers_that_do_not_match(dialect: SyncDialect, one: Header, other: Header, refusal: bytes) -> None:
-    """Each dialect has its own answer, and both sides know."""
+    """Each dialect has a separate answer, and both sides detect it."""
     initiator, responder = session([an_id("a")], dialect, header=one), session([], dialect, header=other)
     first = initiator.initiate(at_s=0.0)
     assert responder.receive(first, at_s=0.0) == (refusal, [], [])
@@ -196,7 +196,7 @@ def test_peers_that_match_and_have_the_same(dialect: SyncDialect) -> None:
 @settings(max_examples=40)
 @given(sets(most=500), st.randoms(use_true_random=False))
 def test_only_topics_of_both_are_reconciled(pair: Pair, rng: random.Random) -> None:
-    """nwaku-0.37: each side asks for the set of what both keep, as soon as it knows it."""
+    """nwaku-0.37: each side reads the set of the common topics as soon as it knows them."""
     of = {sync_id: rng.choice("abc") for sync_id in sorted({*pair[0], *pair[1]})}
 
     def side(ids: list[SyncID], topics: tuple[str, ...]) -> ReconcileSession:
@@ -211,13 +211,13 @@ def test_only_topics_of_both_are_reconciled(pair: Pair, rng: random.Random) -> N
     assert outcome.is_exactly([i for i in pair[0] if of[i] == "b"], [i for i in pair[1] if of[i] == "b"])
 
 
-# --- one state a session ------------------------------------------------------------------------------
+# --- one state per session ----------------------------------------------------------------------------
 
 
 @settings(max_examples=30)
 @given(sets(most=500), st.data())
 def test_sets_that_change_meanwhile(pair: Pair, data: st.DataObject) -> None:
-    """A session finds the difference of the states that it began with."""
+    """A session finds the difference of the states at its beginning."""
     changing = [MemorySet(ids) for ids in pair]
     snapshots = [each.snapshot() for each in changing]
     ours, theirs = (ReconcileSession(lambda _, s=s: s, SPEC, HEADERS["spec"]) for s in snapshots)  # type: ignore[misc] # mypy does not infer s
@@ -248,7 +248,10 @@ def test_sets_that_change_meanwhile(pair: Pair, data: st.DataObject) -> None:
     ],
 )
 def test_a_session_ends_at_its_limits_and_the_next_one_goes_on(short: SessionLimits, what: str) -> None:
-    """Rounds, bytes, differences and time: what was found before counts, and the error says what to do."""
+    """The limits are rounds, bytes, differences and time.
+
+    Differences that were found count, and the error suggests a remedy.
+    """
     known = spread(2_000)
     splitting = Splitting(frame_size_bytes=4_000)
     ours, theirs = session(known, limits=short, splitting=splitting), session(known[:1_000], splitting=splitting)
@@ -289,7 +292,7 @@ def test_the_defaults_are_the_limits() -> None:
 
 
 def test_more_ids_of_one_time_than_a_dialect_can_send() -> None:
-    """MAX_RECONCILE_ITEMS: an error that says so in nwaku's dialects, no trouble in the specification's."""
+    """MAX_RECONCILE_ITEMS: nwaku's dialects raise an error for this, the specification's does not."""
     number = limits.MAX_RECONCILE_ITEMS + 1
     flood = MemorySet(SyncID(NOW_NS, at.to_bytes(32, "big")) for at in range(number)).snapshot()
     asked = [PayloadPart(of_times(NOW_NS, NOW_NS + 9), bytes(32))]
@@ -335,7 +338,7 @@ def test_a_session_that_cannot_begin() -> None:
 @settings(max_examples=100)
 @given(data=st.data())
 def test_whatever_a_peer_says(dialect: SyncDialect, data: st.DataObject) -> None:
-    """Lies, ids twice, out of order and outside of their range: an answer or a ReconcileError; no id is invented."""
+    """Invalid, duplicate, unordered and outside ids result in an answer or a ReconcileError. Ids are never invented."""
     ids = data.draw(sets(most=300))[0]
     known = [*ids[:50], an_id("strange"), SyncID(0, bytes(32)), SyncID(2**63 - 2, b"\xff" * 32)]
     side = session(ids, dialect, splitting=Splitting(frame_size_bytes=5_000))
@@ -400,7 +403,7 @@ def strange_ids(number: int) -> list[PayloadPart]:
 @pytest.mark.thorough("lying_fingerprints")
 @pytest.mark.parametrize("hostile", [lying_fingerprints, empty_sets, strange_ids])
 def test_answering_is_linear(hostile: Callable[[int], list[PayloadPart]]) -> None:
-    """Four times the input takes about four times the steps, and the answer has at most a frame and a bit."""
+    """Four times the input takes about four times the steps, and the answer has little more than a frame."""
     snapshot = MemorySet(spread(20_000, over_ns=10_000_000)).snapshot()
 
     def steps(number: int) -> int:
@@ -418,7 +421,7 @@ def test_answering_is_linear(hostile: Callable[[int], list[PayloadPart]]) -> Non
 
 
 def test_ten_bytes_do_not_make_us_say_everything() -> None:
-    """A peer that claims to have nothing is answered a frame at a time."""
+    """A peer that claims to be empty is answered one frame at a time."""
     known = MemorySet(spread(50_000)).snapshot()
     side = ReconcileSession(lambda _: known, SPEC, HEADERS["spec"], splitting=Splitting(frame_size_bytes=100_000))
     nothing = encode(Payload(HEADERS["spec"], [PayloadPart(EVERYTHING, ItemSet([], reconciled=True))]), SPEC)

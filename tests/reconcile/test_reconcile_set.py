@@ -1,4 +1,4 @@
-"""The set of ids in memory: fingerprints and ranks of any range as a plain list has them, and states that stay."""
+"""The set of ids in memory: fingerprints and ranks of any range equal those of a list, and states do not change."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def plain_fingerprint(known: list[SyncID]) -> Fingerprint:
 
 @given(st.lists(st.tuples(ids, st.booleans()), max_size=200), st.lists(ranges, max_size=10))
 def test_answers_are_those_of_a_plain_list(changes: list[tuple[SyncID, bool]], asked: list[Range]) -> None:
-    """After any additions and removals, one at a time."""
+    """This holds after any additions and removals, one at a time."""
     changing, model = MemorySet(), set[SyncID]()
     for sync_id, adds in changes:
         if adds:
@@ -96,7 +96,7 @@ def test_keys_and_tuples_have_the_same_order(one: SyncID, other: SyncID) -> None
 
 @given(ids, bounds)
 def test_a_bound_lies_on_the_same_side_of_keys_and_of_tuples(sync_id: SyncID, bound: Bound) -> None:
-    """A cut hash means itself and zeros after it."""
+    """A truncated hash equals itself with zeros appended."""
     whole = SyncID(bound.timestamp_ns, bound.prefix.ljust(32, b"\x00"))
     assert (bound <= sync_id) is (key_of(bound) <= key_of(sync_id)) is (whole <= sync_id)
 
@@ -127,7 +127,7 @@ def test_ranges_of_no_time(from_ns: int, until_ns: int) -> None:
 
 
 def test_a_fingerprint_costs_the_same_in_a_set_ten_times_as_large() -> None:
-    """The median of many: a scan would take ten times the steps."""
+    """The test uses the median of many: a scan would take ten times the steps."""
     rng = random.Random(5)
 
     def median_steps(number: int) -> int:

@@ -1,4 +1,4 @@
-"""The set of ids that a store holds: fingerprints and ranks of any range as a plain list has them, few reads, real posts."""
+"""The set of ids in a store: fingerprints and ranks of any range equal those of a list, with few reads, for real posts."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ START_MS = 1_600_000_000_000
 
 hashes = st.one_of(
     st.binary(min_size=32, max_size=32),
-    st.integers(0, 300).map(lambda n: bytes(30) + n.to_bytes(2, "big")),  # alike in all that <mono-ts> has of a hash
+    st.integers(0, 300).map(lambda n: bytes(30) + n.to_bytes(2, "big")),  # with equal hash prefixes in <mono-ts>
     st.integers(0, 300).map(lambda n: n.to_bytes(2, "big") + bytes(30)),
 )
 times_ms = st.one_of(st.integers(0, LAST_MS), st.integers(START_MS, START_MS + 90), st.just(START_MS))
@@ -48,7 +48,7 @@ ranges = st.lists(bounds, min_size=2, max_size=2, unique=True).map(lambda pair: 
 
 
 def set_of(found: list[tuple[bytes, int, bytes]], names: list[bytes], leaf_rows: int) -> StoredSet:
-    """Return what a database with these posts has in these sets."""
+    """Return the set of these names in a database with these posts."""
     tree = replace(TREE, leaf_rows=leaf_rows)
     rows: dict[bytes, bytes | None] = {
         ID_PREFIX + name + b"!" + sort_time(at, digest.hex().encode()): digest for name, at, digest in found
@@ -90,7 +90,7 @@ def test_answers_are_those_of_a_plain_list(
 
 
 class Counting:
-    """Source that counts what is read from it."""
+    """Source that counts the read rows."""
 
     def __init__(self, rows: dict[bytes, bytes | None]) -> None:
         database = MemoryDB()
@@ -113,7 +113,7 @@ class Counting:
 
 @pytest.mark.parametrize("gap_ms", [60_000, 1, 0], ids=["a minute apart", "a millisecond apart", "all at one time"])
 def test_any_range_is_a_few_reads(gap_ms: int) -> None:
-    """O(log n): a first answer about 20,000 posts reads less than 700 rows, whether they share a time or not."""
+    """O(log n): a first answer about 20,000 posts reads less than 700 rows, with equal or different timestamps."""
     rng = random.Random(1)
     hashes = [rng.randbytes(32) for _ in range(20_000)]
     placed = sorted((b"!" + sort_time(START_MS + n * gap_ms, h.hex().encode()), h) for n, h in enumerate(hashes))
@@ -136,7 +136,7 @@ def test_any_range_is_a_few_reads(gap_ms: int) -> None:
 
 
 def test_a_store_gives_the_posts_that_may_travel() -> None:
-    """By channel: posts of the channel and of none; never a local-only one, and none that was deleted."""
+    """A channel's set has its posts and those without a channel, but not local-only or deleted ones."""
     with CableStore.in_memory(identity=ANN.identity) as store:
         kept = [ANN.text("a", "1"), BOB.text("b!", "2"), ANN.join("a"), BOB.topic("b!", "t"), ANN.named("ann")]
         gone = ANN.text("a", "3")
@@ -158,7 +158,7 @@ def test_a_store_gives_the_posts_that_may_travel() -> None:
 
 
 def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """At most N posts are in memory, whatever is asked, and answers stay right."""
+    """At most N posts are in memory for any requests, and answers are correct."""
     module = sys.modules[StoredSet.__module__]
     monkeypatch.setattr(module, "_POSTS_HELD", 300)
     monkeypatch.setattr(module, "_POSTS_FORGOTTEN", 100)
@@ -176,7 +176,7 @@ def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_missing_sums_or_posts_say_what_to_do() -> None:
-    """Any row may be lost: an answer is right or says that the store is damaged."""
+    """Any row may be lost. An answer is correct, or the error reports a damaged store."""
     whole = set_of([(b"", START_MS + n, bytes([n]) * 32) for n in range(200)], [b""], 1)
     rows = list(whole._reader.scan(b"", b"~"))
     expected = whole.fingerprint(EVERYTHING), [whole.select(EVERYTHING, k) for k in range(200)]

@@ -1,4 +1,4 @@
-"""Posts in transfer: the bytes of both wire forms, frames in a stream cut anywhere, and only what was asked for."""
+"""Posts in transfer: the bytes of both wire forms, frames in a divided stream, and only requested posts."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ in_each = pytest.mark.parametrize("dialect", ALL, ids=lambda dialect: dialect.na
 @in_each
 @pytest.mark.parametrize("vector", VECTORS["messages"], ids=lambda vector: str(vector["deterministic_hash"][:8]))
 def test_frames_of_deployed_nodes(vector: dict[str, Any], dialect: SyncDialect) -> None:
-    """Written and read, byte for byte, with the deterministic hash of the message."""
+    """They are written and read, byte for byte, with the deterministic hash of the message."""
     known, said = bytes.fromhex(vector[FRAME_COLUMNS[dialect.name]]), vector["input"]
     assert wrap(bytes.fromhex(vector["waku_message_protobuf"]), said["pubsub"], dialect) == known
     found = decode_message(known, dialect)
@@ -57,7 +57,7 @@ def test_frames_of_deployed_nodes(vector: dict[str, Any], dialect: SyncDialect) 
 
 
 def test_one_form_is_not_the_other() -> None:
-    """The same numbers mean the topic here and the message there."""
+    """The same field numbers are the topic in one form and the message in the other."""
     for vector in VECTORS["messages"]:
         for column, dialect in (("nwaku_transfer_frame", SPEC), ("spec_transfer_frame", NWAKU_037)):
             with pytest.raises(ReconcileError):
@@ -78,7 +78,7 @@ def test_a_post_comes_back_with_both_of_its_ids(dialect: SyncDialect) -> None:
 
 @in_each
 def test_a_message_is_not_larger_than_the_dialect_allows(dialect: SyncDialect) -> None:
-    """MAX_TRANSFER_FRAME_SIZE_BYTES, which every post fits into; MAX_WAKU_TRANSFER_FRAME_SIZE_BYTES for deployed nodes."""
+    """MAX_TRANSFER_FRAME_SIZE_BYTES, or MAX_WAKU_TRANSFER_FRAME_SIZE_BYTES for deployed nodes."""
     most = FORMS[dialect.name].max_size_bytes
     assert most == (
         limits.MAX_TRANSFER_FRAME_SIZE_BYTES if dialect is SPEC else limits.MAX_WAKU_TRANSFER_FRAME_SIZE_BYTES
@@ -113,7 +113,7 @@ def test_any_bytes_give_a_message_or_an_error(dialect: SyncDialect, data: st.Dat
 
 @given(st.lists(st.binary(max_size=300), max_size=20), st.randoms(use_true_random=False))
 def test_frames_come_out_however_the_stream_is_cut(contents: list[bytes], rng: random.Random) -> None:
-    """Empty ones too."""
+    """The test includes empty frames."""
     stream = b"".join(map(sized, contents))
     reader, found, at = ReconcileFrameReader(300), [], 0
     while at < len(stream):
@@ -144,7 +144,7 @@ def test_sizes_that_are_none(size: bytes) -> None:
 
 
 def test_reading_a_stream_is_linear() -> None:
-    """One large frame in small pieces, and many small ones at once."""
+    """The test has one large frame in small pieces, and many small ones at once."""
 
     def steps(stream: bytes, step: int) -> int:
         reader = ReconcileFrameReader(10_000_000)
@@ -159,7 +159,7 @@ def test_reading_a_stream_is_linear() -> None:
     assert steps(sized(b"x") * 40_000, 10**9) < 5 * steps(sized(b"x") * 10_000, 10**9)
 
 
-# --- what is taken -----------------------------------------------------------------------------------
+# --- accepted posts ----------------------------------------------------------------------------------
 
 
 @settings(max_examples=10)
@@ -167,7 +167,7 @@ def test_reading_a_stream_is_linear() -> None:
 def test_two_stores_of_posts_become_equal(
     tmp_path_factory: pytest.TempPathFactory, dialect: SyncDialect, rng: random.Random
 ) -> None:
-    """From ids to posts in both stores, through streams cut at random, verified by normal ingest."""
+    """The test goes from ids to posts in both stores, through randomly divided streams, with normal ingest."""
     posts = [who.text("tea", f"number {n}") for n in range(10) for who in (ANN, BOB)]
     held = [[post for post in posts if rng.random() < 0.6] for _ in range(2)]
     folder = tmp_path_factory.mktemp("stores")
@@ -192,7 +192,10 @@ def test_two_stores_of_posts_become_equal(
 
 
 def test_a_frame_without_a_topic() -> None:
-    """Both fields are optional in WAKU-SYNC: the post is what counts. Deployed nodes require both. Without a message there is nothing."""
+    """Both fields are optional in WAKU-SYNC: only the post is needed.
+
+    Deployed nodes require both. Without a message the frame is empty.
+    """
     post = ANN.text("default", "x")
     message = message_of(post)
     for dialect in (SPEC, NWAKU_036, NWAKU_037):

@@ -1,4 +1,4 @@
-"""A peer that sends posts that were not compared: of other channels or times, with a false time, twice, not signed."""
+"""A peer that sends posts outside the comparison: of other channels or times, with a wrong time, twice, or unsigned."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from cablestore.reconcile.messages import PostsFrame, Terms, encode_frame
 from cablestore.reconcile.transfer import post_id
 
 FORGED_BYTE = 40
-"""Part of the signature."""
+"""Position of a byte in the signature."""
 
 
 def posts_at(at: int) -> list[Post]:
@@ -30,7 +30,7 @@ POSTS = [post for after_ms in range(0, 50, 10) for post in posts_at(START_MS + a
 
 
 class Sent(NamedTuple):
-    """A post as a peer sends it: with a time that may be false, after its id was sent or without that."""
+    """A post that a peer sends, with a time that may be wrong, with or without its id before."""
 
     raw: bytes
     time_ns: int
@@ -87,7 +87,7 @@ def test_only_compared_posts_are_taken_once_under_their_own_time(
 
 @pytest.mark.parametrize("is_listed", [True, False])
 def test_a_post_that_is_not_signed_is_not_stored(is_listed: bool) -> None:
-    """It has the time of its id and a compared channel: the store rejects it. The signed post is accepted after it."""
+    """It has the time of its id and a compared channel. The store rejects it, and accepts the signed post after it."""
     good = ANN.text("a", "text", at=START_MS)
     forged = good.raw[:FORGED_BYTE] + bytes((good.raw[FORGED_BYTE] ^ 1,)) + good.raw[FORGED_BYTE + 1 :]
     sent = Sent(forged, START_MS * NS_PER_MS, is_listed)

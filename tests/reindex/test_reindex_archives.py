@@ -1,4 +1,4 @@
-"""Archives as input of the Spark job: read beside exports, and verified, because they may be a stranger's."""
+"""Archives as input of the Spark job: read together with exports, and verified, because they may be foreign."""
 
 from __future__ import annotations
 
@@ -51,13 +51,13 @@ COMMUNITY = CONTROL.public_key.hex()
 
 
 def below(folder: Path, posts: Iterable[Post], plan: ArchivePlan) -> ArchiveSource:
-    """Make the archives of a store of these posts below a folder."""
+    """Create the archives of a store of these posts in a folder."""
     archived(store_of_weeks(posts, plan.dialect), folder / COMMUNITY, plan)
     return ArchiveSource(folder, CONTROL.public_key, plan.key)
 
 
 def problems_of(inputs: tuple[Input, ...], folder: Location) -> list[str]:
-    """Run the task that inspects inputs; return the faults of those that are not whole."""
+    """Run the task that inspects inputs. Return the problems of the damaged ones."""
     numbers = pa.RecordBatch.from_arrays([pa.array(range(len(inputs)), pa.int64())], schema=tasks.NUMBERS)
     return [
         report["problem"]
@@ -86,7 +86,7 @@ def test_exports_and_archives_make_the_rows_of_a_store_of_all(
     key: bytes | None,
     random: Random,
 ) -> None:
-    """Deletions and their targets are in one of them, in the other, or in both; archives alone are enough."""
+    """Deletions and their targets are in one of them, in the other, or in both. Archives alone are sufficient."""
     dialect, posts = history[0], public(history[1])
     exported = [post for at, post in enumerate(posts) if at not in archived_only]
     chosen = [post for at, post in enumerate(posts) if at in archived_only | both]
@@ -107,7 +107,7 @@ def test_exports_and_archives_make_the_rows_of_a_store_of_all(
 
 @pytest.mark.parametrize("key", [None, KEY], ids=["public", "sealed"])
 def test_archives_by_content_id_are_read_alike(tmp_path: Path, key: bytes | None) -> None:
-    """Where a member has both, those of the newer index."""
+    """If a member has both, those of the newer index are read."""
     posts, plan = some_weeks(), plan_of("status-go", key)
     source = below(tmp_path / "archives", posts, plan)
     files = ArchiveFolder(tmp_path / "archives" / COMMUNITY)
@@ -164,7 +164,7 @@ def test_archives_are_read_from_an_object_store(s3: S3Server, tmp_path: Path, fo
     assert problem.startswith(f"{damaged.file(name)}, archive 0x")
 
 
-# --- what is refused -------------------------------------------------------------------------------
+# --- rejections ------------------------------------------------------------------------------------
 
 
 def test_an_index_is_verified_before_anything_is_read(tmp_path: Path) -> None:
@@ -216,7 +216,7 @@ def test_a_damaged_archive_is_found_and_named(tmp_path: Path, key: bytes | None)
     assert len(first) == 1
     assert f"{data}, archive 0x" in first[0]
     assert "the control node signed" in first[0]
-    data.write_bytes(whole[:-1])  # as of a member that has not fetched the last one yet
+    data.write_bytes(whole[:-1])  # like a member that has not fetched the last one yet
     assert read_sources([], [source]).inputs == inputs
     (problem,) = problems_of(inputs, tmp_path / "inspected")
     assert "ends within archive" in problem
@@ -227,7 +227,7 @@ def test_a_damaged_archive_is_found_and_named(tmp_path: Path, key: bytes | None)
 
 
 def test_what_was_verified_is_not_verified_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A job that goes on compares the checksums of archives as it does those of exports."""
+    """A job that continues compares the checksums of archives like those of exports."""
     inputs = read_sources([], [below(tmp_path / "archives", some_weeks(), plan_of())]).inputs
     assert problems_of(inputs, tmp_path / "work") == []
     monkeypatch.setattr(archives_read, "are_signed", lambda raws: [False] * len(raws))
@@ -236,7 +236,7 @@ def test_what_was_verified_is_not_verified_again(tmp_path: Path, monkeypatch: py
 
 
 def made_up(folder: Path, posts: list[Post], stones: list[Tombstone]) -> tuple[Input, ...]:
-    """Return the archive that a lying control node makes of a week of posts and of tombstones."""
+    """Return the archive of a dishonest control node with a week of posts and of tombstones."""
     plan, files = plan_of(), ArchiveFolder(folder / COMMUNITY)
     messages = sorted(map(message_of, posts), key=lambda message: (message.timestamp_ns, message.post_hash))
     topics = topics_of(plan.profile, {message.content_topic for message in messages})
@@ -252,9 +252,9 @@ def made_up(folder: Path, posts: list[Post], stones: list[Tombstone]) -> tuple[I
 
 
 def test_posts_that_a_store_would_refuse(tmp_path: Path) -> None:
-    """A control node signs for others' posts.
+    """A control node vouches for others' posts.
 
-    A post not signed by its author, or beyond MAX_FUTURE_MS, stops the job.
+    A post that is not signed by its author, or beyond MAX_FUTURE_MS, stops the job.
     """
     right = ANN.text("default", "mine", at=FIRST_MS)
     for number, (raw, reason) in enumerate(
@@ -272,7 +272,7 @@ def test_posts_that_a_store_would_refuse(tmp_path: Path) -> None:
 
 
 def test_tombstones_count_where_their_deletion_bears_them_out(tmp_path: Path) -> None:
-    """Other tombstones have no effect; one of a post that cannot exist makes the archive a damaged one."""
+    """Other tombstones have no effect. One of an impossible post makes the archive invalid."""
     target, others = ANN.text("default", "gone", at=FIRST_MS), BOB.text("default", "here", at=FIRST_MS + 1)
     deletion = ANN.delete(target, others, at=FIRST_MS + 5)
     bones = Skeleton.of(target)
@@ -282,7 +282,7 @@ def test_tombstones_count_where_their_deletion_bears_them_out(tmp_path: Path) ->
         replace(told, deleted_at_ms=1),
         replace(told, deleted_by=bytes(32)),
         replace(told, target=bytes(32)),
-        replace(told, target=others.hash),  # it is Bob's, whose post is here
+        replace(told, target=others.hash),  # it is Bob's, whose post is in the store
     ]
     inputs = made_up(tmp_path / "archives", [deletion, others], [told, *false_claims])
     assert problems_of(inputs, tmp_path / "work") == []
@@ -337,7 +337,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 
 def told(capsys: pytest.CaptureFixture[str], *arguments: str | Path, status: int = 0) -> dict[str, Any] | str:
-    """Run a command; return the last line of JSON that it prints, or its error where it fails."""
+    """Run a command. Return the last line of JSON that it prints, or its error if it fails."""
     with pytest.raises(SystemExit) as exit_:
         main([str(argument) for argument in arguments])
     said = capsys.readouterr()
@@ -372,7 +372,7 @@ def test_a_store_from_exports_and_archives(tmp_path: Path, capsys: pytest.Captur
 def test_a_damaged_archive_stops_the_job_or_is_left_out_and_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Of archives alone. Beside an existing store, an export of it must be given too, or its posts would be lost."""
+    """The inputs are only archives. For an existing store, an export of it is also required, to keep its posts."""
     below(tmp_path / "archives", some_weeks(DRAFT8), plan_of(dialect=DRAFT8))
     data = tmp_path / "archives" / COMMUNITY / "data"
     data.write_bytes(data.read_bytes()[:5000] + b"!" + data.read_bytes()[5001:])

@@ -1,4 +1,4 @@
-"""The Spark job on clusters: how its work is spread, evenly, and with a driver that stays small."""
+"""The Spark job on clusters: its work is distributed evenly, and the driver stays small."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ EXECUTORS = [
 ]
 
 SENT = r"cablestore-[0-9a-f]{16}\.zip"
-"""The file in which workers get this package."""
+"""The file by which workers get this package."""
 
 
 @pytest.fixture(scope="module")
 def scratch(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return where the cluster works."""
+    """Return the folder of the cluster."""
     return tmp_path_factory.mktemp("cluster")
 
 
@@ -65,7 +65,7 @@ def master(scratch: Path) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class Site:
-    """Cluster, and the place of what its machines and the driver share; `folder` is the driver's alone."""
+    """A cluster, and the location that its machines and the driver share. `folder` is the driver's only."""
 
     master: str
     scratch: Path
@@ -75,7 +75,7 @@ class Site:
 
 @pytest.fixture(params=["a disk", "S3"])
 def site(request: pytest.FixtureRequest, tmp_path: Path) -> Site:
-    """Return a cluster that shares a disk with the driver, or one that shares nothing but an object store."""
+    """Return a cluster that shares a disk with the driver, or one that shares only an object store."""
     if request.param == "a disk":
         cluster = request.getfixturevalue("master"), request.getfixturevalue("scratch")
         return Site(*cluster, tmp_path, folder_of(tmp_path / "shared"))
@@ -86,7 +86,7 @@ def site(request: pytest.FixtureRequest, tmp_path: Path) -> Site:
 
 @pytest.fixture(scope="module")
 def apart(tmp_path_factory: pytest.TempPathFactory, s3_process: S3Server) -> Iterator[tuple[str, Path, Path]]:
-    """Run a cluster whose workers do not see the driver's folder. Return its URL, its folder and the driver's."""
+    """Run a cluster whose workers cannot access the driver's folder. Return its URL, its folder and the driver's."""
     scratch, driver = tmp_path_factory.mktemp("apart"), tmp_path_factory.mktemp("driver")
     if not can_hide(driver):
         pytest.skip("this machine does not let us hide a folder from a process")
@@ -95,7 +95,7 @@ def apart(tmp_path_factory: pytest.TempPathFactory, s3_process: S3Server) -> Ite
 
 
 def executors_of(scratch: Path) -> set[Path]:
-    """Return the folders of the executors that the cluster's workers were asked to run so far."""
+    """Return the folders of all executors so far of the cluster's workers."""
     return set(scratch.glob("worker-*/app-*/*"))
 
 
@@ -104,7 +104,7 @@ def outputs_of(executors: set[Path]) -> list[str]:
 
 
 def hot_posts(count: int) -> list[Post]:
-    """Make posts, half of them in one channel and a third by one author."""
+    """Return posts, half of them in one channel and a third by one author."""
     people = [Person(f"person {number}") for number in range(40)]
     found = []
     for number in range(count):
@@ -118,9 +118,9 @@ def hot_posts(count: int) -> list[Post]:
 
 @pytest.mark.thorough
 def test_a_standalone_cluster_of_which_processes_are_killed(site: Site) -> None:
-    """Spark repeats what was lost on what is left.
+    """Spark repeats lost tasks on the remaining processes.
 
-    The job ends as if nothing had happened, its shares as even as ever.
+    The job ends normally, with even shares.
     """
     scratch, work = site.scratch, site.shared.child("work")
     posts = hot_posts(4000)
@@ -154,7 +154,7 @@ def test_a_standalone_cluster_of_which_processes_are_killed(site: Site) -> None:
 
 
 def assert_even(work: ObjectFolder) -> None:
-    """Check that no partition or bucket is much larger than the others, whatever is hot."""
+    """Check that no partition or bucket is much larger than the others, even with hot authors and channels."""
     derived = reports(work, "derived")
     posts = [sum(report["posts"].values()) for report in derived]
     assert len(posts) > 10
@@ -177,7 +177,7 @@ def reports(work: ObjectFolder, stage: str) -> list[dict[str, Any]]:
 
 @pytest.mark.thorough
 def test_a_work_folder_that_workers_do_not_see_is_refused(apart: tuple[str, Path, Path], s3: S3Server) -> None:
-    """And its name says nothing: each machine may have a folder of that name."""
+    """The name alone is not sufficient, because each machine may have a folder of that name."""
     master, _, folder = apart
     export = export_of(conversation(20), folder_of(s3.uri("refused")))
     places = ("--out", folder / "refused", "--work", folder / "work")
@@ -217,7 +217,7 @@ with spark_session(Path(sys.argv[1])):
 
 @pytest.mark.thorough
 def test_the_driver_does_not_grow_with_the_export(tmp_path: Path) -> None:
-    """Java's part of it has a fixed size; this is Python's, for four times the posts, in a process of its own."""
+    """Java's memory has a fixed size. The test measures Python's, for four times the posts, in a separate process."""
     posts = hot_posts(4000)
     small, large = (export_of(posts[:n], tmp_path / str(n), segment_size_bytes=500_000) for n in (1000, len(posts)))
     command = [sys.executable, "-c", PEAKS, str(tmp_path), str(small), str(small), str(large)]
@@ -236,7 +236,7 @@ def test_workers_that_lack_the_package_get_it(
     def origins(batches: Batches) -> Batches:
         import pyarrow as pa
 
-        from cablestore.reindex import tasks  # which needs much of the package, and of what it depends on
+        from cablestore.reindex import tasks  # which imports much of the package and its dependencies
 
         for batch in batches:
             yield pa.record_batch({"origin": [tasks.__file__] * batch.num_rows})
@@ -256,7 +256,7 @@ def test_workers_that_lack_the_package_get_it(
 
 @pytest.mark.thorough
 def test_spark_submit_to_a_standalone_cluster(master: str, scratch: Path, tmp_path: Path) -> None:
-    """The same job, started as on clusters, with the words of the documents."""
+    """The same job is started as on clusters, with the command in the documentation."""
     posts = conversation(300)
     export = export_of(posts, tmp_path / "export", segment_size_bytes=60_000)
     module = [sys.executable, "-m", "cablestore.cli.submit"]

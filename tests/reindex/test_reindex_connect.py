@@ -27,7 +27,7 @@ pytest.importorskip("grpc_status")
 from connect_server import connect_server
 
 NO_JAVA = "os.environ.update(JAVA_HOME='/nowhere', PATH='/nowhere')"
-"""The client starts no Java."""
+"""The client does not start Java."""
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +57,7 @@ def test_a_job_on_a_server_whose_workers_lack_the_package(server: str, tmp_path:
 
 @pytest.mark.thorough
 def test_ctrl_c_cancels_the_query_on_the_server(server: str, tmp_path: Path) -> None:
-    """Its tasks take all cores of the server, longer than any test may. After Ctrl-C another query has them."""
+    """Its tasks use all cores of the server, longer than any test may. After Ctrl-C another query has the cores."""
 
     def forever(batches: Batches) -> Batches:
         Path(tmp_path, f"started-{os.getpid()}").touch()
@@ -66,7 +66,7 @@ def test_ctrl_c_cancels_the_query_on_the_server(server: str, tmp_path: Path) -> 
 
     def interrupt() -> None:
         wait_until(lambda: len(list(tmp_path.glob("started-*"))) == 2)
-        signal.pthread_kill(get_ident(), signal.SIGINT)  # a system may give it to a thread that is not the main one
+        signal.pthread_kill(get_ident(), signal.SIGINT)  # some systems deliver it to another thread
 
     told: list[tuple[int, int]] = []
     with session(tmp_path, log=tmp_path / "spark.log", remote=server) as spark:
@@ -75,7 +75,7 @@ def test_ctrl_c_cancels_the_query_on_the_server(server: str, tmp_path: Path) -> 
         with pytest.raises(KeyboardInterrupt):
             run_query(spark, "wait", table.collect, lambda done, total: told.append((done, total)))
         assert spark.range(0, 2, 1, 2).count() == 2
-    assert set(told) <= {(0, 2)}  # a server tells of changes alone, and may tell of the first one too early
+    assert set(told) <= {(0, 2)}  # a server reports only changes, and may report the first one too early
 
 
 @pytest.mark.thorough

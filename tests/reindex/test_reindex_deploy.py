@@ -22,7 +22,7 @@ def objects() -> dict[str, dict[str, Any]]:
 
 
 def test_kubernetes_accepts_it() -> None:
-    """Strictly: a field that Kubernetes does not know is an error too."""
+    """The check is strict: a field that is unknown to Kubernetes is an error too."""
     for each in objects().values():
         kubernetes_validate.validate(each, kubernetes_validate.latest_version(), strict=True)
 

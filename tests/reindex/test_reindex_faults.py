@@ -1,4 +1,4 @@
-"""Kill -9 of every process of a reindexing, and a full disk: the live store stays, the next run goes on."""
+"""Kill -9 of every process of a reindexing, and a full disk: the live store is kept, and the next run continues."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ POSTS = conversation(700)
 
 
 class Site:
-    """Store with an export and later arrivals, another export, and what the store should be afterwards."""
+    """A store with an export and later arrivals, another export, and the expected result."""
 
     def __init__(self, path: Path, s3: S3Server | None = None) -> None:
         self.at(path)
@@ -61,7 +61,7 @@ class Site:
         assert self.before != self.expected
 
     def at(self, path: Path) -> None:
-        """Be in this folder: the store, and what a job leaves beside it."""
+        """Use this folder for the store and the files of jobs beside it."""
         self.store, self.beside, self.loading = path / "store", path / "store.reindex", path / "store.loading"
         self.script = path / "job.py"
 
@@ -82,7 +82,7 @@ class Site:
         return job.returncode, output + errors
 
     def finish(self) -> None:
-        """Run to the end. Check that what was finished is not made again, and that the result is right."""
+        """Run the job to the end. Check that finished work is not repeated, and that the result is correct."""
         finished = self.finished()
         job = self.start("--keep-work")
         status, said = self.end(job)
@@ -93,14 +93,14 @@ class Site:
         assert not self.loading.exists()
 
     def finished(self) -> dict[str, int]:
-        """Return when each segment that a report names was written."""
+        """Return the write time of each segment in a report."""
         work = self.work
         reports = [json.loads(work.read(name)) for name in [*work.names("derived-*.json"), *work.names("built-*.json")]]
         files = [segment["file"] for report in reports for segment in report["segments"]]
         return {file: written_ns(work, file) for file in files}
 
     def begin_again(self) -> None:
-        """Put the store back to what it was, and leave nothing of any job."""
+        """Restore the original store, and remove the files of all jobs."""
         self.work.remove_all()
         for folder in (self.store, self.beside, self.loading):
             shutil.rmtree(folder, ignore_errors=True)
@@ -111,7 +111,7 @@ class Site:
 
 
 def written_ns(folder: ObjectFolder, name: str) -> int:
-    """Return when a file was written, of which S3 tells the seconds."""
+    """Return when a file was written. S3 has a resolution of seconds."""
     if folder.is_local:
         return (folder.path / name).stat().st_mtime_ns
     system, root = FileSystem.from_uri(folder.uri)
@@ -125,7 +125,7 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Site:
 
 @pytest.fixture(scope="module")
 def template_on_s3(tmp_path_factory: pytest.TempPathFactory, s3_process: S3Server) -> Iterator[Site]:
-    """Make one with exports in an object store, which its environment leads to until the end of this file."""
+    """Yield a template with exports in an object store. Its environment is set until the end of this file."""
     with pytest.MonkeyPatch.context() as patch:
         cache = {"XDG_CACHE_HOME": str(tmp_path_factory.mktemp("cache"))}
         for name, value in (s3_process.environment | cache).items():
@@ -150,7 +150,7 @@ def either_site(request: pytest.FixtureRequest) -> Site:
 
 
 def copy_of(template: Site, path: Path) -> Site:
-    """Return a copy of a template that a test can ruin."""
+    """Return a copy of a template that a test may damage."""
     copy = Site.__new__(Site)
     copy.__dict__.update(template.__dict__)
     copy.at(path)
@@ -159,7 +159,7 @@ def copy_of(template: Site, path: Path) -> Site:
 
 
 def kill_when(site: Site, job: subprocess.Popen[str], is_due: Callable[[], object], delay_s: float = 0) -> None:
-    """Kill the job's driver at an instant, unless it ends before. All its processes end with it."""
+    """Kill the job's driver at a moment, unless it ends before. All its processes end with it."""
     wait_until(lambda: is_due() or job.poll() is not None, "the instant never came")
     time.sleep(delay_s)
     job.kill()
@@ -169,7 +169,7 @@ def kill_when(site: Site, job: subprocess.Popen[str], is_due: Callable[[], objec
 
 @pytest.mark.soak
 def test_a_driver_that_is_killed_at_every_stage(either_site: Site) -> None:
-    """One job is killed in each of its stages, and goes on each time from what is finished."""
+    """One job is killed in each of its stages, and continues each time with the finished work."""
     site = either_site
     work, loading = site.work, site.loading
     instants: list[Callable[[], object]] = [
@@ -197,16 +197,16 @@ def test_a_driver_that_is_killed_at_many_random_instants(site: Site) -> None:
         kill_when(site, job, lambda: True, random.Random(seed).uniform(0.5, 10))
         if job.returncode == 0:
             assert digest_of(site.store) == site.expected
-            return  # it was faster; a soak checks by its number of kills
+            return  # the job was faster; a soak checks the number of kills
         site.assert_untouched()
     site.finish()
 
 
-# --- faults, each of one job ------------------------------------------------------------------
+# --- faults of one job each -------------------------------------------------------------------
 
 
 def a_driver_killed_at_a_random_instant(site: Site) -> None:
-    """Kill it before any job could be done; the instant is printed with a failure."""
+    """Kill it before any job could be done. The moment is printed with a failure."""
     job, delay_s = site.start(), random.uniform(0.5, 6)
     print(f"killed after {delay_s:.3f} s")
     kill_when(site, job, lambda: True, delay_s)
@@ -214,7 +214,7 @@ def a_driver_killed_at_a_random_instant(site: Site) -> None:
 
 
 def a_python_worker_killed(site: Site) -> None:
-    """In one process Spark gives up with the first task that fails, but is done where no task was running."""
+    """In one process Spark fails with the first failed task, but succeeds if no task was running."""
     job = site.start()
     kill_python_workers(site.work, site.script, job)
     status, said = site.end(job)
@@ -285,11 +285,11 @@ FAULTS: tuple[Fault, ...] = (
     a_process_of_the_loader_killed,
     a_driver_killed_while_it_swaps,
 )
-"""The faults are in the order of the stages that they hit, so each comes after what the one before left."""
+"""The faults are in the order of their stages, so each follows the state that the last one left."""
 
 
 THROUGH_THE_WORK_FOLDER = (a_driver_killed_at_a_random_instant, a_driver_killed_while_it_swaps)
-"""The others meet what is on the local disk in either case. A killed Python worker is met by test_reindex_cluster.py."""
+"""The others affect the local disk in either case. test_reindex_cluster.py kills a Python worker."""
 
 
 @pytest.mark.thorough
@@ -308,7 +308,7 @@ THROUGH_THE_WORK_FOLDER = (a_driver_killed_at_a_random_instant, a_driver_killed_
 def test_after_faults_the_next_job_goes_on(
     request: pytest.FixtureRequest, place: str, faults: tuple[Fault, ...]
 ) -> None:
-    """Whatever ends a job, the live store is as it was; nothing that was finished is made again."""
+    """After any fault the live store is unchanged, and finished work is not repeated."""
     site: Site = request.getfixturevalue(place)
     for fault in faults:
         fault(site)
@@ -321,7 +321,7 @@ def test_after_faults_the_next_job_goes_on(
 
 @pytest.fixture
 def proxy(site_on_s3: Site) -> Iterator[FaultyProxy]:
-    """Run a proxy of the object store, which jobs go through while its fault is not none."""
+    """Run a proxy of the object store, which jobs use while its fault is not "none"."""
     assert site_on_s3.s3 is not None
     with faulty_proxy(site_on_s3.s3.port) as proxy, pytest.MonkeyPatch.context() as patch:
         for name, value in environment_of(proxy.port).items():
@@ -331,7 +331,7 @@ def proxy(site_on_s3: Site) -> Iterator[FaultyProxy]:
 
 @pytest.mark.thorough
 def test_an_object_store_that_fails_now_and_then(site_on_s3: Site, proxy: FaultyProxy) -> None:
-    """Requests are repeated: the job does not notice."""
+    """Requests are repeated, so that the job succeeds."""
     faults: tuple[RequestFault, ...] = ("refuse", "cut", "cut answer")
     proxy.fault = lambda method, path, number: faults[number // 20 % 3] if number % 20 == 19 else "none"
     status, said = site_on_s3.end(site_on_s3.start())
@@ -342,14 +342,14 @@ def test_an_object_store_that_fails_now_and_then(site_on_s3: Site, proxy: Faulty
 
 
 REQUESTS_OF_A_TASK = 12
-"""Four attempts of ours, of three requests of pyarrow's."""
+"""Four attempts of this package, with three requests of pyarrow each."""
 PROCESSES = 12
-"""More than the Python workers of two cores, of which Spark ends some that rest. A third of the buckets."""
+"""More than the Python workers of two cores, of which Spark ends idle ones. It is a third of the buckets."""
 
 
 @pytest.mark.thorough
 def test_an_object_store_that_fails_for_good(site_on_s3: Site, proxy: FaultyProxy) -> None:
-    """One line says what failed, once a task in each process has tried. The next job goes on."""
+    """One line reports the failure, after a task in each process has tried. The next job continues."""
     for part in ("run-", "built-"):
         proxy.requests.clear()
         proxy.fault = lambda method, path, _, part=part: "refuse" if is_put(method, path, part) else "none"  # type: ignore[misc] # the argument has its default
@@ -369,7 +369,7 @@ def is_put(method: str, path: str, part: str) -> bool:
 
 @pytest.mark.thorough
 def test_an_object_that_is_half_there(site_on_s3: Site) -> None:
-    """Only another program, or a copy, can leave one. It is named, and the store stays as it was."""
+    """Only another program, or an incomplete copy, can leave one. The error names it, and the store is unchanged."""
     site = site_on_s3
     a_driver_killed_while_it_swaps(site, "adopt")
     for kind in ("rows-*.seg", "derived-*.json", "run-*"):
@@ -398,7 +398,7 @@ def test_a_driver_that_is_killed_when_a_part_of_the_swap_is_done(site: Site, poi
 
 @pytest.mark.soak
 def test_an_executor_and_a_worker_of_a_local_cluster_that_are_killed(site: Site) -> None:
-    """As in test_reindex_cluster.py, where all processes are children of the driver."""
+    """Like in test_reindex_cluster.py, but all processes are children of the driver."""
     job = site.start(*LOCAL_CLUSTER)
     kill_python_workers(site.work, site.script, job)
     kill_an_executor(site.script, job)

@@ -1,4 +1,4 @@
-"""Archives made from exports on Spark: byte for byte the archives that a node makes of a store with the same posts."""
+"""Archives that are created from exports on Spark: byte for byte those of a node with the same posts."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def exported(posts: Iterable[Post], folder: Path, dialect: Dialect) -> list[Path
 
 
 def history_of(exports: list[Path], work: Path, plan: ArchivePlan, now_ms: int, random: Random) -> History:
-    """Do what Spark does: assign numbers, move blobs to their partitions in any order."""
+    """Do the same as Spark: assign numbers, move blobs to their partitions in any order."""
     sources = read_sources(exports)
     job = WeeksJob(
         folder_of(work),
@@ -102,7 +102,7 @@ moments = st.sampled_from([NOW_MS, NOW_MS + WEEK_MS, NOW_MS + 2 * WEEK_MS, 10**1
 def test_tasks_make_the_archives_of_a_store_of_all(
     history: tuple[Dialect, list[Post]], plan: Any, random: Random, way: tuple[str, bytes | None], now_ms: int
 ) -> None:
-    """A post, its deletion, and what is known of a deleted one may each be in any export."""
+    """A post, its deletion, and its skeleton may each be in any export."""
     dialect, posts = history[0], public(history[1])
     how = plan_of(*way, dialect)
     with scratch_folder() as folder, store_of(dialect, posts) as store:
@@ -121,7 +121,7 @@ def test_tasks_make_the_archives_of_a_store_of_all(
 def test_they_go_on_where_a_node_ended(
     way: tuple[str, bytes | None], weeks_before: int, late: frozenset[int], random: Random
 ) -> None:
-    """And a node goes on where they ended. Posts that came late for their week get an archive of their own."""
+    """A node also continues the archives of the job. Posts that arrive late for their week get a separate archive."""
     how, posts = plan_of(*way), some_weeks()
     early = [post for at, post in enumerate(posts) if at not in late]
     before_ms = FIRST_MS + weeks_before * WEEK_MS
@@ -137,7 +137,7 @@ def test_they_go_on_where_a_node_ended(
 
 
 def test_what_no_archive_takes_and_what_is_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A week beyond MAX_ARCHIVE_SIZE_BYTES has several archives, and announcements are in none."""
+    """A week beyond MAX_ARCHIVE_SIZE_BYTES has several archives. Announcements are in none."""
     monkeypatch.setattr(chunks.chunks, "__defaults__", (3_000,))
     posts = [ANN.text("default", "." * 900, at=FIRST_MS + number) for number in range(10)]
     posts += [BOB.text("other", "." * 3_500, at=FIRST_MS), BOB.text(ARCHIVES_CHANNEL, "archives 1 x", at=FIRST_MS)]
@@ -155,7 +155,7 @@ def test_what_no_archive_takes_and_what_is_cut(tmp_path: Path, monkeypatch: pyte
 
 
 def test_what_has_no_room_is_left_out_as_a_node_leaves_it_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """MAX_STORED_ARCHIVE_SIZE_BYTES holds for what is left of deleted posts, MAX_INDEX_SIZE_BYTES for deletions."""
+    """MAX_STORED_ARCHIVE_SIZE_BYTES applies to skeletons of deleted posts, MAX_INDEX_SIZE_BYTES to deletions."""
     links = [tuple(bytes([n, m % 256]) * 16 for m in range(1_000 * n)) for n in range(9)]
     gone = [ANN.text("default", f"gone {n}", at=FIRST_MS + n, links=links[n]) for n in range(9)]
     posts = [*some_weeks(), *gone, *(ANN.delete(*gone[n:], at=FIRST_MS + 2 * WEEK_MS + n) for n in (0, 3))]
@@ -202,7 +202,7 @@ def test_a_job_is_told_from_others_and_tells_no_key(tmp_path: Path) -> None:
 
 
 def store_that_hides() -> CableStore:
-    """Return a control node's store that hid some messages in public, and one for its user alone."""
+    """Return a control node's store that hid some messages in public, and one privately."""
     posts = some_weeks()
     store = store_of_weeks(posts)
     texts = [post.hash for post in posts if isinstance(post.body, Text)]
@@ -251,7 +251,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: str | Path, status: int = 0) -> Any:
-    """Run a command; return the last line of JSON that it prints, or its error where it fails."""
+    """Run a command. Return the last line of JSON that it prints, or its error if it fails."""
     with pytest.raises(SystemExit) as exit_:
         main([str(argument) for argument in arguments])
     said = capsys.readouterr()
@@ -260,7 +260,7 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: str | Path, status: int 
 
 
 def shared_out(posts: Iterable[Post], folder: Path) -> list[Path]:
-    """Export two stores that each hold most of the posts."""
+    """Export two stores that each have most of the posts."""
     random = Random(3)
     shares: tuple[list[Post], list[Post]] = ([], [])
     for post in posts:
@@ -314,7 +314,7 @@ def test_the_command_leaves_out_what_is_hidden(tmp_path: Path, capsys: pytest.Ca
 @pytest.mark.thorough
 @pytest.mark.usefixtures("spark")
 def test_an_interrupted_job_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What workers made is there; what was published is continued."""
+    """The results of workers are kept, and the publication is continued."""
     posts = some_weeks(weeks=6, per_week=50)
     exports = shared_out(posts, tmp_path)
     how = plan_of()

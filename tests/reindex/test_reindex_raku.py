@@ -1,4 +1,4 @@
-"""Real logs cut into overlapping exports, with deletions in other exports than their targets."""
+"""Real logs in overlapping exports, with deletions in other exports than their targets."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ DAY_MS = 86_400_000
 
 
 class Everyone(NickKeys):
-    """Cast of the logs: the key of each name."""
+    """The authors of the logs: a key for each name."""
 
     def __init__(self) -> None:
         super().__init__(PHRASE)
@@ -40,11 +40,11 @@ class Everyone(NickKeys):
             self.by_key[found.public_key] = found
             return found
 
-        self.identity = identity  # type: ignore[assignment] # called alike, without the functions of a cache
+        self.identity = identity  # type: ignore[assignment] # the same call, without the functions of a cache
 
 
 def shares_of(posts: list[Post], cast: Everyone, random: Random) -> list[list[bytes]]:
-    """Cut posts, in order of time, into overlapping shares; what is deleted is deleted in the share after its own."""
+    """Split posts, in order of time, into overlapping shares. A deletion is in the share after its target."""
     size = len(posts) / EXPORTS
     starts = [int(number * size) for number in range(EXPORTS)]
     stops = [min(len(posts), int((number + 1 + OVERLAP) * size)) for number in range(EXPORTS)]
@@ -73,7 +73,10 @@ def shares_of(posts: list[Post], cast: Everyone, random: Random) -> list[list[by
     ids=["a sixtieth", "a fifth", "all"],
 )
 def test_the_raku_logs(data: Path, tmp_path: Path, step: int) -> None:
-    """780,000 posts in 24 channels: the job's rows are those of a store that took all posts, and of its rebuild."""
+    """The logs have 780,000 posts in 24 channels.
+
+    The job's rows equal those of a store with all posts, and of its rebuild.
+    """
     archive = data / "irc" / "raku.tar.xz"
     if not archive.exists():
         pytest.skip("no raku.tar.xz")

@@ -1,4 +1,4 @@
-"""The Spark job with exports and work in an object store: whatever goes between machines goes through it or Spark."""
+"""The Spark job with exports and work in an object store: machines communicate only through it or Spark."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ pytest.importorskip("pyspark")
 
 @pytest.mark.thorough
 def test_an_export_on_s3_by_a_local_cluster(s3: S3Server, tmp_path: Path) -> None:
-    """Nothing of it is on a disk that workers share: exports and work are objects, and these are gone at the end."""
+    """Workers do not share a disk. Exports and work are objects, and the work is removed at the end."""
     posts = conversation(150)
     export_of(posts, s3.uri("export"), segment_size_bytes=20_000)
     store = tmp_path / "store"

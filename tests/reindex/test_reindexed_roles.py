@@ -1,4 +1,4 @@
-"""A user who declined roles has none in a store that Spark makes from an export, as after an import."""
+"""A user who declined roles has none in a store from an export on Spark, as after an import."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 @pytest.fixture
 def export(tmp_path: Path) -> Path:
-    """Export a store that dropped the post/info by which Bob declined an admin's role."""
+    """Export a store that dropped the post/info in which Bob declined an admin's role."""
     with own() as store:
         told(
             store,

@@ -1,4 +1,4 @@
-"""How the work on large histories is cut, so that memory does not grow with them."""
+"""The division of work on large histories, so that memory does not grow with them."""
 
 from __future__ import annotations
 

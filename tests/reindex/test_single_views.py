@@ -1,4 +1,4 @@
-"""Single views of a store, without Spark: they become those of a rebuilt store, and all other rows stay."""
+"""Single views of a store, without Spark: they equal those of a rebuilt store, and all other rows are kept."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ names = st.frozensets(st.sampled_from([view.name for view in CATALOG.views]), mi
 
 
 def derive_here(exports: list[Location], work: Location, catalog: Catalog, **options: Any) -> DerivedRows:
-    """Do in this process what `derive_rows` does on Spark."""
+    """Do the same as `derive_rows` in this process, without Spark."""
     sources = read_sources(exports)
     job = job_over(
         sources.inputs, work, sources.dialect, drops=options["drops"], views=options["views"], catalog=catalog
@@ -73,7 +73,7 @@ def test_any_views_of_any_history_keep_all_rows(history: tuple[Dialect, list[Pos
 @pytest.mark.thorough
 @given(hearsay(), names)
 def test_what_was_told_of_dead_posts_is_not_lost(case: Told, views: frozenset[str]) -> None:
-    """The last export is imported after the store was exported: its claims are no entries of the log."""
+    """The last export is imported after the store was exported. Its claims are not in the log."""
     with scratch_folder() as folder:
         told = case.write(folder)
         with opened(folder / "store", case.dialect) as store:
@@ -92,7 +92,7 @@ def test_what_was_told_of_dead_posts_is_not_lost(case: Told, views: frozenset[st
 
 @pytest.fixture
 def store(tmp_path: Path) -> Path:
-    """Make a store with an export beside it."""
+    """Create a store with an export beside it."""
     store_at(tmp_path / "store", POSTS)
     with CableStore.open(tmp_path / "store") as opened:
         opened.export(tmp_path / "export")
@@ -100,7 +100,7 @@ def store(tmp_path: Path) -> Path:
 
 
 def test_what_a_store_was_told_after_its_export_is_no_part_of_single_views(tmp_path: Path) -> None:
-    """The store is told what a deleted post was that it never had: that is no entry of its log."""
+    """The store imports the skeleton of a deleted post that it never had. That is not an entry of its log."""
     gone, path = ANN.text("default", "gone"), tmp_path / "store"
     deletion = ANN.delete(gone)
     store_at(path, [*POSTS, deletion])
@@ -137,7 +137,7 @@ def test_posts_are_not_left_out_of_single_views(store: Path, tmp_path: Path) -> 
 
 
 def test_single_views_are_not_rebuilt_beside_outdated_ones(store: Path, tmp_path: Path) -> None:
-    """The new database would say that these are of the new version."""
+    """The new database would list these as views of the new version."""
     newer = Catalog(tuple(replace(v, version=9) if v.name in ("messages", "links") else v for v in CATALOG.views))
     with pytest.raises(OutdatedViewError, match="links"):
         rebuild_views([tmp_path / "export"], store, frozenset(["messages"]), catalog=newer)

@@ -1,4 +1,4 @@
-"""Stages of a job: what is finished is not run again. They run without Spark, which has nothing to do here."""
+"""Stages of a job: finished tasks are not run again. The tests run without Spark."""
 
 from __future__ import annotations
 

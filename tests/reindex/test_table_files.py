@@ -1,4 +1,4 @@
-"""Files of tables: other tools read in them what the store answers; broken runs and bad input leave no wrong tables."""
+"""Files of tables: other tools read the answers of the store from them. Failed runs leave no wrong tables."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def posts() -> list[Post]:
 
 @pytest.fixture(scope="module")
 def written(posts: list[Post], tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, TablesReport]:
-    """Tables of two exports that overlap, in files of few rows."""
+    """Return the tables of two overlapping exports, in files of few rows."""
     folder = tmp_path_factory.mktemp("written")
     exports = [
         forge(folder / "all", posts, []),
@@ -60,7 +60,7 @@ def files_of(folder: Path, table: str) -> list[str]:
 
 
 def plain(rows: Rows) -> Rows:
-    """Return rows in order without the month, with the None and the datetime that Python has."""
+    """Return rows in order without the month, with None and datetime values of Python."""
     found = [{name: _plain(value) for name, value in row.items() if name != "month"} for row in rows]
     return in_order(found)
 
@@ -140,7 +140,7 @@ def test_a_store_without_deletions_has_empty_tables(tmp_path: Path) -> None:
 
 @pytest.mark.thorough
 def test_an_interrupted_run_continues(posts: list[Post], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Finished tables are kept, unfinished ones are written again, and what a run left of them is gone."""
+    """Finished tables are kept, unfinished ones are written again, and their old files are removed."""
     source, out = export(posts[:80], tmp_path / "export", LEGACY).folder, tmp_path / "tables"
     whole = table_files._find
 
@@ -214,7 +214,7 @@ def test_a_damaged_segment_ends_it_in_a_line(posts: list[Post], tmp_path: Path) 
 
 @pytest.mark.thorough
 def test_the_command_on_a_real_log(run: Run, tmp_path: Path) -> None:
-    """The sample conversation, one of its authors left out."""
+    """The sample conversation without one of its authors."""
     store = tmp_path / "store"
     for command in (["import-irc", sample()], ["export", tmp_path / "export"]):
         status, _, error = run(*command, "--store", store)

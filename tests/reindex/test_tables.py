@@ -1,4 +1,4 @@
-"""Tables: what Spark makes of exports and archives is what a store of all their posts answers."""
+"""Tables: the tables of exports and archives on Spark equal the answers of a store with all their posts."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def assert_says(
     drops: Drops | None = None,
     archives: Sequence[ArchiveSource] = (),
 ) -> None:
-    """Hold all tables of exports and archives against what a store answers."""
+    """Compare all tables of exports and archives with the answers of a store."""
     sources = read_sources(exports, archives)
     found, said = found_posts(spark, sources).persist(), found_deletions(spark, sources).persist()
     settled = settle(found, said, drops or Drops())
@@ -78,12 +78,12 @@ def assert_says(
 @settings(max_examples=3)
 @given(history=histories(max_posts=60), seed=st.integers())
 def test_any_history_in_any_exports(spark: SparkSession, history: tuple[Dialect, list[Post]], seed: int) -> None:
-    """Posts in any order, in exports that overlap, some with the deletions of posts in others."""
+    """Posts are in any order, in overlapping exports, some with the deletions of posts in others."""
     dialect, posts = history
     rng = random.Random(seed)
     with scratch_folder() as scratch, in_memory(dialect, rng.sample(posts, len(posts))) as store:
         parts = [[post for post in posts if rng.randrange(2)] for _ in range(2)]
-        # Forged, so that it has dead posts too, and no tombstones: no store would export it.
+        # Forged, so that it also has dead posts without tombstones. A store would not export it.
         exports = [export(part, Path(scratch, str(at)), dialect).folder for at, part in enumerate(parts)]
         exports.append(forge(Path(scratch, "rest"), posts, [], dialect))
         rng.shuffle(exports)
@@ -104,7 +104,7 @@ def test_a_long_history_with_posts_left_out(spark: SparkSession, rng: random.Ran
 
 @pytest.mark.thorough
 def test_what_was_told_of_deleted_posts(spark: SparkSession, rng: random.Random, tmp_path: Path) -> None:
-    """Exports tell of posts that none of them has. What they tell is as after importing them."""
+    """Exports have skeletons of posts that are in none of them. The result is that of importing them."""
     posts = long_history(rng, 200)
     manifests = [export(rng.sample(posts, 150), tmp_path / str(number), LEGACY) for number in range(2)]
     known = [stone for stone in stones_in(manifests[0]) if stone.skeleton is not None]
@@ -112,7 +112,7 @@ def test_what_was_told_of_deleted_posts(spark: SparkSession, rng: random.Random,
     false_claims = [
         replace(stone, skeleton=Skeleton(0, 7, channel, ())) for stone, channel in zip(known, "ab", strict=False)
     ]
-    false_claims += [replace(known[-1], deleted_by=bytes(32))]  # whose post/delete nobody has
+    false_claims += [replace(known[-1], deleted_by=bytes(32))]  # without a post/delete
     false_claims = list({(stone.target, stone.author): stone for stone in false_claims}.values())
     exports = [manifest.folder for manifest in manifests] + [forge(tmp_path / "lies", [], false_claims)]
     with in_memory(LEGACY) as store:
@@ -130,7 +130,7 @@ def test_sealed_archives(spark: SparkSession, tmp_path: Path) -> None:
 
 @pytest.mark.thorough
 def test_the_source_says_what_files_say(spark: SparkSession, rng: random.Random, tmp_path: Path) -> None:
-    """Each post as often as files have it, each deletion whoever says it, and what tombstones tell."""
+    """Each post is there once per file, with each deletion by any author, and all tombstones."""
     posts = long_history(rng, 120)
     exports = [forge(tmp_path / "all", posts, []), export(posts, tmp_path / "settled", LEGACY).folder]
     register(spark)
@@ -156,7 +156,7 @@ def test_the_source_says_what_files_say(spark: SparkSession, rng: random.Random,
 
 @pytest.fixture
 def manifest(tmp_path: Path) -> Manifest:
-    """An export of some segments: texts, one a second, and a topic at the end."""
+    """Return an export of some segments: texts, one a second, and a topic at the end."""
     posts = [ANN.text("default", f"{number} " * 40, at=1_000 * number) for number in range(100)]
     return export([*posts, BOB.topic("default", "late", at=200_000)], tmp_path / "export", LEGACY, **_SEGMENTS)
 
@@ -165,7 +165,7 @@ def manifest(tmp_path: Path) -> Manifest:
 def test_segments_that_a_filter_leaves_out_are_not_read(
     spark: SparkSession, manifest: Manifest, tmp_path: Path
 ) -> None:
-    """They are gone, and nobody misses them."""
+    """Their files are missing, and no error is raised."""
     assert len(manifest.post_segments) > 5
     for segment in manifest.post_segments[1:-1]:
         (tmp_path / "export" / segment.file).unlink()
@@ -183,7 +183,7 @@ def test_segments_that_a_filter_leaves_out_are_not_read(
 
 @pytest.mark.thorough
 def test_a_data_frame_is_used_more_than_once(spark: SparkSession, manifest: Manifest) -> None:
-    """Spark mixes up the partitions of a reader to which it passes filters: so it passes none by default."""
+    """Spark mixes up the partitions of a reader to which it passes filters, so by default it does not pass any."""
     register(spark)
     found = spark.read.format("cablestore").load(str(manifest.folder))
     early, late = found.where("timestamp < 3000"), found.where("timestamp >= 98000")
@@ -212,7 +212,7 @@ _TIME, _TYPE = ("timestamp",), ("type",)
     ],
 )
 def test_filters_choose_segments(filters: list[Filter], first: int, last: int, manifest: Manifest) -> None:
-    """Those with a post of first <= time < last, and Spark keeps all filters."""
+    """The segments have a post of first <= time < last, and Spark keeps all filters."""
     reader = PushingReader(SourceOptions.of({"path": str(manifest.folder)}))
     assert list(reader.pushFilters(filters)) == filters
     expected = [

@@ -1,4 +1,4 @@
-"""The tasks of the reindexing job, without Spark: over any exports they make the rows of a store of all posts."""
+"""The tasks of the reindexing job, without Spark: from any exports they derive the rows of a store of all posts."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_tasks_over_several_exports_make_the_rows_of_a_store_of_all(
 @settings(max_examples=settings().max_examples // 4)
 @given(hearsay(), plans, st.randoms(use_true_random=False))
 def test_what_exports_tell_of_dead_posts_counts_as_in_an_import(case: Told, plan: Plan, random: Random) -> None:
-    """Forged skeletons, true ones, of posts that are here, dead, unknown: tombstones and local rows are the same."""
+    """There are true and forged skeletons, of live, dead and unknown posts. Tombstones and local rows are the same."""
     with scratch_folder() as folder, store_of(case.dialect, []) as store:
         exports = case.write(folder)
         with job_of(exports, folder / "job", plan) as job:
@@ -91,7 +91,7 @@ def test_what_exports_tell_of_dead_posts_counts_as_in_an_import(case: Told, plan
 
 
 def test_deleted_posts_are_counted(tmp_path: Path) -> None:
-    """Also those that another export holds, and not those that a stranger deletes."""
+    """The count includes posts that another export has, but not those that another author deletes."""
     posts = [ANN.text("default", str(number)) for number in range(5)]
     deletions = [ANN.delete(*posts[:2]), BOB.delete(posts[3])]
     exports = [forge(tmp_path / "a", posts, []), forge(tmp_path / "b", [*posts[:3], *deletions], [])]
@@ -102,7 +102,7 @@ def test_deleted_posts_are_counted(tmp_path: Path) -> None:
 
 
 def test_a_tombstone_without_its_deletion_is_left_out_and_counted(tmp_path: Path) -> None:
-    """Nobody signed it: if it were believed, it would delete what its author never deleted."""
+    """It is unsigned, so accepting it would delete a post against its author's will."""
     post = ANN.text("default", "I live")
     made_up = [Tombstone(post.hash, ANN.key, 1, bytes([7]) * 32, skeleton) for skeleton in (None, Skeleton.of(post))]
     for number, stone in enumerate(made_up):
@@ -118,7 +118,7 @@ LEFT_OUT = "tombstones: without their post/delete, left out"
 
 
 def assert_counts(reports: list[dict[str, Any]], exports: list[Path], model: Model) -> None:
-    """Check that the numbers that the job reports are those of the model."""
+    """Check that the numbers in the job's report are those of the model."""
     live: dict[str, int] = defaultdict(int)
     counts: dict[str, int] = defaultdict(int)
     for report in reports:
@@ -200,7 +200,7 @@ def test_single_views_are_those_of_the_whole(
         exports = write_exports(dialect, posts, plan, folder, random)
         with job_of(exports, folder / "job", plan, views=views) as job:
             rows, _, _ = run_tasks(job, random)
-        due = (views | {"reverse"}) - {"data"}  # posts themselves never change
+        due = (views | {"reverse"}) - {"data"}  # posts do not change
         assert rows == [row for row in rows_of(store) if CATALOG.view_of(row[0]) in due]
 
 
@@ -266,7 +266,7 @@ def test_a_segment_that_is_damaged_after_the_inspection_is_named(export: ObjectF
 def test_a_segment_whose_checksum_is_wrong_is_left_out_of_all_partitions(
     export: ObjectFolder, place: ObjectFolder
 ) -> None:
-    """Its size is right, so that only reading it tells. Nothing of it is in the result, its deletions neither."""
+    """Its size is correct, so that only reading it detects this. Its posts and deletions are not in the result."""
     with job_of([export], place.child("job"), ONE) as job:
         assert len(job.inputs) > 3
         damaged = job.inputs[1]
@@ -318,7 +318,7 @@ def test_a_damaged_run_is_an_error_that_names_it(place: ObjectFolder, damage: st
 
 @pytest.mark.thorough
 def test_an_attempt_that_is_repeated_writes_the_same_bytes(export: ObjectFolder, place: ObjectFolder) -> None:
-    """Spark may repeat a task, or run it twice at once: whichever of the two writes last, nothing changes."""
+    """Spark may repeat a task, or run it twice concurrently. The result is the same for any order of writes."""
     work = place.child("job")
     with job_of([export], work, replace(ONE, bucket_size_bytes=10_000)) as job:
         found = []
@@ -333,7 +333,7 @@ def test_an_attempt_that_is_repeated_writes_the_same_bytes(export: ObjectFolder,
 def test_a_store_that_does_not_answer_is_no_damaged_input(
     export: ObjectFolder, place: ObjectFolder, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With --skip-corrupt it would be left out."""
+    """With --skip-corrupt it would be skipped."""
     if place.is_local:
         pytest.skip("a disk that fails is damaged")
     monkeypatch.setattr(remote, "_ATTEMPTS", 1)
@@ -400,7 +400,7 @@ def test_a_job_is_told_from_others_by_what_it_is_to_do(export: ObjectFolder, tmp
 
 @pytest.mark.thorough("S3")
 def test_a_work_folder_is_empty_or_of_a_job_before(place: ObjectFolder) -> None:
-    """It is emptied and removed in the end, so what is in another folder is not at risk."""
+    """The folder is emptied and removed at the end, so the content of another folder must be safe."""
     other = place.child("other")
     other.child("below").write("precious", b"kept")
     with pytest.raises(ReindexError, match="is not a work folder"):
@@ -409,7 +409,7 @@ def test_a_work_folder_is_empty_or_of_a_job_before(place: ObjectFolder) -> None:
     work = claim_folder(place.child("work"))
     work.write("run-000000", b"")
     assert claim_folder(work) == work
-    killed = place.child("killed")  # while it wrote its mark
+    killed = place.child("killed")  # while the job wrote its mark
     killed.write("cablestore-work.0123.tmp", b"")
     assert claim_folder(killed).exists("cablestore-work")
     assert "run-000000" in work.names()

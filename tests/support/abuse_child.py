@@ -1,4 +1,7 @@
-"""A peer that asks as much as it can, in a process of its own, until it is ended: `abuse_child.py HOST:PORT KIND`."""
+"""A peer that sends as many requests as possible, in a separate process, until it is stopped.
+
+Usage: `abuse_child.py HOST:PORT KIND`.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ AT_ONCE = 16
 
 
 def request(kind: str) -> Request:
-    """Yield what is asked again and again."""
+    """Return the request that is repeated."""
     match kind:
         case "history":
             return TimeRangeRequest(b"", "default", 0, 2**50, 0)
@@ -40,7 +43,7 @@ def request(kind: str) -> Request:
 
 
 async def ask_without_end(address: Address, kind: str) -> None:
-    """Keep this many requests going."""
+    """Keep a fixed number of requests open."""
     peer = await ByHand.connect(address)
     asked = request(kind)
     peer.send(*[asked] * AT_ONCE)
@@ -52,7 +55,7 @@ async def ask_without_end(address: Address, kind: str) -> None:
 
 
 def flood_of(peer: ByHand, kind: str) -> bytes:
-    """Yield what is sent without waiting for an answer."""
+    """Return the bytes that are sent without waiting for an answer."""
     one, other = peer.new_id(), peer.new_id()
     if kind == "taken back":
         asked = encode_message(request("history")._replace(request_id=one), LEGACY)
@@ -62,7 +65,7 @@ def flood_of(peer: ByHand, kind: str) -> bytes:
 
 
 async def flood(address: Address, kind: str) -> None:
-    """Send what is not waited for, as fast as it is taken."""
+    """Send without waiting for answers, as fast as the node reads."""
     peer = await ByHand.connect(address)
     sent = flood_of(peer, kind)
     print("begun", flush=True)
@@ -74,6 +77,6 @@ async def flood(address: Address, kind: str) -> None:
 
 
 if __name__ == "__main__":
-    os.nice(10)  # the node must be kept busy, not the machine
+    os.nice(10)  # keep the node busy instead of the machine
     work = flood if sys.argv[2] in ("taken back", "nonsense") else ask_without_end
     uvloop.run(work(Address.parse(sys.argv[1]), sys.argv[2]))

@@ -1,4 +1,7 @@
-"""A process that uses a store with asyncio, says "waiting", and ends in one of several ways: `aio_child.py FOLDER HOW`."""
+"""A process that uses a store with asyncio, prints "waiting", and ends in one of several ways.
+
+Usage: `aio_child.py FOLDER HOW`.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Documents of archives as the library of protobuf reads and writes them, made of the .proto files of the documents.
+"""Documents of archives as the protobuf library reads and writes them, from the .proto files of the documentation.
 
-The product has tables of its own. The classes here share nothing with them but the .proto files that others use too.
+The package has separate tables. The classes here share only the public .proto files with them.
 """
 
 from __future__ import annotations

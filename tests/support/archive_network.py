@@ -1,4 +1,4 @@
-"""`cablestore archive ...` in processes of their own, and a wire that counts what a seed gives, for tests of archives."""
+"""`cablestore archive ...` in separate processes, and a wire that counts the bytes of a seed, for tests of archives."""
 
 from __future__ import annotations
 
@@ -31,19 +31,22 @@ from cablestore.protocol.dialect import LEGACY
 HERE: Final = "127.0.0.1"
 CABAL_KEY: Final = "5a" * 32
 _NOT_A_MEMBER: Final = "127.0.0.2"
-"""Address from which a wire connects to a seed. A seed also connects to its peers, at the address that they came from
-and the port on which they listen. No member listens here: from 127.0.0.1 a seed could reach one without the wire."""
+"""Address from which a wire connects to a seed.
+
+A seed also connects to its peers, at their source address and listening port. No member listens here. With 127.0.0.1 a
+seed could reach a member without the wire.
+"""
 _CHUNK_SIZE_BYTES: Final = 16_384
 
 
 def command(*arguments: object, store: Path | None = None) -> list[str]:
-    """The command line of `cablestore archive ARGUMENTS`."""
+    """Return the command line of `cablestore archive ARGUMENTS`."""
     of_store = () if store is None else ("-s", store)
     return [sys.executable, "-m", "cablestore", "archive", *map(str, (*arguments, *of_store))]
 
 
 def started(*arguments: object, store: Path | None = None, output: Path | None = None) -> subprocess.Popen[str]:
-    """Start it, its output into a pipe or a file; whoever does, ends it."""
+    """Start the command with its output in a pipe or a file. The caller ends it."""
     with output.open("w") if output else nullcontext(subprocess.PIPE) as stdout:
         return subprocess.Popen(
             command(*arguments, store=store), stdout=stdout, stderr=subprocess.PIPE, text=True, env=environment()
@@ -51,24 +54,24 @@ def started(*arguments: object, store: Path | None = None, output: Path | None =
 
 
 def archive(*arguments: object, store: Path | None = None) -> subprocess.CompletedProcess[str]:
-    """Run it to its end."""
+    """Run the command until it ends."""
     return run_command(command(*arguments, store=store)[3:], environment())
 
 
 def told(*arguments: object, store: Path | None = None) -> list[dict[str, Any]]:
-    """Run it with --json, and return what it tells. It has to succeed."""
+    """Run the command with --json, and return its output. It must succeed."""
     done = archive(*arguments, "--json", store=store)
     assert done.returncode == 0, done.stderr
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
 def weeks_told(lines: Iterable[dict[str, Any]]) -> list[int]:
-    """The beginnings of the weeks of imported archives, in the order in which they were."""
+    """Return the beginnings of the weeks of imported archives, in order of import."""
     return [line["from_ms"] for line in lines if "from_ms" in line]
 
 
 class Seed:
-    """`cablestore archive seed` while the `with` lasts."""
+    """`cablestore archive seed` during the `with` block."""
 
     def __init__(self, folder: Path, community: str, *arguments: object) -> None:
         self.process = started("seed", folder, "--community", community, "--listen", f"{HERE}:0", "--json", *arguments)
@@ -90,13 +93,13 @@ class Seed:
 
 
 class Wire:
-    """Stands between members and a seed while the `with` lasts: counts every byte, and holds them to a rate."""
+    """Wire between members and a seed during the `with` block. It counts every byte, and limits the rate."""
 
     def __init__(self, seed_port: int, rate_bytes_per_s: int = 0) -> None:
         self.to_members_bytes = 0
         self.rate_bytes_per_s = rate_bytes_per_s
         self.hang_ups = 0
-        """How many of the next connections are closed at once."""
+        """Number of the next connections that are closed immediately."""
         self._seed_port = seed_port
         self._sockets: list[socket.socket] = []
         self._threads: list[threading.Thread] = []
@@ -113,7 +116,7 @@ class Wire:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Give members nothing more while the `with` lasts."""
+        """Send nothing to members during the `with` block."""
         self._open.clear()
         try:
             yield
@@ -139,7 +142,7 @@ class Wire:
         thread.start()
 
     def _accept(self) -> None:
-        with suppress(OSError):  # it is closed
+        with suppress(OSError):  # the socket is closed
             while True:
                 member, _ = self._listener.accept()
                 if self.hang_ups:
@@ -153,7 +156,7 @@ class Wire:
                     continue
                 with self._lock:
                     self._sockets += [member, seed]
-                # Little waits on the way: what a killed member lost was on the wire, or at libtorrent.
+                # Buffers are small, so the bytes that a killed member lost were on the wire, or at libtorrent.
                 seed.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _CHUNK_SIZE_BYTES)
                 member.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _CHUNK_SIZE_BYTES)
                 self._start(self._to_seed, member, seed)
@@ -169,7 +172,7 @@ class Wire:
         with suppress(OSError):
             while data := seed.recv(_CHUNK_SIZE_BYTES):
                 self._open.wait()
-                with self._lock:  # before it is sent: a member that has its last byte may end, and is asked at once
+                with self._lock:  # before sending: a member with its last byte may end, and is checked immediately
                     self.to_members_bytes += len(data)
                 member.sendall(data)
                 if self.rate_bytes_per_s:
@@ -186,7 +189,7 @@ def _hang_up(side: socket.socket) -> None:
 
 
 def digest(path: Path) -> str:
-    """The digest of a store that has to be whole."""
+    """Return the digest of a store that must be valid."""
     with CableStore.open(path, create=False) as store:
         report = store.check()
         assert report.is_clean, [str(problem) for problem in report.problems]
@@ -194,14 +197,14 @@ def digest(path: Path) -> str:
 
 
 def made_store(path: Path, posts: Iterable[Post]) -> str:
-    """Make a store with posts; returns its public key, which names the community of its archives."""
+    """Create a store with posts. Return its public key, which names the community of its archives."""
     with CableStore.open(path) as store:
         store.ingest([post.raw for post in posts], verify=False)
         return store.identity.public_key.hex()
 
 
 def long_history(weeks: int, per_week: int) -> list[Post]:
-    """Texts of three people, and of each week, late in the next, some that are deleted."""
+    """Return texts of three people. In each week some are deleted late in the next week."""
     people = [Person(name) for name in ("ann", "bob", "cyd")]
     rng = random.Random(5)
     posts: list[Post] = []
@@ -223,7 +226,7 @@ def long_history(weeks: int, per_week: int) -> list[Post]:
 
 
 def posts_of(path: Path, period: Period | None = None) -> dict[bytes, bytes]:
-    """All posts of a store by their hashes, or those of a period."""
+    """Return all posts of a store by their hashes, or those of a period."""
     found = {}
     with CableStore.open(path, create=False) as store, store.snapshot() as snapshot:
         for post in snapshot.reader.posts():
@@ -233,7 +236,7 @@ def posts_of(path: Path, period: Period | None = None) -> dict[bytes, bytes]:
 
 
 def index_of(folder: Path, community: str, key: str | None = None) -> VerifiedIndex:
-    """The index of a community below a folder, which has to be its control node's."""
+    """Return the index of a community in a folder, which must be its control node's."""
     files = ArchiveFolder(folder / community)
     data = files.index_bytes()
     assert data is not None
@@ -248,7 +251,7 @@ def index_of(folder: Path, community: str, key: str | None = None) -> VerifiedIn
 
 
 def whole_pieces_bytes(folder: Path, made: Path, community: str) -> int:
-    """Return the size of the pieces of `data` that a folder has as they were made."""
+    """Return the size of the pieces of `data` that a folder has unchanged."""
     path = ArchiveFolder(folder / community).data_path
     here, whole = path.read_bytes() if path.exists() else b"", bytes_of(made, community)[0]
     pieces = (slice(start, start + PIECE_SIZE_BYTES) for start in range(0, len(whole), PIECE_SIZE_BYTES))
@@ -256,6 +259,6 @@ def whole_pieces_bytes(folder: Path, made: Path, community: str) -> int:
 
 
 def bytes_of(folder: Path, community: str) -> tuple[bytes, bytes]:
-    """Return `data` and `index` of a community below a folder."""
+    """Return `data` and `index` of a community in a folder."""
     files = ArchiveFolder(folder / community)
     return files.data_path.read_bytes(), files.index_path.read_bytes()

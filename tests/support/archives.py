@@ -1,4 +1,4 @@
-"""Histories of some weeks, and the archives of a store that has them, for tests of archives."""
+"""Histories of some weeks, and the archives of a store with them, for tests of archives."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ CONTROL = Identity.derive("archives", "control")
 KEY = bytes(range(32))
 WEEKS = 5
 LATE_MS = FIRST_MS + 20 * WEEK_MS
-"""A time when all of it is long over."""
+"""A time long after all of these weeks."""
 
 
 @lru_cache
 def some_weeks(dialect: Dialect = LEGACY, weeks: int = WEEKS, per_week: int = 30) -> tuple[Post, ...]:
-    """Return texts, topics, members, names and deletions, of this week's and of earlier ones."""
+    """Return texts, topics, members, names and deletions of posts of this week and earlier ones."""
     rng = random.Random(7)
     people = [Person(name, dialect) for name in ("ann", "bob", "cyd")]
     posts: list[Post] = []
@@ -74,7 +74,7 @@ def plan_of(profile: str = "rfc61", key: bytes | None = None, dialect: Dialect =
 
 
 def archived(store: CableStore, folder: Path, plan: ArchivePlan, now_ms: int = LATE_MS) -> ArchiveFolder:
-    """Make the archives of a store in a folder that may have some."""
+    """Create the archives of a store in a folder that may have some."""
     found = ArchiveFolder(folder)
     create_archives(store, found, plan, now_ms)
     return found

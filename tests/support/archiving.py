@@ -1,4 +1,4 @@
-"""Posts and archives for tests of archives' formats."""
+"""Posts and archives for tests of the formats of archives."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ DELETION = ANN.delete(ANN.text("default", "gone", at=WEEK.from_ms), at=WEEK.to_m
 
 
 def ordered(posts: list[Post]) -> list[WakuMessage]:
-    """Return the messages of posts, as archives have them."""
+    """Return the messages of posts in the order of archives."""
     return sorted(map(message_of, posts), key=lambda message: (message.timestamp_ns, message.post_hash))
 
 
@@ -65,7 +65,7 @@ def archive_of(profile: Profile, posts: list[Post], key: bytes | None = None, pe
 
 
 def content_of(archive: Archive) -> bytes:
-    """The bytes that a content id names: the document, sealed or not, without the padding after it."""
+    """Return the bytes that a content id identifies: the document, sealed or not, without the padding after it."""
     return archive.stored[: len(archive.stored) - archive.padding_bytes]
 
 
@@ -76,7 +76,7 @@ def posts_in(profile: Profile, stored: bytes, entry: Entry, key: bytes | None = 
 
 @dataclass(frozen=True)
 class Community:
-    """A control node's `data`, archive by archive, and all that its index is made of."""
+    """A control node's `data`, archive by archive, and the parts of its index."""
 
     profile: Profile
     archives: tuple[Archive, ...]
@@ -93,7 +93,7 @@ class Community:
 
 
 def community(profile: Profile, *, weeks: int = 3, key: bytes | None = None, cids: tuple[str, ...] = ()) -> Community:
-    """Return one archive a week of two posts each, under content ids if those are given."""
+    """Return one archive a week of two posts each, with content ids if `cids` has some."""
     archives, entries, commitments = [], [], []
     offset_bytes = 0
     for number in range(weeks):
@@ -110,7 +110,7 @@ def community(profile: Profile, *, weeks: int = 3, key: bytes | None = None, cid
 
 
 def three_posts() -> list[Post]:
-    """Return the same identity in every run."""
+    """Return the same posts in every run."""
     return [
         ANN.text("default", "hello", at=WEEK.from_ms),
         BOB.named("Bob", at=WEEK.from_ms + 1),
@@ -119,7 +119,7 @@ def three_posts() -> list[Post]:
 
 
 def filler(size_bytes: int) -> WakuMessage:
-    """Return a message that is no post, of any size."""
+    """Return an invalid post of any size as a message."""
     return WakuMessage(bytes(size_bytes), EVERYONE_TOPIC, WEEK.from_ms * 10**6, bytes(32))
 
 

@@ -1,4 +1,4 @@
-"""Plain model of what is unread and what names the user: lists and sorting over what a store shows, and its events."""
+"""Simple model of unread texts and mentions of the user: lists and sorting over the reads and events of a store."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ def _arrived(store: CableStore) -> dict[bytes, int]:
 
 @dataclass
 class AttentionModel:
-    """Model of what one user has read: hashes by channel, with the number of the log under which each arrived."""
+    """Model of the read texts of a user: hashes by channel, with the log number of the arrival of each."""
 
     own_key: bytes
     read: dict[str, dict[bytes, int]] = field(default_factory=dict)
     marks: dict[str, Moment] = field(default_factory=dict)
-    """Up to where channels are read, but for late messages."""
+    """Position up to which channels are read, except late messages."""
 
     def mark(self, store: CableStore, channel: str, upto: Message | None) -> None:
         held = store.messages(channel, 1000, hidden="show").messages
@@ -79,7 +79,7 @@ class AttentionModel:
 
 
 def assert_agrees(store: CableStore, model: AttentionModel) -> None:
-    """Check all that the store says of unread texts, mentions and latest messages against the model."""
+    """Check the store's unread texts, mentions and latest messages against the model."""
     channels = list(store.channels())
     for channel in channels:
         unread = model.unread(store, channel.name)

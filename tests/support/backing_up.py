@@ -1,4 +1,4 @@
-"""Stores that are backed up and restored, and what two equal ones have in common."""
+"""Stores that are backed up and restored, and the common content of two equal ones."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def opened(path: Path, dialect: Dialect | None = None, identity: Identity = AUTH
 
 
 def rows_of(store: CableStore | Path) -> Rows:
-    """Return all rows of a store, open or not: views, local rows, arrival log, sizes."""
+    """Return all rows of a store, open or closed: views, local rows, arrival log, sizes."""
     if isinstance(store, CableStore):
         with store.snapshot() as snapshot:
             return _all_in(snapshot.reader)
@@ -35,12 +35,12 @@ def rows_of(store: CableStore | Path) -> Rows:
 
 
 def _all_in(reader: Reader) -> Rows:
-    """Return all rows. Where nothing arrived, a rebuild writes that the next number is 1, and a new store does not."""
+    """Return all rows. In an empty store, a rebuild writes the next number 1, and a new store does not."""
     return [row for row in reader.scan(b"", b"\xff") if row != (NEXT_KEY, b"1")]
 
 
 def hashes_in(folder: Path) -> list[bytes]:
-    """Return the hashes of the posts in the files of a backup, whether its manifest names them or not."""
+    """Return the hashes of the posts in the files of a backup, including files that are not in its manifest."""
     place = folder_of(folder)
     manifest = read_backup(place)
     assert {path.name for path in folder.glob("*.seg")} == {piece.file for piece in manifest.pieces}
@@ -54,7 +54,7 @@ def hashes_of(store: CableStore) -> list[bytes]:
 
 
 def require_equal(store: CableStore, folder: Path, target: Path) -> None:
-    """Restore a backup and compare the restored store with the one that was backed up."""
+    """Restore a backup and compare the restored store with the original."""
     assert verify_backup(folder)[1] == []
     assert hashes_in(folder) == hashes_of(store)
     restore(folder, target, identity=store.known_identity)

@@ -1,7 +1,7 @@
 """A process that backs up or restores and kills itself: `backup_child.py WORK STORE BACKUP WHEN NUMBER`.
 
-WORK is backup or restore. It dies "before" or "after" a file gets its name, or "done" after this many posts are told,
-or "removed" after this many files were removed. With NUMBER 0 it ends.
+WORK is backup or restore. It is killed "before" or "after" a file gets its name, "done" after this many posts, or
+"removed" after this many files were removed. With NUMBER 0 it ends normally.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from cablestore import limits
 from cablestore.backup import backup, restore
 
 work, store, folder, when, number = sys.argv[1:]
-limits.BACKUP_POSTS_SIZE_BYTES = 2_000  # type: ignore[misc] # so that there are many files
+limits.BACKUP_POSTS_SIZE_BYTES = 2_000  # type: ignore[misc] # for many files
 limits.BACKUP_ROWS_SIZE_BYTES = 1_000  # type: ignore[misc] # small, so that there are several
 seen = 0
 
 
 def step(kind: str) -> None:
-    global seen  # noqa: PLW0603 - one process, one count
+    global seen  # noqa: PLW0603 - one count per process
     seen += kind == when
     if kind == when and seen == int(number):
         os.kill(os.getpid(), signal.SIGKILL)
@@ -41,8 +41,8 @@ def around(function: Callable[..., Any], before: str, after: str) -> Callable[..
     return call
 
 
-Path.replace = around(Path.replace, "before", "after")  # type: ignore[method-assign] # it stops before and after
-Path.unlink = around(Path.unlink, "removing", "removed")  # type: ignore[method-assign] # it stops before and after
+Path.replace = around(Path.replace, "before", "after")  # type: ignore[method-assign] # stops before and after it
+Path.unlink = around(Path.unlink, "removing", "removed")  # type: ignore[method-assign] # stops before and after it
 print("begun", flush=True)
 if work == "backup":
     backup(Path(store), Path(folder), identity=AUTHORS[0], progress=lambda _: step("done"))

@@ -1,4 +1,4 @@
-"""A peer of a node that is written by hand: it sends and reads what the test says."""
+"""A peer of a node that sends and reads messages as the test specifies."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ P = ParamSpec("P")
 
 
 def on_loop(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
-    """Make a test of a coroutine: `run` runs it in a loop of its own."""
+    """Convert a test that is a coroutine function: `run` runs it in a separate loop."""
 
     @wraps(test)
     def in_loop(*arguments: P.args, **options: P.kwargs) -> None:
@@ -55,7 +55,7 @@ def on_loop(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
 
 
 def on_standing_loop(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
-    """Do what `on_loop` does, with a clock that moves by `pass_time` alone."""
+    """Do the same as `on_loop`, with a clock that only `pass_time` moves."""
 
     @wraps(test)
     def in_loop(*arguments: P.args, **options: P.kwargs) -> None:
@@ -72,7 +72,10 @@ def texts(number: int, channel: str = "default") -> tuple[Post, ...]:
 
 @asynccontextmanager
 async def running(store: CableStore, **settings: Any) -> AsyncIterator[tuple[Node, Address]]:
-    """A node that listens and, unless it is told to, follows nothing and reconciles with nobody. When it has stopped, nothing of it may be left."""
+    """Run a node that listens. By default it does not follow channels or reconcile.
+
+    After it has stopped, it must not leave any state.
+    """
     tasks = asyncio.all_tasks()
     try:
         async with Node(store, NodeSettings(**{"channels": frozenset(), "reconciles": False, **settings})) as node:
@@ -89,20 +92,20 @@ async def running(store: CableStore, **settings: Any) -> AsyncIterator[tuple[Nod
 async def listening(
     posts: Iterable[Post] = (), *, dialect: Dialect = LEGACY, **settings: Any
 ) -> AsyncIterator[tuple[Node, Address]]:
-    """Do what `running` does, on a store in memory that has these posts."""
+    """Do the same as `running`, on a store in memory with these posts."""
     with memory(dialect=dialect, posts=posts) as store:
         async with running(store, **settings) as found:
             yield found
 
 
 def only(node: Node) -> Connection:
-    """Return the one connection of a node."""
+    """Return the only connection of a node."""
     (found,) = node.connections
     return found
 
 
 def assert_nothing_is_left(parts: NodeParts) -> None:
-    """Check that no connection has left a trace in the node's tables."""
+    """Check that connections have not left entries in the node's tables."""
     assert not list(parts.links)
     assert not parts.cable_port.by_host
     assert not parts.serving.by_session
@@ -119,11 +122,11 @@ def assert_nothing_is_left(parts: NodeParts) -> None:
 
 
 _OPEN: list[ByHand] = []
-"""The peers that are connected; they hang up when the node of `running` has stopped."""
+"""The connected peers. They are closed when the node of `running` has stopped."""
 
 
 class ByHand:
-    """Connection of a test to a node. `channel` makes it an encrypted one."""
+    """Connection of a test to a node. It is encrypted if it has a `channel`."""
 
     def __init__(
         self,
@@ -151,7 +154,7 @@ class ByHand:
         receive_size_bytes: int = 0,
         host: str = HOST,
     ) -> ByHand:
-        """Connect, with the handshake where there is a cabal key.
+        """Connect, with a handshake if there is a cabal key.
 
         A small `receive_size_bytes` makes the peer a slow reader soon.
         """
@@ -176,18 +179,18 @@ class ByHand:
         return peer
 
     def new_id(self) -> bytes:
-        """Return an id that was not used yet."""
+        """Return an unused id."""
         return b"\xee" + next(self._ids).to_bytes(self.dialect.request_id_size_bytes - 1, "big")
 
     def send(self, *messages: Message) -> None:
-        """Send messages; one with an empty id gets one."""
+        """Send messages. A message with an empty id gets a new one."""
         self.raw(b"".join(encode_message(self._with_id(message), self.dialect) for message in messages))
 
     def _with_id(self, message: Message) -> Message:
         return message if message.request_id else message._replace(request_id=self.new_id())
 
     def raw(self, data: bytes) -> None:
-        """Send any bytes, encrypted where the connection is."""
+        """Send any bytes, encrypted if the connection is."""
         self.writer.write(data if self.channel is None else self.channel.send(data))
 
     def _take(self, data: bytes) -> None:
@@ -201,7 +204,7 @@ class ByHand:
             self.frames += self._cutter.feed(message)
 
     async def receive(self, within_s: float = LIMIT_S) -> Message | None:
-        """Return the next message; None where the connection has ended."""
+        """Return the next message, None if the connection has ended."""
         while not self.frames:
             try:
                 data = await asyncio.wait_for(self.reader.read(2**16), within_s)
@@ -213,23 +216,23 @@ class ByHand:
         return decode_message(self.frames.pop(0), self.dialect)
 
     async def is_silent(self, for_s: float = 0.05) -> bool:
-        """Tell whether nothing comes for a while."""
+        """Return True if nothing arrives for a while."""
         try:
             return await self.receive(for_s) is None and False
         except TimeoutError:
             return True
 
     async def answer(self, request: Request) -> list[Message]:
-        """Ask, and return all that comes until the request is concluded.
+        """Send a request, and return all messages until it is concluded.
 
-        Raises ConnectionError where the connection ends first.
+        Raises ConnectionError if the connection ends first.
         """
         request = request._replace(request_id=request.request_id or self.new_id())
         self.send(request)
         return await self.concluded(request.request_id)
 
     async def concluded(self, request_id: bytes) -> list[Message]:
-        """Return all that comes for a request until it is concluded."""
+        """Return all messages for a request until it is concluded."""
         found: list[Message] = []
         while True:
             message = await self.receive()
@@ -248,14 +251,14 @@ class ByHand:
         return found
 
     async def known_to(self, node: Node) -> Connection:
-        """Return this peer's connection as a node has it, once the node has accepted it."""
+        """Return the node's connection to this peer, after the node has accepted it."""
         own = self.writer.get_extra_info("sockname")
         await until(lambda: own in [each.ends[1] for each in node.connections])
         [connection] = [each for each in node.connections if each.ends[1] == own]
         return connection
 
     async def is_ended(self, within_s: float = LIMIT_S) -> bool:
-        """Tell whether the node ends the connection. What comes before that is thrown away."""
+        """Return True if the node closes the connection. Messages before that are discarded."""
         try:
             async with asyncio.timeout(within_s):
                 while await self.reader.read(2**16):
@@ -267,7 +270,7 @@ class ByHand:
         return True
 
     async def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         self.writer.transport.abort()
         self.writer.close()
         with suppress(OSError):
@@ -275,7 +278,7 @@ class ByHand:
 
 
 async def offered(peer: ByHand, hashes: tuple[bytes, ...]) -> TimeRangeRequest:
-    """Wait to be asked for the channels and the history of one, and offer these hashes: as state if they fill a page."""
+    """Wait for a request for the channels and one for a history, and offer these hashes: as state if they fill a page."""
     state = b""
     while True:
         request = await peer.receive()
@@ -291,28 +294,28 @@ async def offered(peer: ByHand, hashes: tuple[bytes, ...]) -> TimeRangeRequest:
 
 
 async def post_request(peer: ByHand) -> PostRequest:
-    """Return the next request for posts. Other requests stay without an answer."""
+    """Return the next request for posts. Other requests are not answered."""
     while not isinstance(request := await peer.receive(), PostRequest):
         assert request is not None
     return request
 
 
 async def deliver(peer: ByHand, posts: dict[bytes, Post]) -> None:
-    """Give the posts that are asked for next."""
+    """Send the posts of the next request."""
     request = await post_request(peer)
     raws = tuple(posts[digest].raw for digest in request.hashes)
     peer.send(PostResponse(request.request_id, raws), PostResponse(request.request_id, ()))
 
 
 def is_last(message: Message) -> bool:
-    """Tell whether a response concludes its request."""
+    """Return True if a response concludes its request."""
     if isinstance(message, HashResponse):
         return not message.hashes
     return isinstance(message, ListResponse) or (isinstance(message, PostResponse) and not message.posts)
 
 
 async def slow_reader(address: Any, *, asks: int = 60) -> ByHand:
-    """Ask for everything again and again and read nothing. The peer's buffers are small."""
+    """Request everything repeatedly and read nothing. The peer's buffers are small."""
     peer = await ByHand.connect(address, receive_size_bytes=4096)
     peer.send(*[ALL] * asks)
     return peer
@@ -323,5 +326,5 @@ def peer_id(peer: ByHand, number: int) -> bytes:
 
 
 def sizes_of(answers: list[Message]) -> list[int]:
-    """Return how many hashes or posts each response has."""
+    """Return the number of hashes or posts in each response."""
     return [len(found[1]) for found in answers if isinstance(found, HashResponse | PostResponse)]

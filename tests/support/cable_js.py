@@ -1,4 +1,4 @@
-"""Posts that end cable.js, each beside a similar one that does not, for tests."""
+"""Posts that crash cable.js, each with a similar one that does not, for tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Messages as cable.rs writes them: its lengths are one too small where the length before a message grows by a byte."""
+"""Messages as cable.rs writes them: lengths are one too small if the length before a message grows by a byte."""
 
 from __future__ import annotations
 
@@ -14,9 +14,8 @@ def varint_size(number: int) -> int:
 def written_by_cable_rs(message: Message) -> bytes:
     """Return a message as cable.rs writes it.
 
-    It reserves the message's size and the size of the length of that; the length that it writes is this room less the
-    size of the room's own length. At 127 bytes, and at 16,382 and 16,383, the room takes a longer length than the
-    message does.
+    It reserves the message's size and the size of its length. The written length is this space less the size of the
+    space's own length. For 127 bytes, and for 16,382 and 16,383, the space has a longer length than the message.
     """
     encoded = encode_message(message, LEGACY)
     _, start = read_varint(encoded, 0)

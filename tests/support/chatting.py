@@ -1,4 +1,4 @@
-"""The chat client in tests: its conversation, which the pictures of the documents show too, and what is on the screen."""
+"""The chat client in tests: its conversation, which is also in the documentation's screenshots, and its screen."""
 
 from __future__ import annotations
 
@@ -66,9 +66,9 @@ def served_cabals_on(scratch: Path, *stores: CableStore) -> Iterator[list[Cabal]
 
 
 def served_cabal(folder: Path, label: str = "client", *, silence_s: float = 5.0) -> Cabal:
-    """Reach the process that has the store in a folder open, now and whenever it was lost.
+    """Connect to the process with the open store in a folder, now and after each loss.
 
-    It hangs if it gives no sign of life for `silence_s`.
+    The process counts as hung without a sign of life for `silence_s`.
     """
 
     def reach() -> OpenStore:
@@ -78,7 +78,7 @@ def served_cabal(folder: Path, label: str = "client", *, silence_s: float = 5.0)
 
 
 def new_store(name: str = "ann", **options: Any) -> CableStore:
-    """Return a store of the pictures' ann, or of another person, in memory."""
+    """Return a store in memory of the screenshots' ann, or of another person."""
     return CableStore.in_memory(identity=Identity.derive("chat pictures", name), options=StoreOptions(**options))
 
 
@@ -97,7 +97,7 @@ def shown(app: ChatApp) -> str:
 
 
 def assert_like(app: ChatApp, name: str) -> None:
-    """Compare the text on the screen with a golden file. A new text is written beside it, for a person to look at."""
+    """Compare the text on the screen with a golden file. A new text is written beside it for review."""
     text, path = shown(app) + "\n", GOLDEN / f"{name}.txt"
     if not path.exists() or path.read_text(encoding="utf-8") != text:
         other = path.with_suffix(".new.txt")

@@ -1,7 +1,7 @@
-"""Make an archive of the Java classes that a reindexing loads: `class_archive.py FILE`.
+"""Create an archive of the Java classes that a reindexing loads: `class_archive.py FILE`.
 
-Spark loads 18,000 classes, which is half of the work of a job of some hundred posts. From an archive (JEP 350) they
-come at once. Java ignores an archive that does not fit, and a Java that can make none only takes longer.
+Spark loads 18,000 classes, which is half of the work of a job of some hundred posts. With an archive (JEP 350) they
+load immediately. Java ignores an archive that does not fit, and a Java without this feature is only slower.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ main(sys.argv[1:])
 
 def main(archive: Path) -> None:
     archive.parent.mkdir(exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=archive.parent) as folder:  # of the same file system
+    with tempfile.TemporaryDirectory(dir=archive.parent) as folder:  # on the same file system
         export, made = Path(folder, "export"), Path(folder, "made.jsa")
         export_of(conversation(100), export)
         job = [sys.executable, "-c", JOB, "reindex", str(export), "--out", str(Path(folder, "store")), "--cores", "2"]

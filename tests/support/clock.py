@@ -1,4 +1,4 @@
-"""Clocks that move only when the test moves them, of a store or of a loop: nothing depends on the machine's time."""
+"""Clocks of a store or a loop that only the test moves, so that results do not depend on the machine's time."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final
 
 _BEGINS_AT_S: Final = 1_000.0
 _TURNS: Final = 5
-"""Rounds of the loop in which everything that is due gets done."""
+"""Rounds of the loop in which all due callbacks run."""
 
 
 class SetClock:
@@ -21,7 +21,7 @@ class SetClock:
 
 
 class StandingLoop(asyncio.SelectorEventLoop):
-    """Event loop whose time is set by the test. Sockets and threads work as ever; `peering.until` waits for them."""
+    """Event loop whose time the test sets. Sockets and threads work normally; `peering.until` waits for them."""
 
     def __init__(self) -> None:
         self.now_s = _BEGINS_AT_S
@@ -33,7 +33,7 @@ class StandingLoop(asyncio.SelectorEventLoop):
 
 
 async def pass_time(seconds: float, step_s: float = 0.05) -> None:
-    """Move the clock of the running loop in small steps, and let everything that is due happen at each."""
+    """Move the clock of the running loop in small steps, and run all due callbacks at each."""
     loop = asyncio.get_running_loop()
     assert isinstance(loop, StandingLoop), "use `on_standing_loop`"
     end_s = loop.now_s + seconds

@@ -25,7 +25,7 @@ _ASKING: Final = threading.Lock()
 def run_command(
     arguments: Sequence[str], environment: Mapping[str, str], given: str | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """Run `python -m cablestore ARGUMENTS` to its end; `given` is its standard input."""
+    """Run `python -m cablestore ARGUMENTS` until it ends. `given` is its standard input."""
     with tempfile.TemporaryFile() as stdin, tempfile.TemporaryFile() as stdout, tempfile.TemporaryFile() as stderr:
         stdin.write((given or "").encode())
         stdin.seek(0)
@@ -49,13 +49,13 @@ def run_command(
 
 @cache
 def _forking(_: int) -> socket.socket:
-    """Start the process that forks. It ends with the one that started it."""
+    """Start the process that forks. It ends with its parent."""
     ours, theirs = socket.socketpair()
     with theirs:
         number = theirs.fileno()
         process = subprocess.Popen([sys.executable, __file__, str(number)], pass_fds=[number], start_new_session=True)
     atexit.register(process.wait)
-    atexit.register(ours.close)  # before it waits
+    atexit.register(ours.close)  # registered before the wait
     return ours
 
 

@@ -22,9 +22,9 @@ SERVER = "org.apache.spark.sql.connect.service.SparkConnectServer"
 
 @contextmanager
 def connect_server(scratch: Path, *, cores: int = 2, **settings: str) -> Iterator[str]:
-    """Start a server on a free port of 127.0.0.1 and yield its URL; kill it and its workers at the end.
+    """Start a server on a free port of 127.0.0.1 and yield its URL. Kill it and its workers at the end.
 
-    Its log is `server.log` in `scratch`, where it works. Its processes are found by `reindexing.processes_of(scratch)`.
+    Its log is `server.log` in `scratch`, where it works. `reindexing.processes_of(scratch)` finds its processes.
     """
     scratch.mkdir(parents=True, exist_ok=True)
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | {
@@ -38,7 +38,7 @@ def connect_server(scratch: Path, *, cores: int = 2, **settings: str) -> Iterato
         "spark.connect.grpc.binding.port": "0",
         "spark.connect.grpc.binding.address": "127.0.0.1",
         "spark.driver.memory": "600m",
-        # A killed server leaves what it has there: what clients send to it, and native libraries.
+        # A killed server leaves files there: files of clients, and native libraries.
         "spark.driver.defaultJavaOptions": f'"-Djava.io.tmpdir={scratch}" {QUICK_JAVA}',
         "spark.local.dir": str(scratch),
         "spark.sql.warehouse.dir": str(scratch / "warehouse"),
@@ -57,7 +57,7 @@ def connect_server(scratch: Path, *, cores: int = 2, **settings: str) -> Iterato
 
 
 def python_without_cablestore(folder: Path) -> Path:
-    """Make a Python that has what this one has installed, but not this package."""
+    """Create a Python that has all installed packages of this one, except this package."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
     [packages] = folder.glob("lib/python*/site-packages")
     (packages / "borrowed.pth").write_text(sysconfig.get_path("purelib"))  # the .pth files there are not read

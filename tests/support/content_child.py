@@ -1,9 +1,9 @@
-"""Work on a content store in a process of its own.
+"""Work on a content store in a separate process.
 
-`content_child.py serve FOLDER [UPSTREAM...]` serves it until SIGTERM and prints where.
-`content_child.py kill FOLDER COPIES` does the same work on copies of a store, each time killed one step later, and prints how
-each ended: `POINT ENDED ACKNOWLEDGED...`.
-`content_child.py put FOLDER` puts datasets until it is killed and prints the id of each that is stored.
+* `content_child.py serve FOLDER [UPSTREAM...]` serves it until SIGTERM and prints the URL.
+* `content_child.py kill FOLDER COPIES` does the same work on copies of a store, each killed one step later. It prints
+  how each ended: `POINT ENDED ACKNOWLEDGED...`.
+* `content_child.py put FOLDER` puts datasets until it is killed and prints the id of each stored one.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from cablestore.archive.format.cid import manifest_cid
 
 BLOCK = 65_536
 OWN_NAME = "127.0.0.1"
-"""The name that it is reached by at any port: through the wires that tests put before it."""
+"""The name of the server at any port, for the wires that tests put before it."""
 OWN_HOST = "archives.example.org"
 
 
@@ -44,7 +44,7 @@ async def serve(folder: Path, upstream: list[str]) -> None:
 
 
 class Killer:
-    """Counter of steps that leave a trace on the disk; it kills the process before the n-th."""
+    """Counter of steps that change the disk. It kills the process before the n-th."""
 
     def __init__(self, point: int) -> None:
         self.left = point
@@ -68,7 +68,7 @@ class Killer:
 
 
 def work_until_killed(folder: Path, point: int, said: Path) -> None:
-    """Put, put the same under another name, delete, put again; print each step that is done."""
+    """Put, put the same under another name, delete, and put again. Print each finished step."""
     killer = Killer(point)
     for name in ("fsync", "replace", "unlink", "mkdir"):
         setattr(os, name, killer.before(getattr(os, name)))

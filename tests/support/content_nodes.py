@@ -1,4 +1,4 @@
-"""Nodes with Codex' REST API for tests: ours in a process of its own, and a scripted one on a real socket."""
+"""Nodes with Codex' REST API for tests: the server in a separate process, and a scripted one on a real socket."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ Body = Callable[[web.StreamResponse], Awaitable[None]]
 
 
 class ServedContent:
-    """Endpoint of ours in a process of its own."""
+    """The server of this package in a separate process."""
 
     def __init__(self, folder: Path, *upstream: str) -> None:
         command = [sys.executable, str(CHILD), "serve", str(folder), *upstream]
@@ -72,7 +72,7 @@ def served(folder: Path, *upstream: str) -> Iterator[ServedContent]:
 
 @asynccontextmanager
 async def slow_link(address: tuple[str, int], bytes_per_s: int) -> AsyncIterator[tuple[str, int]]:
-    """Pass on to an address what comes at this rate, and the answers. Next to nothing waits on the way."""
+    """Forward data to an address at this rate, and its answers. Buffers on the way are small."""
 
     async def flow(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(OSError), closing(writer):
@@ -102,7 +102,7 @@ def _little_waits(end: socket.socket) -> socket.socket:
 
 
 async def request_fetch(client: ContentClient, cid: Cid) -> DatasetManifest:
-    """Have a client's node fetch a dataset from others, in the background; return its manifest."""
+    """Request that a client's node fetches a dataset from others, in the background. Return its manifest."""
     async with client._request("POST", f"/data/{cid}/network") as response:
         return read_manifest_of(cid, await response.read())
 
@@ -127,7 +127,7 @@ def described(
 
 @dataclass
 class Told:
-    """Node that answers as the test says. What is None is answered with 404; a function writes the answer itself."""
+    """Node with scripted answers. None means 404; a function writes the answer itself."""
 
     data: bytes | Body | None = None
     manifest: Any = None
@@ -139,7 +139,7 @@ class Told:
     status: int = 200
     takes_ranges: bool = False
     cut_at: int | None = None
-    """Where the connection breaks, counted from the beginning of the dataset."""
+    """Position at which the connection breaks, from the beginning of the dataset."""
     asked: list[str] = field(default_factory=list)
     url: str = ""
 
@@ -187,13 +187,13 @@ class Told:
         await response.write(self.data[start : self.cut_at])
         if self.cut_at is not None or len(self.data) != int(response.headers["Content-Length"]) + start:
             assert request.transport is not None
-            request.transport.close()  # what was written is sent before
+            request.transport.close()  # written bytes are sent before
         return response
 
 
 @asynccontextmanager
 async def told(node: Told) -> AsyncIterator[Told]:
-    """Let the node run."""
+    """Run the node."""
     server = web.Server(node.answer)
     runner = web.ServerRunner(server, shutdown_timeout=0.1)
     await runner.setup()
@@ -207,13 +207,13 @@ async def told(node: Told) -> AsyncIterator[Told]:
 
 
 def honest(whole: bytes, **more: Any) -> tuple[Cid, Told]:
-    """Return a dataset's id, and a node that has it without leaves, as Codex' own do."""
+    """Return a dataset's id, and a node that has it without leaves, like Codex' own datasets."""
     cid, manifest, _ = described(whole)
     return cid, Told(**({"data": whole, "manifest": item_json(cid, manifest)} | more))
 
 
 async def without_end(response: web.StreamResponse) -> None:
-    """Write until nobody reads any more."""
+    """Write until the reader disconnects."""
     for _ in range(100_000):
         await response.write(b"\x7b\x20" * 100_000)
 
@@ -224,7 +224,7 @@ def changed(data: bytes, at: int) -> bytes:
 
 @asynccontextmanager
 async def all_told(*nodes: Told) -> AsyncIterator[list[str]]:
-    """Let several nodes run; yields their URLs."""
+    """Run several nodes. Yields their URLs."""
     async with AsyncExitStack() as stack:
         yield [(await stack.enter_async_context(told(node))).url for node in nodes]
 
@@ -232,7 +232,7 @@ async def all_told(*nodes: Told) -> AsyncIterator[list[str]]:
 def ask(
     node: ServedContent, method: str, route: str, body: bytes | None = None, **headers: str
 ) -> tuple[int, dict[str, str], bytes]:
-    """Send a request by hand; returns status, headers and body."""
+    """Send a request without the client. Return status, headers and body."""
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     with closing(http.client.HTTPConnection("127.0.0.1", node.port, timeout=LIMIT_S)) as connection:
         connection.request(method, PREFIX + route, body, named)
@@ -247,7 +247,7 @@ def put(node: ServedContent, data: bytes, **headers: str) -> str:
 
 
 def with_server(folder: Path, work: Callable[[ContentServer, ContentClient], Awaitable[Any]], **options: Any) -> Any:
-    """Serve a store in this process and do some work with a client of it."""
+    """Serve a store in this process and run `work` with a client of it."""
 
     async def run() -> Any:
         with ContentStore.open(folder, quota_size_bytes=options.pop("quota_size_bytes", 2**30)) as store:

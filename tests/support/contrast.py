@@ -1,4 +1,4 @@
-"""Colours on the screen of a terminal, as it draws them: from the bytes that a program wrote, with a palette."""
+"""Colours on the screen of a terminal, from the bytes that a program wrote, with a palette."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _cell(drawn: pyte.screens.Char, palette: str) -> Cell:
 def _rgb(colour: str, palette: str, *, is_back: bool) -> Rgb:
     if colour == "default":  # light on dark
         colour = "black" if is_back else "white"
-    if (name := colour.removeprefix("bright").replace("bfight", "")) in _NAMES:  # pyte's bright magenta
+    if (name := colour.removeprefix("bright").replace("bfight", "")) in _NAMES:  # pyte misspells bright magenta
         number = PALETTES[palette][_NAMES.index(name) + 8 * (name != colour)]
     else:
         number = int(colour, 16)

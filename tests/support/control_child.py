@@ -1,6 +1,6 @@
 """A process that has a store open and offers it to others: `python control_child.py STORE`, until it is interrupted.
 
-Each line on standard input is a text that it stores itself, as a peer's would be.
+Each line on standard input is a text that it stores itself, like a peer's.
 """
 
 from __future__ import annotations

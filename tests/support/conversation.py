@@ -1,4 +1,4 @@
-"""Two sessions that talk through their bytes, and requests of all kinds, for tests."""
+"""Two sessions that exchange their bytes, and requests of all kinds, for tests."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ ALL_REQUESTS = pytest.mark.parametrize("request_", REQUESTS.values(), ids=list(R
 
 
 class Watched(Session):
-    """Session that notes every step of its requests."""
+    """Session that records every step of its requests."""
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
@@ -77,7 +77,7 @@ def read(data: bytes, dialect: Dialect) -> list[Message]:
 
 
 def said(session: Session) -> list[Message]:
-    """Return what a session has to say now, decoded."""
+    """Return the pending messages of a session, decoded."""
     return read(b"".join(session.output()), session.dialect)
 
 
@@ -86,7 +86,7 @@ def carry(source: Session, target: Session, now_s: float = 0) -> list[Event]:
 
 
 def asked(asker: Session, answerer: Session, request: Request, now_s: float = 0) -> tuple[Exchange, Exchange]:
-    """Ask, and take up the request on the other side; return both sides' views of it."""
+    """Send a request, and receive it on the other side. Return both sides' exchanges of it."""
     mine = asker.ask(request, now_s)
     events = carry(asker, answerer)
     assert [type(event) for event in events] == [Asked]
@@ -95,7 +95,7 @@ def asked(asker: Session, answerer: Session, request: Request, now_s: float = 0)
 
 
 def give(session: Session, exchange: Exchange, count: int = 2) -> None:
-    """Give a part of an answer of the right type."""
+    """Send a part of an answer of the right type."""
     match exchange.request:
         case PostRequest(_, hashes):
             session.answer_posts(exchange, [POSTS.get(digest, b"?") for digest in hashes[:count]])
@@ -118,7 +118,7 @@ def empty_for(request: Request) -> Response:
 
 
 def items(message: Message) -> tuple[Any, ...]:
-    """Return what a response brings."""
+    """Return the content of a response."""
     assert isinstance(message, HashResponse | PostResponse | ListResponse)
     return message[1]
 

@@ -1,4 +1,4 @@
-"""A process that works on a store until it is killed, and says aloud what is safely stored.
+"""A process that works on a store until it is killed, and prints what is safely stored.
 
 `crash_child.py FOLDER SEED WORK`: every line on standard output is an acknowledgement, written after the call returned.
 """
@@ -33,7 +33,7 @@ def import_some(store: CableStore, scratch: Path, posts: list[Post]) -> None:
 
 
 def go_back_and_forth(path: Path) -> None:
-    """Keep the live generation, have a copy of it take its place, and go back."""
+    """Keep the live generation, activate a copy of it, and go back."""
     with locked_folder(path) as folder:
         live, copy = folder.header.generation, folder.begin()
         shutil.copytree(path / live, path / copy, dirs_exist_ok=True)
@@ -64,7 +64,7 @@ def main() -> None:
     with CableStore.open(folder) as store:
         say("open")
         for step in count():
-            at_ms = START_MS + 10_000 * seed + step  # each child has another history
+            at_ms = START_MS + 10_000 * seed + step  # each child process has another history
             if work == "ingest" or not posts or rng.random() < 0.5:
                 last: tuple[bytes, ...] = tuple(post.hash for post in posts[-1:])
                 author = rng.choice((ANN, BOB))

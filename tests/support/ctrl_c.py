@@ -1,4 +1,4 @@
-"""Ctrl-C that comes to a command at a chosen instant."""
+"""Ctrl-C for a command at a chosen moment."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Final
 from waiting import LIMIT_S
 
 INTERRUPTED: Final = ("interrupted; what was stored stays stored", 130)
-"""What an interrupted command says, and its status."""
+"""The message of an interrupted command, and its status."""
 
 
 def interrupted(code: str, *arguments: object) -> subprocess.CompletedProcess[str]:
-    """Run a program that presses Ctrl-C itself, with these arguments."""
+    """Run a program that sends itself Ctrl-C, with these arguments."""
     command = [sys.executable, "-c", code, *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=LIMIT_S)

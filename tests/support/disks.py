@@ -1,4 +1,4 @@
-"""Disks that cannot be written: read-only ones, full ones, and folders of another user."""
+"""Disks without write access: read-only ones, full ones, and folders of another user."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def snapshot(folder: Path) -> dict[Path, tuple[int, int, int]]:
 
 @contextmanager
 def read_only_disk(folder: Path, mount: Path) -> Iterator[Path]:
-    """Show a folder at `mount` as a disk that is mounted read-only."""
+    """Mount a folder at `mount` as a read-only disk."""
     mount.mkdir()
     _mount("--bind", str(folder), str(mount))
     try:
@@ -37,7 +37,7 @@ def read_only_disk(folder: Path, mount: Path) -> Iterator[Path]:
 
 @contextmanager
 def full_disk(folder: Path, mount: Path) -> Iterator[Path]:
-    """Copy a folder to a disk of its own at `mount`, and fill what is left of it."""
+    """Copy a folder to a separate disk at `mount`, and fill its free space."""
     mount.mkdir()
     size_bytes = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
     _mount("-t", "tmpfs", "-o", f"size={size_bytes + 2**20}", "tmpfs", str(mount))
@@ -63,7 +63,7 @@ def _mount(*arguments: str) -> None:
 
 @contextmanager
 def foreign_copy(folder: Path) -> Iterator[Path]:
-    """Copy a folder to one that all users may read and only its owner may write; the key file only its owner reads."""
+    """Copy a folder to one that all users may read and only its owner may write. Only its owner may read the key file."""
     if os.geteuid() != 0 or shutil.which("setpriv") is None:
         pytest.skip("only root, with setpriv, can be another user")
     if subprocess.run(
@@ -79,5 +79,5 @@ def foreign_copy(folder: Path) -> Iterator[Path]:
 
 
 def as_nobody(*command: str) -> list[str]:
-    """Return a command that runs another one as a user who owns nothing."""
+    """Return a command that runs another one as a user without files."""
     return ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", *command]

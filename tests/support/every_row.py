@@ -33,7 +33,7 @@ def opened(path: Path) -> CableStore:
 
 
 def make(path: Path) -> None:
-    """Make the store."""
+    """Create the store."""
     times = iter(range(START_MS, START_MS + 10**6, 1000))
     with opened(path) as store:
         first = BOB.text("default", "first", at=next(times))
@@ -74,7 +74,7 @@ def make(path: Path) -> None:
         store.moderation.sweep()
         store.ingest(raws(DAN.text("default", "rejected", at=next(times))))
         store.ingest(raws(ANN.post(Block("", 0, (Person("fay").key,), 0, 0), at=next(times))))
-    with opened(path) as store:  # finds the drops again, and notes for whom
+    with opened(path) as store:  # determines the drops again, and records them by user
         assert store.check().is_clean
     put(path, UNFINISHED)
 
@@ -84,11 +84,11 @@ UNFINISHED: dict[bytes, bytes | None] = {
     b"!local!undrop!": b"0" * 64,
     b"!local!mention-search!": msgpack.packb([b"", b"", b"", b""]),
 }
-"""Rows of work that is not finished: it continues when the store is opened or mentions are read."""
+"""Rows of unfinished work: it continues when the store is opened or mentions are read."""
 
 
 def put(path: Path, changes: dict[bytes, bytes | None]) -> None:
-    """Write rows past a closed store."""
+    """Write rows to the database of a closed store."""
     with closing(LevelDB(database_of(path))) as database:
         database.write(changes, sync=False)
 
@@ -100,7 +100,7 @@ def rows_of(path: Path) -> dict[bytes, bytes]:
 
 
 def kind_of(key: bytes) -> str:
-    """Return the beginning of a key that says what its row is."""
+    """Return the beginning of a key that identifies the kind of its row."""
     prefix, _ = SMALL_TREES.range_of(key)
     if not prefix:
         parts = 4 if key.startswith(b"!local!drop!") else 3

@@ -1,4 +1,4 @@
-"""What the tests of exports share: small exports of stores in memory, and what is in them."""
+"""Common parts of the tests of exports: small exports of stores in memory, and their content."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from cablestore.export.writer import ExportWriter, post_record
 from cablestore.views import CATALOG
 
 SMALL: dict[str, Any] = {"segment_size_bytes": 700, "run_size_bytes": 900}
-"""Sizes with which a history of a few posts takes several runs and segments."""
+"""Sizes with which a history of a few posts has several runs and segments."""
 
-IN_MEMORY = Path("/dev/shm")  # a folder in memory, where there is one: hundreds of exports need not wait for a disk
+IN_MEMORY = Path("/dev/shm")  # a folder in memory, if it exists: hundreds of exports need not wait for a disk
 
 
 def scratch_folder() -> tempfile.TemporaryDirectory[str]:
@@ -46,7 +46,7 @@ def export(posts: Iterable[Post], folder: Path, dialect: Dialect, **options: Any
 
 
 def import_(dialect: Dialect, *folders: Path) -> list[tuple[bytes, bytes]]:
-    """Return the dump of a new store that took these exports."""
+    """Return the dump of a new store that imported these exports."""
     with in_memory(dialect) as store:
         store.import_exports(folders)
         return list(store.dump())
@@ -68,7 +68,7 @@ def stones_in(manifest: Manifest) -> list[Tombstone]:
 
 
 def some_posts() -> list[Post]:
-    """Return posts of eight types, deletions before, after and without their targets, of others, and of a deletion."""
+    """Return posts of eight types, with deletions before, after and without their targets."""
     kinds = (0, 4, 5, 3, 2, 6, 8, 0, 0, 1, 1, 3)
     drafts = [
         Draft(kind, author, channel, 3 + (author + kind) % 4, word % 4, (word, word + 3, 40))
@@ -79,7 +79,7 @@ def some_posts() -> list[Post]:
 
 
 def forge(folder: Path, posts: Iterable[Post], stones: Iterable[Tombstone], dialect: Dialect = LEGACY) -> Path:
-    """Write an export with any content: no store need ever have held it."""
+    """Write an export with any content, which need not be possible for a store."""
     writer = ExportWriter(folder, dialect, CATALOG.versions)
     ordered = sorted({post.hash: post for post in posts}.values(), key=lambda post: (post.timestamp_ms, post.hash))
     writer.add_records([post_record(post.timestamp_ms, post.hash, post.raw, post.type)] for post in ordered)
@@ -107,7 +107,7 @@ def files_of_export(posts: list[Post], folder: Path) -> dict[str, bytes]:
 
 
 def with_manifest(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
-    """Change the manifest and give it the right checksum."""
+    """Change the manifest and set its checksum."""
     fields = json.loads((folder / "manifest.json").read_text())
     fields.pop("blake3")
     change(fields)

@@ -1,4 +1,4 @@
-"""An HTTP proxy before a server, which fails as it is told: it refuses requests, cuts connections, or waits."""
+"""An HTTP proxy before a server with chosen faults: it rejects requests, cuts connections, or waits."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Final, Literal
 
 Fault = Literal["none", "refuse", "cut", "cut answer"]
-"""What becomes of a request: passed on, answered with 503, cut before it is passed on, or cut within its answer."""
+"""Result of a request: forwarded, answered with 503, cut before forwarding, or cut within its answer."""
 
 _HOP_BY_HOP: Final = {"connection", "transfer-encoding", "keep-alive", "content-length", "expect"}
 
 
 class FaultyProxy:
-    """A running proxy. `fault` is asked for each request: by its method, its path and how many came before."""
+    """A running proxy. `fault` is called for each request with its method, its path and the number of earlier ones."""
 
     def __init__(self, port: int) -> None:
         self.port = port
@@ -44,7 +44,7 @@ class FaultyProxy:
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """Passes a request on, or fails. Subclasses have the proxy and the port of the server."""
+    """Forwards a request, or fails. Subclasses have the proxy and the port of the server."""
 
     protocol_version = "HTTP/1.1"
     proxy: FaultyProxy
@@ -54,7 +54,7 @@ class _Handler(BaseHTTPRequestHandler):
         with suppress(ConnectionError):
             super().handle_one_request()
 
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name that http.server has
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name in http.server
         pass
 
     def pass_on(self) -> None:
@@ -67,7 +67,7 @@ class _Handler(BaseHTTPRequestHandler):
         else:
             self.answer(*self.answer_of_server(body), is_cut=fault == "cut answer")
 
-    do_GET = do_PUT = do_POST = do_HEAD = do_DELETE = pass_on  # noqa: N815 - the names that http.server wants
+    do_GET = do_PUT = do_POST = do_HEAD = do_DELETE = pass_on  # noqa: N815 - the names that http.server requires
 
     def body(self) -> bytes:
         if self.headers.get("Transfer-Encoding", "").lower() != "chunked":

@@ -1,4 +1,4 @@
-"""A backup changed by somebody who can write its folder, and who does not have the store's key: checksums are right."""
+"""Backups that are forged without the key of the store: checksums are valid."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _USUAL_SIZE_BYTES = 1_000_000
 
 
 def add_posts(out: Path, *raws: bytes) -> None:
-    """Put posts into a backup."""
+    """Add posts to a backup."""
     place = folder_of(out)
     held = chain.from_iterable(block for piece in read_backup(place).of("posts") for block in read_posts(place, piece))
     rows = sorted((data_key(post_hash(raw).hex().encode()), raw) for raw in (*held, *raws))
@@ -28,7 +28,7 @@ def add_posts(out: Path, *raws: bytes) -> None:
 
 
 def add_rows(out: Path, kind: PieceKind, *more: Row) -> None:
-    """Put rows into a backup."""
+    """Add rows to a backup."""
     place = folder_of(out)
     held = chain.from_iterable(block for piece in read_backup(place).of(kind) for block in read_rows(place, piece))
     _write(out, kind, sorted((*held, *more)))
@@ -49,10 +49,10 @@ def put(out: Path, manifest: BackupManifest) -> None:
 
 
 def sign(out: Path, identity: Identity) -> None:
-    """Sign a backup with some key."""
+    """Sign a backup with any key."""
     put(out, read_backup(folder_of(out)).signed(identity))
 
 
 def strip_signature(out: Path) -> None:
-    """Make a backup one without a signature."""
+    """Remove the signature of a backup."""
     put(out, replace(read_backup(folder_of(out)), signed_by=None, signature=None))

@@ -1,4 +1,4 @@
-"""Forked children of a test: what they do, and how they end."""
+"""Forked child processes of a test: their work and their results."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from waiting import LIMIT_S
 
 
 def fork(work: Callable[[], object]) -> Callable[[], str]:
-    """Run a function in a forked child. Returns what waits for the text of its result, or for its traceback."""
+    """Run a function in a forked child process. Return a function that waits for its result or traceback as a string."""
     read, write = os.pipe()
     child = os.fork()
     if child == 0:
-        signal.alarm(LIMIT_S)  # a child that hangs fails the test
+        signal.alarm(LIMIT_S)  # a hung child process fails the test
         try:
             text = str(work())
-        except BaseException:  # noqa: BLE001 - it is reported
+        except BaseException:  # noqa: BLE001 - the error is reported
             text = traceback.format_exc()
         os.write(write, text.encode()[-4000:])
         os._exit(0)
@@ -37,13 +37,13 @@ def fork(work: Callable[[], object]) -> Callable[[], str]:
 
 
 def run_forked(work: Callable[[], object]) -> str:
-    """Run a function in a forked child and wait for it."""
+    """Run a function in a forked child process and wait for it."""
     return fork(work)()
 
 
 @contextmanager
 def idle_child() -> Iterator[int]:
-    """Fork a child that does nothing until the end of the `with`."""
+    """Fork a child process that does nothing until the end of the `with` block."""
     child = os.fork()
     if child == 0:
         signal.pause()
@@ -56,6 +56,6 @@ def idle_child() -> Iterator[int]:
 
 
 def files_of(folder: Path) -> dict[str, tuple[int, int, int]]:
-    """Return the identity, time and size of every file below a folder."""
+    """Return the identity, time and size of every file in a folder."""
     stats = {str(path): path.stat() for path in folder.rglob("*") if path.is_file()}
     return {name: (stat.st_ino, stat.st_mtime_ns, stat.st_size) for name, stat in stats.items()}

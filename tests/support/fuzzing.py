@@ -1,4 +1,4 @@
-"""Parts of fuzz tests: bytes that are hard to decode, and the loop that feeds them."""
+"""Parts of fuzz tests: bytes that are hard to decode, and the loop over them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ VARINTS = [encode_varint(n) for n in (0, 127, 128, 255, 4096, 4097, 2**31, 2**32
 
 
 def run(work: Callable[[random.Random], object], inputs: int) -> None:
-    """Run `work` on this many inputs, each from its own printed seed. A long run takes other seeds each time."""
+    """Run `work` on this many inputs, each from a separate printed seed. A soak uses other seeds each time."""
     first = int(time.time()) if SOAK else random.randrange(2**32)
     rng = random.Random(first)
     for number in range(inputs):

@@ -1,4 +1,4 @@
-"""Both ends of an encrypted connection, made by hand or as published, for tests."""
+"""Both ends of an encrypted connection, generated or published, for tests."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LIMIT_BYTES = 1_000_000
 
 
 def channel(identity: Identity = ANN, **changes: Any) -> SecureChannel:
-    """Return Ann's end of a connection that she opened, unless the arguments say otherwise."""
+    """Return Ann's end of a connection that she opened, unless the arguments differ."""
     settings_: dict[str, Any] = {
         "cabal_key": CABAL_KEY,
         "static_secret": identity.exchange_secret,
@@ -35,7 +35,7 @@ def channel(identity: Identity = ANN, **changes: Any) -> SecureChannel:
 
 
 def shake(ann: SecureChannel, bob: SecureChannel) -> list[bytes]:
-    """Carry out a handshake; return its messages."""
+    """Do a handshake. Return its messages."""
     first = ann.start()
     assert bob.start() == b""
     nothing, second = bob.receive(first)
@@ -52,7 +52,7 @@ def pair(**changes: Any) -> tuple[SecureChannel, SecureChannel]:
 
 
 def refused(end: SecureChannel, data: bytes, what: str, why: str = "") -> None:
-    """Check that the bytes are refused with an error that names the step, and that the channel is closed after it."""
+    """Check that bytes are rejected with an error that names the step, and that this closes the channel."""
     with pytest.raises(HandshakeError, match=f"^{what}: {why}"):
         end.receive(data)
     calls: list[Callable[[], object]] = [
@@ -68,7 +68,7 @@ def refused(end: SecureChannel, data: bytes, what: str, why: str = "") -> None:
 
 
 def announce(end: SecureChannel, size_bytes: int) -> bytes:
-    """Return an encrypted length of the peer's own choice."""
+    """Return an encrypted length with any value."""
     return end._encrypt(size_bytes.to_bytes(4, "little"))
 
 
@@ -92,13 +92,13 @@ def published(vector: dict[str, Any]) -> tuple[SecureChannel, SecureChannel]:
 def library_peer(
     *, is_initiator: bool, static_secret: bytes = ANN.exchange_secret, cabal_key: bytes = CABAL_KEY
 ) -> Any:
-    """A peer by the library noiseprotocol, which shares no code with ours. Only tests need it."""
+    """Return a peer that uses the noiseprotocol library, which shares no code with this package. Only tests need it."""
     connection = NoiseConnection.from_name(PROTOCOL_NAME)
     connection.set_psks(cabal_key)
     connection.set_prologue(PROLOGUE)
     connection.noise_protocol.keypairs["s"] = KeyPair25519.from_private_bytes(static_secret)
     (connection.set_as_initiator if is_initiator else connection.set_as_responder)()
     connection.start_handshake()
-    # The library's own key would not come from the test's seed.
+    # The library's own key would not use the test's seed.
     connection.noise_protocol.handshake_state.e = KeyPair25519.from_private_bytes(secrets.token_bytes(32))
     return connection

@@ -1,4 +1,4 @@
-"""Random exports that say of deleted posts what may be true or forged."""
+"""Random exports with true or forged skeletons of deleted posts."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ skeletons = st.sampled_from((0, 2, 3, 4, 5, 6)).flatmap(
 
 @dataclass(frozen=True)
 class Told:
-    """Exports of some posts with forged skeletons, and posts that come by themselves."""
+    """Exports of some posts with forged skeletons, and separate posts."""
 
     dialect: Dialect
     posts: list[Post]
     exports: list[tuple[list[Post], list[Tombstone]]]
     offered: list[Post]
-    """Posts that are ingested besides."""
+    """Posts that are ingested in addition."""
 
     @property
     def seen(self) -> list[Post]:
-        """Return all posts that a store which takes everything sees."""
+        """All posts of a store that imports and ingests everything."""
         return list(
             {post.hash: post for posts in (self.offered, *(e[0] for e in self.exports)) for post in posts}.values()
         )
@@ -57,9 +57,9 @@ class Told:
 
 @st.composite
 def hearsay(draw: st.DrawFn) -> Told:
-    """Draw a history, and exports with true and false skeletons of what its deletions name.
+    """Draw a history, and exports with true and false skeletons of the targets of its deletions.
 
-    Some posts come by no way.
+    Some posts are in none of them.
     """
     dialect, posts = draw(histories(max_posts=14))
     named = [(post, target) for post in posts if isinstance(post.body, Delete) for target in post.body.hashes]

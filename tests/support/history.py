@@ -1,6 +1,6 @@
-"""Random histories of chat, and a plain model of what a store should say of them.
+"""Random histories of chat, and a simple model of the answers of a store.
 
-The model knows sets and sorting, nothing of keys, folds or batches: it is written from the rules, not from the code.
+The model uses sets and sorting, without keys, folds or batches: it follows the rules instead of the code.
 """
 
 from __future__ import annotations
@@ -94,9 +94,9 @@ dialects = st.sampled_from((LEGACY, LEGACY, DRAFT8))
 
 @st.composite
 def histories(draw: st.DrawFn, max_posts: int = 24) -> tuple[Dialect, list[Post]]:
-    """Draw a dialect and different posts of it, each able to point at the ones before it."""
+    """Draw a dialect and different posts of it. Each can refer to earlier ones."""
     dialect = draw(dialects)
-    # Few channels and authors a history, so that posts meet; all of them over many histories.
+    # Few channels and authors per history, so that posts interact. Many histories cover all of them.
     channels = draw(st.lists(st.integers(0, len(CHANNELS) - 1), min_size=1, max_size=3))
     authors = draw(st.lists(st.integers(0, len(AUTHORS) - 1), min_size=1, max_size=3))
     drafts = st.builds(
@@ -113,7 +113,7 @@ def histories(draw: st.DrawFn, max_posts: int = 24) -> tuple[Dialect, list[Post]
 
 
 def build(history: Iterable[Draft], dialect: Dialect) -> list[Post]:
-    """Sign what the drafts say. Deletions may name anything: posts of others, deletions, hashes that nobody has."""
+    """Sign the drafts. Deletions may name anything: posts of others, deletions, unknown hashes."""
     posts: dict[bytes, Post] = {}
     for draft in history:
         known = list(posts)
@@ -124,7 +124,7 @@ def build(history: Iterable[Draft], dialect: Dialect) -> list[Post]:
 
 
 def long_history(rng: random.Random, posts: int, dialect: Dialect = LEGACY) -> list[Post]:
-    """Return posts of all types by three people who meet in few channels and at few times."""
+    """Return posts of all types by three people in few channels and at few times."""
     channels = rng.sample(range(len(CHANNELS)), 4)
     drafts = [
         Draft(
@@ -173,7 +173,7 @@ def _body(draft: Draft, targets: tuple[bytes, ...]) -> Body:
 
 
 class Model:
-    """Model of what a store should say after it was offered `posts`, all of them, in any order."""
+    """Model of a store that was offered all of `posts`, in any order."""
 
     def __init__(self, posts: Iterable[Post], discarded: frozenset[bytes] = frozenset()) -> None:
         everything = list(posts)
@@ -195,12 +195,15 @@ class Model:
         return sorted((name for name in names if name is not None), key=str.encode)
 
     def messages(self, channel: str) -> list[bytes]:
-        """Return the hashes of the texts of a channel as they are read: none comes before one that it links to."""
+        """Return the hashes of the texts of a channel in reading order: a text is after those that it links to."""
         every = (*self.live.values(), *self.dead.values())
         known = {p.hash: p for p in every if p.channel == channel and p.type in (TEXT, TOPIC, JOIN, LEAVE)}
 
         def place(digest: bytes) -> tuple[int, int] | None:
-            """Return the latest time of the texts that a post reaches, and its steps from there. None without one."""
+            """Return the latest time of the texts that a post reaches, and its distance from there.
+
+            None without a text.
+            """
             post = known[digest]
             before = [found for link in post.links if link in known and (found := place(link)) is not None]
             own = [post.timestamp_ms] if post.type == TEXT and digest in self.live else []

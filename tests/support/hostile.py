@@ -1,4 +1,4 @@
-"""Archives of a control node, changed by somebody hostile, and commands that must refuse them, for tests."""
+"""Archives of a control node that are changed with hostile intent, and commands that must reject them, for tests."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ Run = Callable[..., tuple[int, str, str]]
 
 
 def history(text: str = "text") -> list[Post]:
-    """Make ten posts a week: an archive of one piece each."""
+    """Return ten posts a week: an archive of one piece each."""
     moments_ms = [FIRST_MS + week * WEEK_MS + n for week in range(WEEKS) for n in range(10)]
     return [ANN.text("default", f"{text} {at_ms}", at=at_ms) for at_ms in moments_ms]
 
 
 class Made(NamedTuple):
-    """Archives of a control node, to be changed and signed again by anybody."""
+    """Archives of a control node, which tests change and sign again."""
 
     folder: ArchiveFolder
     entries: tuple[Entry, ...]
@@ -45,12 +45,12 @@ class Made(NamedTuple):
         self.folder.write_index(encode_index(index))
 
     def change(self, number: int, **changes: Any) -> Made:
-        """Change the entry of a week, and its commitment with it."""
+        """Change the entry of a week and its commitment."""
         entry = with_id(RFC61, self.entries[number]._replace(**changes))
         return self.put(number, entry, self.commitments[number])
 
     def put(self, number: int, entry: Entry, commitment: Commitment) -> Made:
-        """Put another archive in the place of a week's."""
+        """Replace a week's archive by another."""
         stated = Commitment(entry.archive_id, commitment.sha256, commitment.num_posts, commitment.merkle_root)
         entries, commitments = [*self.entries], [*self.commitments]
         entries[number], commitments[number] = entry, stated
@@ -68,7 +68,7 @@ class Made(NamedTuple):
 
 
 def four_weeks(folder: Path) -> Made:
-    """Make the archives of four weeks below a folder."""
+    """Create the archives of four weeks in a folder."""
     files = archived(store_of(history()), folder / COMMUNITY, plan_of())
     verified = plan_of().verified(files)
     assert verified is not None
@@ -78,14 +78,14 @@ def four_weeks(folder: Path) -> Made:
 
 
 def a_member(path: Path) -> Path:
-    """Make a store with posts that an import of the archives would remove."""
+    """Create a store with posts that an import of the archives would remove."""
     with CableStore.open(path) as store:
         store.ingest([BOB.text("default", "mine", at=FIRST_MS + week * WEEK_MS + 5).raw for week in range(WEEKS)])
     return path
 
 
 def refused(run: Run, member: Path, *command: object) -> str:
-    """Run a command that must be refused without a trace in the store; return the reason."""
+    """Run a command that must be rejected without a change of the store. Return the reason."""
     before = digest(member)
     status, _, errors = run("archive", *command, "-s", member)
     assert (status, digest(member)) == (2, before), errors
@@ -96,7 +96,7 @@ def refused(run: Run, member: Path, *command: object) -> str:
 
 
 def left_out(run: Run, member: Path, *command: object) -> str:
-    """Run a command that must report damaged archives and import the others; return what it prints."""
+    """Run a command that must report damaged archives and import the others. Return its output."""
     status, out, errors = run("archive", *command, "-s", member)
     assert status == 1, errors
     assert "nothing of it was imported" in errors
@@ -104,7 +104,7 @@ def left_out(run: Run, member: Path, *command: object) -> str:
 
 
 def left_out_from_seed(run: Run, member: Path, made: Made) -> str:
-    """Fetch from a seed whose torrent is made of the folder as it is, so that each piece has its right SHA-1."""
+    """Fetch from a seed whose torrent is created from the folder as it is, so that each piece has a valid SHA-1."""
     return _from_seed(left_out, run, member, made)
 
 
@@ -113,7 +113,7 @@ def refused_from_folder(run: Run, member: Path, made: Made) -> str:
 
 
 def refused_from_seed(run: Run, member: Path, made: Made, *more: object) -> str:
-    """Fetch as `left_out_from_seed` does, where the whole must be refused."""
+    """Fetch as `left_out_from_seed` does. Everything must be rejected."""
     return _from_seed(refused, run, member, made, *more)
 
 
@@ -126,5 +126,5 @@ def _from_seed(outcome: Callable[..., str], run: Run, member: Path, made: Made, 
 
 
 def nothing_was_fetched(member: Path) -> bool:
-    """Tell whether no archive is on the member's disk."""
+    """Return True if the member has no archives on disk."""
     return not [*member.with_name("got").rglob("data")]

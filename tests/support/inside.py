@@ -1,4 +1,4 @@
-"""The inside of an open store: for rows that no call of the API writes, and for what happens between two steps."""
+"""The inside of an open store: for rows that the API cannot write, and for events between two steps."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def exchange_database(store: CableStore, database: Database) -> None:
 
 
 def write_rows(store: CableStore, rows: Mapping[bytes, bytes | None]) -> None:
-    """Write rows past the store, as damage or another version would."""
+    """Write rows directly to the database, as damage or another version would."""
     live_database(store).write(dict(rows), sync=False)
 
 
 def reload(store: CableStore) -> None:
-    """Read sizes and numbers as the next start does."""
+    """Read sizes and numbers as on the next start."""
     engine_of(store)._load()
 
 

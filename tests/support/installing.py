@@ -1,7 +1,7 @@
-"""The package as `pip install .` leaves it, with the distributions that it requires, and no others.
+"""The package as `pip install .` installs it, with the distributions that it requires, and no others.
 
-Nothing is downloaded: the distributions are those of this environment, linked into a folder of their own. Python runs
-there with -S, so that it imports from that folder and the standard library alone.
+Nothing is downloaded: the distributions of this environment are linked into a separate folder. Python runs there with
+-S, so that it imports only from that folder and the standard library.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ class Installed:
         return subprocess.run(command, cwd=cwd, env=variables, capture_output=True, text=True, check=False)
 
     def run(self, commands: Sequence[Sequence[str]], cwd: Path) -> list[Done]:
-        """Run commands one after the other, in one process: to start one takes longer than most commands."""
+        """Run commands in sequence, in one process, because starting one takes longer than most commands."""
         found = self.python(_RUN, cwd, json.dumps(commands))
         assert found.returncode == 0, found.stderr
         return [Done(*each) for each in json.loads(found.stdout)]
 
 
 class Done(NamedTuple):
-    """What a command did."""
+    """Result of a command."""
 
     status: int
     output: str
@@ -74,7 +74,7 @@ print(json.dumps(done))
 
 
 def install(site: Path, *extras: str, wheel: Path | None = None) -> Installed:
-    """Put the package and what it requires into the folder `site`: a wheel, or else the checkout."""
+    """Install the package and its requirements into the folder `site`: a wheel, or else the checkout."""
     if wheel is None:
         (site / "cablestore").symlink_to(ROOT / "cablestore")
     else:

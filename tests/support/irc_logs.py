@@ -1,4 +1,4 @@
-"""Logs of each client as tests write them: a sample of every act, laid into folders and imported."""
+"""Logs of each client as tests write them: a sample of every action, written into folders and imported."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ PHRASE = "a phrase"
 
 @dataclass(frozen=True)
 class Sample:
-    """Day in a client's words.
+    """A day in the format of a client.
 
-    In each ann joins, sets the topic and acts, bob joins and becomes bobby, cyd and dan leave.
+    In each sample ann joins, sets the topic and sends an action, bob joins and becomes bobby, cyd and dan leave.
     """
 
     client: str
@@ -368,4 +368,4 @@ def laid(folder: Path, path: str, text: str) -> Path:
 
 
 def imported(store: CableStore, *paths: Path, **said: object) -> ImportReport:
-    return import_logs(store, find_logs(paths, **said), seed_phrase=PHRASE)  # type: ignore[arg-type] # of the test's choice
+    return import_logs(store, find_logs(paths, **said), seed_phrase=PHRASE)  # type: ignore[arg-type] # chosen by the test

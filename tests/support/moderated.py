@@ -1,4 +1,4 @@
-"""A moderated store of Ann's, and what tests ask of it."""
+"""A moderated store of Ann's, and queries of tests."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ def assert_clean(store: CableStore) -> None:
 
 
 def says_swept(store: CableStore) -> bool:
-    """Tell whether the store says that all dropped posts are removed."""
+    """Return True if the store reports that all dropped posts are removed."""
     with store.snapshot() as snapshot:
         return snapshot.reader.local(SWEPT, b"") is not None
 
 
 def write(path: Path, rows: dict[bytes, bytes | None]) -> None:
-    """Write rows past a closed store."""
+    """Write rows to the database of a closed store."""
     folder = Folder.open(path, create=False, dialect=None)
     with closing(folder), closing(LevelDB(folder.database_path)) as database:
         database.write(rows, sync=True)
@@ -60,7 +60,7 @@ def told(store: CableStore, *posts: Post) -> list[Verdict]:
 
 
 def chain(*authors: Person, channel: str = "c") -> list[Post]:
-    """Return texts of these authors, each linked to the one before."""
+    """Return texts of these authors, each with a link to the last one."""
     posts: list[Post] = []
     for number, author in enumerate(authors):
         posts.append(author.text(channel, f"text {number}", links=(posts[-1].hash,) if posts else ()))

@@ -1,4 +1,4 @@
-"""Acts of moderation in few words, and the decisions of Ursula, the own user of the specification's examples."""
+"""Short forms of moderation actions, and the decisions of Ursula, the user of the specification's examples."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _NUMBERS = count(1)
 
 
 def _hash() -> bytes:
-    """Return the next hash. So of acts at one time the later made one comes later."""
+    """Return the next hash. So of actions with the same time the later created one is later."""
     return next(_NUMBERS).to_bytes(32, "big")
 
 

@@ -1,6 +1,6 @@
-"""A plain model of what applies, written from the text of moderation.md, not from the code. It is slow.
+"""A simple model of moderation that follows the text of moderation.md instead of the code. It is slow.
 
-Everything is a list that is gone through again for each question. `MemoryActs` holds acts without a store.
+Everything is a list that each query reads again. `MemoryActs` has actions without a store.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ ADMIN, MOD, USER = UserRole.ADMIN, UserRole.MOD, UserRole.USER
 
 @dataclass
 class MemoryActs:
-    """Acts and statements in lists."""
+    """Actions and statements in lists."""
 
     acts: list[ModerationAct] = field(default_factory=list)
     consents: list[Consent] = field(default_factory=list)
@@ -36,7 +36,7 @@ class MemoryActs:
 
 
 class RoleModel:
-    """Roles in one context. `states` has, in order, each moment's timestamp and everybody's role after it."""
+    """Roles in one context. `states` has, in order, each moment's timestamp and all roles after it."""
 
     def __init__(
         self, own: bytes, seed: Seed | None, acts: Iterable[ModerationAct], consents: Iterable[Consent]
@@ -58,7 +58,7 @@ class RoleModel:
         while events:
             at = events[0][0]
             now = [event for event in events if event[0] == at]
-            # 4.2.5: "from that point on" includes the millisecond, so the act that makes an admin comes first
+            # 4.2.5: "from that point on" includes the millisecond, so the action that makes an admin is first
             while len(left := self.pass_over(at, now)) < len(now):
                 now = left
             for event in left:
@@ -66,7 +66,7 @@ class RoleModel:
             events = [event for event in events if event[0] > at]
 
     def pass_over(self, at: int, events: list[tuple[int, bytes, object]]) -> list[tuple[int, bytes, object]]:
-        """Let happen what can, and return the roles whose authors are no admins yet."""
+        """Apply the possible roles, and return those whose authors are not admins yet."""
         left = []
         for event in events:
             if self.is_able(event[2]):
@@ -93,13 +93,13 @@ class RoleModel:
             if self.is_able(event):
                 self.applied.append(event)
         else:
-            # 4.7.2: what was applied stays, of those who were admin by the seed and by nothing else.
+            # 4.7.2: the applied roles of users who were admins only by the seed are kept.
             by_seed = [user for user in self.since if self.by_seed(user)]
             self.defaults = {}
             beside = self.vouched()
             self.kept = [act for act in self.applied if act.author in by_seed and act.author not in beside]
         while lost := [user for user in self.since if user not in self.vouched()]:
-            # 4.2.5: if an admin's role is revoked, the roles that it issued do not remain.
+            # 4.2.5: if an admin's role is revoked, the roles that it issued are removed.
             self.since = {user: since for user, since in self.since.items() if user not in lost}
             self.applied = [act for act in self.applied if act.author not in lost or act in self.kept]
             self.begin(at)
@@ -130,7 +130,7 @@ class RoleModel:
         return {act.role for act in self.deciding(user)} <= {ADMIN}
 
     def vouched(self) -> list[bytes]:
-        """Return the admins whom somebody vouches for who is vouched for, up to the own user or the seed."""
+        """Return the admins with a chain of confirmations from the own user or the seed."""
         found = [self.own]
         while new := [user for user in self.users if user not in found and self.is_vouched(user, found)]:
             found += new
@@ -151,7 +151,7 @@ class RoleModel:
 
 
 class ModerationModel:
-    """What applies for one user."""
+    """The rules that apply for one user."""
 
     def __init__(
         self, own: bytes, acts: Iterable[ModerationAct], consents: Iterable[Consent] = (), seed: Seed | None = None
@@ -181,10 +181,10 @@ class ModerationModel:
         *,
         public: bool = False,
     ) -> ModerationAct | None:
-        """Return the action that takes effect, None if it undoes or if there is none. Actions are (type, number)."""
+        """Return the effective action, None if it is an undo or if there is none. Actions are (type, number)."""
         acts = [act for act in self.acts if (act.type, act.what) in doing + undoing and act.channel in (None, channel)]
         acts = [act for act in acts if target in (act.targets or (b"",)) and not (public and act.is_private)]
-        if (MODERATION, Action.DROP_CHANNEL) in doing:  # 5.1.3.3: the act names the channel
+        if (MODERATION, Action.DROP_CHANNEL) in doing:  # 5.1.3.3: the action names the channel
             acts = [act for act in acts if act.channel is not None]
 
         def does(act: ModerationAct) -> bool:
@@ -201,7 +201,7 @@ class ModerationModel:
             act
             for act in relevant
             if act.author == self.own
-            or (  # 4.4.3, and 4.4.5: not those who have authority themselves
+            or (  # 4.4.3, and 4.4.5: not users with authority
                 roles.had_authority(act.author, act.timestamp_ms)
                 and not (subject is not None and roles.had_authority(subject, act.timestamp_ms))
             )
@@ -232,12 +232,12 @@ class ModerationModel:
         return sorted(acts, key=lambda act: act.moment)
 
     def until(self, act: ModerationAct) -> ModerationModel:
-        """Return what applied at the instant of an act: later acts were not written yet."""
+        """Return the model at the time of an action, without later ones."""
         acts = [each for each in self.acts if each.type == ROLE or each.moment <= act.moment]
         return ModerationModel(self.own, acts, self.consents, self.seed)
 
     def took_effect(self, act: ModerationAct, user: bytes) -> bool:
-        """Tell whether a block or unblock took effect when it was written."""
+        """Return True if a block or unblock took effect when it was written."""
         then = self.until(act)
         if act.type == BLOCK and act.author == self.own:
             return True  # 4.4.5 rule 1
@@ -248,7 +248,7 @@ class ModerationModel:
         return then.taking_effect(doing, undoing, user, None, user) == act
 
     def blocked_since(self, user: bytes) -> int | None:
-        """Return the instant since which a user is blocked without a break."""
+        """Return the time since which a user is blocked without interruption."""
         since_ms = None
         for act in self.blocks_on(user):
             if not self.until(act).blocked_by(user):
@@ -258,11 +258,11 @@ class ModerationModel:
         return since_ms
 
     def withdraws(self, unblock: ModerationAct, block: ModerationAct) -> bool:
-        """Tell whether an author undoes its own block (4.4.2, 4.5.1)."""
+        """Return True if an author undoes their own block (4.4.2, 4.5.1)."""
         return unblock.author == block.author and (unblock.is_private or not block.is_private)
 
     def dropped(self, user: bytes, timestamp_ms: int) -> list[ModerationAct]:
-        """Return the blocks for which a user's post of this time is dropped (5.1.4, 5.1.5), each taken for itself."""
+        """Return the blocks for which a user's post of this time is dropped (5.1.4, 5.1.5), each considered separately."""
         acts = self.blocks_on(user)
         effective = [act for act in acts if self.took_effect(act, user)]
         return [
@@ -277,19 +277,19 @@ class ModerationModel:
         later = [act for act in acts if act.moment > block.moment]
         ends = [
             act for act in later if act.type == UNBLOCK and (act in effective or self.withdraws(act, block))
-        ]  # 4.4.1: its author, or an action that takes precedence, undoes it
+        ]  # 4.4.1: its author, or an action with precedence, undoes it
         if any(act.what == 1 for act in ends):
             return False  # 5.1.5: undrop
         if block.author != self.own and any(
             act.type == BLOCK and act.author == self.own and not act.what & 1 for act in later
         ):
-            return False  # 5.1.4: drop = 0 keeps the posts; 4.4.5 rule 1: the own user's say trumps
-        return not ends or timestamp_ms <= ends[0].timestamp_ms  # 5.1.5: old posts stay dropped
+            return False  # 5.1.4: drop = 0 keeps the posts; 4.4.5 rule 1: the own user's action has precedence
+        return not ends or timestamp_ms <= ends[0].timestamp_ms  # 5.1.5: old posts remain dropped
 
     def dropped_times(self, user: bytes, times_ms: Iterable[int]) -> set[int]:
-        """Return the times of a user's posts that are dropped, by going through all instants, one after the other.
+        """Return the times of a user's dropped posts, by simulating all moments in order.
 
-        The second formulation of `dropped`: at each instant, everybody holds some times as dropped.
+        It is the second formulation of `dropped`: at each moment, every user has a set of dropped times.
         """
         every = set(times_ms)
         held: dict[ModerationAct, set[int]] = {}

@@ -1,4 +1,4 @@
-"""Machines of their own for processes of a test: network namespaces behind a router. They need root."""
+"""Separate machines for processes of a test: network namespaces behind a router. They need root."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PORT: Final = 13333
 
 
 def needs_namespaces() -> None:
-    """Skip the test where no network namespace can be made."""
+    """Skip the test if network namespaces cannot be created."""
     if os.geteuid() != 0 or shutil.which("ip") is None:
         pytest.skip("network namespaces need root and iproute2")
     probe = _name("probe")
@@ -54,7 +54,7 @@ class Machine:
 
     @property
     def prefix(self) -> str:
-        """Words in front of a command that runs there."""
+        """Prefix of a command that runs in the namespace."""
         return f"ip netns exec {self.name}"
 
     def change_address(self) -> None:
@@ -73,7 +73,7 @@ class Router:
         self.forwards(True)
 
     def forwards(self, does: bool) -> None:
-        """Pass packets on, or drop all of them without telling anybody."""
+        """Forward packets, or drop all of them silently."""
         value = f"net.ipv4.ip_forward={int(does)}"
         subprocess.run(["ip", "netns", "exec", self.name, "sysctl", "-qw", value], check=True, capture_output=True)
 
@@ -110,5 +110,5 @@ def machine_beside(own_host: str, host: str) -> Iterator[str]:
 
 
 def drop_answers(name: str, to: str) -> None:
-    """Have a namespace drop all that it sends to an address."""
+    """Drop all packets from a namespace to an address."""
     _ip("-n", name, "route", "add", "blackhole", f"{to}/32")

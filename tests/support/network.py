@@ -1,4 +1,4 @@
-"""Small networks in memory: nodes with a session for each neighbour, and wires between them, for tests of relaying."""
+"""Small networks in memory for tests of relaying: nodes with a session for each neighbour, and wires between them."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def hash_of(node: int, number: int = 0) -> bytes:
 
 
 class Question:
-    """What the origin asked, and what it got."""
+    """The request of the origin, and the answers to it."""
 
     def __init__(self) -> None:
         self.hashes: list[bytes] = []
@@ -77,7 +77,7 @@ class Question:
 
 
 class Unlooked:
-    """Inspector that passes posts on at once or, where `later`, when `release` is called."""
+    """Inspector that forwards posts immediately or, with `later`, when `release` is called."""
 
     def __init__(self) -> None:
         self.later = False
@@ -87,7 +87,7 @@ class Unlooked:
         return names
 
     def send_on(self, route: Route) -> None:
-        """All sessions are flushed after each step."""
+        """Do nothing, because all sessions are flushed after each step."""
 
     def look_at_hashes(self, route: Route, giver: Session, hashes: tuple[bytes, ...]) -> None:
         self._do(lambda: route.pass_hashes(hashes))
@@ -102,7 +102,7 @@ class Unlooked:
             work()
 
     def release(self) -> bool:
-        """Pass on what waits; tell whether anything did."""
+        """Forward the waiting posts. Return True if there were any."""
         waiting, self._waiting = self._waiting, []
         for work in waiting:
             work()
@@ -110,7 +110,7 @@ class Unlooked:
 
 
 class Node:
-    """Host with its posts, hashes and names, and a session with each neighbour."""
+    """Host with posts, hashes and names, and a session with each neighbour."""
 
     def __init__(self, network: Network, number: int, count: int, phase_s: float) -> None:
         self.network = network
@@ -126,7 +126,7 @@ class Node:
         self.is_silent = False
 
     def next_look_s(self) -> float | None:
-        """Return when it notices that an answer is late, None if it waits for none."""
+        """Return when it notices that an answer is late, None if it does not wait for one."""
         asked = [exchange for session in self.sessions.values() for exchange in session.asked.values()]
         deadlines = [exchange.deadline_s for exchange in asked if exchange.deadline_s is not None]
         if not deadlines:
@@ -189,7 +189,7 @@ class Node:
 
 
 class Network:
-    """Nodes and the wires between them. Node 0 is the one that asks."""
+    """Nodes and the wires between them. Node 0 sends the requests."""
 
     def __init__(
         self,
@@ -201,7 +201,10 @@ class Network:
         greets: bool = False,
         phases_s: Sequence[float] = (0.0,),
     ) -> None:
-        """With `greets` all recognise each other. Nodes look at the time at these phases of a tick, in turn."""
+        """Create the nodes.
+
+        With `greets` all recognize each other. Nodes check the time at these phases of a tick, in turn.
+        """
         self.now_s = 0.0
         self.violations: list[Violation] = []
         self.log: list[tuple[int, int, Message]] = []
@@ -224,7 +227,7 @@ class Network:
                 dialect = dialects.get(one, dialects.get(other, LEGACY))
                 session = self.nodes[end].sessions[far] = Session(dialect, new_id)
                 self._wires[end, far] = deque()
-                # They have spoken before: messages that mean nothing.
+                # They have exchanged messages before, which have no effect.
                 size_bytes, ids = dialect.request_id_size_bytes, Greeter(new_id)
                 for _ in range(REQUESTS if greets else 1):
                     word = CancelRequest(ids(size_bytes), new_id(size_bytes))
@@ -247,7 +250,7 @@ class Network:
                     self.log.append((node.number, far, message))
 
     def run(self) -> None:
-        """Carry messages until there are none: all wires in turn, or one message of a random wire at a time."""
+        """Carry messages until none is left: all wires in turn, or one message of a random wire at a time."""
         self.flush()
         steps = 0
         while busy := [wire for wire, queue in self._wires.items() if queue]:
@@ -261,7 +264,7 @@ class Network:
             assert steps < 5_000, "it goes on for ever"
 
     def wait(self, seconds: float) -> None:
-        """Let time pass. Each node looks at it in its own ticks."""
+        """Advance the time. Each node checks it in its own ticks."""
         end_s = self.now_s + seconds
         while due := {node: at_s for node in self.nodes.values() if (at_s := node.next_look_s()) is not None}:
             if min(due.values()) > end_s:

@@ -1,4 +1,4 @@
-"""A node in a process of its own: `node_child.py POSTS SETTINGS-AS-JSON`.
+"""A node in a separate process: `node_child.py POSTS SETTINGS-AS-JSON`.
 
 It prints its address, then one line of JSON about its state for each line of its input. It stops when its input ends.
 """
@@ -23,7 +23,7 @@ from cablestore.peers import Address, Node, NodeSettings
 
 
 class Errors(logging.Handler):
-    """Counter of what should never be logged."""
+    """Counter of errors that must not be logged."""
 
     def __init__(self) -> None:
         super().__init__(logging.ERROR)

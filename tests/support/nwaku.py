@@ -1,7 +1,7 @@
-"""A model of the deployed peer: how nwaku's modules answer, faults included. The recorded transcripts hold it to that.
+"""A model of the deployed peer: the behaviour of nwaku's modules, including faults. The recorded transcripts verify it.
 
-It cuts by time, sends whole item sets as soon as they are short, and echoes every one it gets. Where more ids than the
-threshold lie within fewer nanoseconds than it makes parts, the range is gone from its answer (range_processing.nim).
+It splits by time, sends whole item sets as soon as they are short, and echoes every received one. If more ids than the
+threshold are within fewer nanoseconds than it has parts, its answer lacks the range (range_processing.nim).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ LAST_HASH = b"\xff" * 32
 
 
 def equal_partitioning(lower_ns: int, upper_ns: int, parts: int) -> list[tuple[int, int]]:
-    """Return N slices of time, none of fewer nanoseconds than parts; the first ones take what is left over."""
+    """Return N slices of time, each of at least `parts` nanoseconds. The first ones get the remainder."""
     width, rest = divmod(upper_ns - lower_ns, parts)
     if width < 1:
         return []
@@ -32,7 +32,7 @@ def equal_partitioning(lower_ns: int, upper_ns: int, parts: int) -> list[tuple[i
 
 
 class NwakuPeer:
-    """Side of a conversation as nwaku plays it."""
+    """Side of a conversation that behaves like nwaku."""
 
     def __init__(
         self, ids: Iterable[SyncID], dialect: SyncDialect, header: Header, *, threshold: int = 100, partitions: int = 8
@@ -65,7 +65,7 @@ class NwakuPeer:
         return SessionStep(encode(Payload(self._header, parts), self._dialect), have, need)
 
     def answered(self, parts: list[PayloadPart], have: list[SyncID], need: list[SyncID]) -> list[PayloadPart]:
-        """Return the answer's ranges, none when all are skipped."""
+        """Return the answer's ranges, none if all are skipped."""
         out: list[PayloadPart] = []
         for within, content in parts:
             if content is None:
@@ -81,7 +81,7 @@ class NwakuPeer:
         return [] if all(part.content is None for part in out) else out
 
     def _slice(self, within: Range) -> list[SyncID]:
-        """Return the upper bound, which is inclusive here."""
+        """Return the ids of a range, including its upper bound."""
         return self.ids[bisect_left(self.ids, within.lower) : bisect_right(self.ids, within.upper)]
 
     def _xor(self, within: Range) -> bytes:

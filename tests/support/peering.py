@@ -42,25 +42,26 @@ from cablestore.store.options import system_clock_ms
 
 HOST: Final = "127.0.0.1"
 QUICK: Final = NodeSettings(list_every_s=0.1, relays=False, reconciles=False, spares_cable_js=False)
-"""New channels are heard of at once. Nothing is forwarded or reconciled, so a node has only what it fetched.
+"""Settings with which new channels are found immediately. Without forwarding and reconciling, a node has only fetched
+posts.
 
-Such nodes do not recognise each other as cablestore, so they give everything to everyone.
+Such nodes do not recognize each other as cablestore, so they send everything to all peers.
 """
 UNHURRIED: Final = replace(QUICK, list_every_s=600)
-"""It does not ask for channels again, and makes no full pass in the background."""
+"""Settings without further requests for channels, and without full passes in the background."""
 ANSWERS_ONLY: Final = NodeSettings(channels=frozenset(), reconciles=False, spares_cable_js=False)
 FOREVER_MS: Final = 2**50
 
 T = TypeVar("T")
 randoms = st.builds(random.Random, st.integers(0, 2**32))
-"""Not hypothesis' own: when they are drawn from depends on the moment."""
+"""These are separate from hypothesis' generators, because the time of drawing varies."""
 
 
 # --- running -----------------------------------------------------------------------------------
 
 
 def run(main: Coroutine[Any, Any, T], loop: Callable[[], asyncio.AbstractEventLoop] | None = None) -> T:
-    """Run a test. It fails if the loop reports anything, or if anything is left unclosed or an exception unread."""
+    """Run a test. It fails if the loop reports an error, or if a resource is unclosed or an exception unread."""
     complaints: list[str] = []
 
     async def watched() -> T:
@@ -69,11 +70,11 @@ def run(main: Coroutine[Any, Any, T], loop: Callable[[], asyncio.AbstractEventLo
         try:
             return await main
         finally:
-            for peer in list(Raw.connected):  # of a test that failed
+            for peer in list(Raw.connected):  # left by a failed test
                 peer.cut()
                 await peer.close()
             await asyncio.sleep(0)
-            gc.collect()  # unread exceptions are reported when their futures go
+            gc.collect()  # unread exceptions are reported when their futures are deleted
 
     with asyncio.Runner(loop_factory=loop) as runner:
         found = runner.run(watched())
@@ -82,7 +83,7 @@ def run(main: Coroutine[Any, Any, T], loop: Callable[[], asyncio.AbstractEventLo
 
 
 async def until(is_so: Callable[[], object], otherwise: Callable[[], object] = str) -> None:
-    """Wait for a condition, as `wait_until` does outside of a loop, also where the test moves the loop's clock."""
+    """Wait for a condition, like `wait_until` outside of a loop, also if the test moves the loop's clock."""
     end_s = time.monotonic() + LIMIT_S
     while True:
         found = is_so()
@@ -93,7 +94,7 @@ async def until(is_so: Callable[[], object], otherwise: Callable[[], object] = s
 
 
 async def every(things: Iterable[T], is_so: Callable[[T], object]) -> None:
-    """Wait until a condition holds for all of them."""
+    """Wait until a condition is true for all things."""
     await until(lambda: all(map(is_so, things)), lambda: [thing for thing in things if not is_so(thing)])
 
 
@@ -120,7 +121,7 @@ class Log(logging.Handler):
         return [vars(record)["what"] for record in self.records if record.getMessage() == "fault"]
 
     def errors(self) -> list[str]:
-        """Return warnings and errors. The people of tests write at times of their own, ahead of the clocks of stores."""
+        """Return warnings and errors, except those about clocks: the posts of tests are ahead of the clocks of stores."""
         errors = [record for record in self.records if record.levelno > logging.INFO]
         return [
             f"{record.getMessage()} {vars(record)}"
@@ -203,7 +204,7 @@ class Network:
         await until(lambda: len({node.store.dump_digest() for node in self.nodes}) == 1, self.differences)
 
     def differences(self) -> str:
-        """Name the rows that not all nodes have."""
+        """Return the rows that not all nodes have."""
         dumps = [
             {row for row in node.store.dump() if row[0].startswith((b"!data!", b"!chat!deleted!"))}
             for node in self.nodes
@@ -216,7 +217,10 @@ class Network:
 async def network(
     *stores: CableStore, settings: NodeSettings = QUICK, may_complain: bool = False
 ) -> AsyncIterator[Network]:
-    """Run nodes over these stores. In the end all stop in good order, every store is whole, and no error was logged."""
+    """Run nodes over these stores.
+
+    At the end all stop in order, every store is valid, and no error was logged.
+    """
     with logged() as log:
         net = Network(log)
         try:
@@ -254,7 +258,7 @@ def with_key(settings: NodeSettings, key: bytes | None, *, separate: bool = Fals
 
 
 class Raw:
-    """Peer that sends what the test says. It keeps what it gets in `heard`; `answer` answers it."""
+    """Peer that sends messages of the test. It keeps received ones in `heard`; `answer` answers them."""
 
     connected: ClassVar[set[Raw]] = set()
 
@@ -273,7 +277,7 @@ class Raw:
         with suppress(OSError):
             while data := await self._reader.read(65536):
                 for frame in self._frames.feed(data):
-                    with suppress(DecodeError):  # the other dialect, before we were heard
+                    with suppress(DecodeError):  # the other dialect, before it received this one
                         message = decode_message(frame, self.dialect)
                         if message is not None:
                             self.heard.append(message)
@@ -281,7 +285,7 @@ class Raw:
         self.is_over = True
 
     def answer(self, message: Message) -> None:
-        """Do nothing, unless a subclass has something to say."""
+        """Do nothing. Subclasses may override this."""
 
     def say(self, *messages: Message) -> None:
         self.write(b"".join(encode_message(message, self.dialect) for message in messages))
@@ -291,7 +295,7 @@ class Raw:
             self._writer.write(data)
 
     def ask(self, request: Request) -> bytes:
-        """Send a request under an id of its own; returns the id."""
+        """Send a request under a new id. Return the id."""
         self._next_id += 1
         size = self.dialect.request_id_size_bytes
         request_id = (1 << 8 * size - 8 | self._next_id).to_bytes(size, "big")
@@ -325,13 +329,13 @@ class Raw:
 
 
 class Keeper(Raw):
-    """Old client with posts. Its attributes say how it answers; it answers honestly."""
+    """Old client with posts. Its attributes control its answers, which are honest."""
 
     oldest_first = False
     cap = 0
-    """The most hashes of one answer, 0 for no limit."""
+    """Maximum number of hashes of one answer, 0 for no limit."""
     concludes = True
-    """Otherwise as cable.rs: the ends of time ranges and of posts are never announced."""
+    """If False, like cable.rs: the ends of time ranges and of posts are never announced."""
 
     def __init__(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, posts: Iterable[Post] = (), **options: Any
@@ -395,7 +399,7 @@ async def raw_listener(kind: Callable[..., Any], **options: Any) -> AsyncIterato
 
 
 def spread(count: int, together: int = 1) -> list[Post]:
-    """Return texts, this many of them at each moment."""
+    """Return texts, `together` of them at each moment."""
     return [ANN.text("default", str(n), at=START_MS + n // together) for n in range(count)]
 
 
@@ -408,7 +412,7 @@ async def paired(
     *,
     is_whole: bool = True,
 ) -> Any:
-    """Do something with a node on a folder, and the address of a node that has `source`."""
+    """Run an action with a node on a folder, and the address of a node with `source`."""
     async with Node(source, with_key(ANSWERS_ONLY, key)) as serving:
         address = await serving.listen(Address(HOST, 0))
         with CableStore.open(folder) as store:
@@ -420,7 +424,7 @@ async def paired(
 
 
 class Visit(NamedTuple):
-    """Connection to a peer that lasts until its channel is marked: how many posts and bytes came."""
+    """Connection to a peer until its channel is marked: the numbers of received posts and bytes."""
 
     posts: int
     received_size_bytes: int
@@ -453,7 +457,7 @@ async def sync_of(node: Node, address: Address) -> Any:
 
 
 async def is_refused(node: Node, address: Address) -> str:
-    """Connect where that must fail; return the reason."""
+    """Make a connection that must fail. Return the reason."""
     try:
         await soon(node.connect(address))
     except NodeError as error:

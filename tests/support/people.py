@@ -1,4 +1,4 @@
-"""People who write posts outside of any store, for tests that play peers."""
+"""People who write posts outside of any store, for tests that simulate peers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ START_MS = 1_700_000_000_000
 
 
 class Person:
-    """Person with a key. Every post is one second later than the one before, unless its time is given."""
+    """Person with a key. Every post is one second later than the last one, unless its time is given."""
 
     _clock = count(START_MS, 1000)
     _begins_ms: int | None = None
@@ -22,7 +22,7 @@ class Person:
 
     @classmethod
     def restart_clock(cls) -> None:
-        """Go back to the time of the first call: after the posts that test files make when they are imported."""
+        """Go back to the time of the first call: after the posts that test files create on import."""
         if cls._begins_ms is None:
             cls._begins_ms = next(cls._clock)
         cls._clock = count(cls._begins_ms, 1000)

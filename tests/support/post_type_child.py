@@ -1,4 +1,4 @@
-"""Stores posts of the type `reaction`, which the tree on the path has, and prints what comes of it: FOLDER."""
+"""Store posts of the type `reaction`, which the tree on the path has, and print the results: FOLDER."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ NOW_MS = 1_700_000_000_000
 
 
 def written(author: Identity, body: Any, at: int, *links: bytes, dialect: Dialect = DRAFT8) -> Post:
-    """Return a post of a time."""
+    """Return a post with a time."""
     return encode_post(body, links=links, timestamp_ms=NOW_MS + at, identity=author, dialect=dialect)
 
 
@@ -58,7 +58,7 @@ def why_not_in(dialect: Dialect, post: Post) -> str:
 
 
 def command(*words: str | Path) -> str:
-    """Run a command that must succeed, and return what it prints."""
+    """Run a command that must succeed, and return its output."""
     printed = StringIO()
     with contextlib.redirect_stdout(printed):
         try:
@@ -70,7 +70,7 @@ def command(*words: str | Path) -> str:
 
 
 def moved(folder: Path) -> dict[str, Any]:
-    """Export the store to another one, rebuild both, and return what commands print of them."""
+    """Export the store to another one, rebuild both, and return the output of commands."""
     path, copy, export = folder / "store", folder / "copy", folder / "export"
     command("export", export, "--store", path)
     command("verify-export", export, "--signatures")
@@ -87,7 +87,7 @@ def moved(folder: Path) -> dict[str, Any]:
 
 
 def main(folder: Path) -> None:
-    """Store the history, in one order as a store on the disk, and in the other in memory."""
+    """Store the history on disk in one order, and in memory in the reverse order."""
     known, reactions = history()
     first, second, _ = reactions
     found: dict[str, Any] = {"other dialect": why_not_in(LEGACY, first), "cable.js": handles_post(first.raw)}

@@ -1,4 +1,4 @@
-"""A peer at the port for reconciliation that sends what the test says, and the node that it attacks."""
+"""A peer at the port for reconciliation that sends frames of the test, and the node that it attacks."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from cablestore.reconcile.messages import (
 
 
 class Peer:
-    """Connection to a port for reconciliation, or from a node that calls."""
+    """Connection to a port for reconciliation, or from a node that connects."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader, self.writer = reader, writer
@@ -38,7 +38,7 @@ class Peer:
         self.say(*(encode_frame(7, message) for message in messages))
 
     async def hear(self) -> tuple[int, ConversationMessage] | None:
-        """Return the next frame that is not the notice UNLISTED; None where the connection is over."""
+        """Return the next frame that is not the notice UNLISTED, None if the connection is closed."""
         while not self._heard:
             data = b""
             with suppress(OSError):
@@ -64,7 +64,7 @@ class Peer:
 async def attacked(**chosen: Any) -> AsyncIterator[tuple[Node, Address, Log]]:
     """Run a node with a port for reconciliation.
 
-    When it has stopped, nothing of it is left and no error of its own was logged.
+    When it has stopped, it must not leave any state or have logged an error of its own.
     """
     with (
         memory("victim", posts=[ANN.text("default", f"{i}", at=START_MS + i) for i in range(50)]) as store,

@@ -1,4 +1,4 @@
-"""What the tests of reconciliation share: ids, vectors, and a conversation between two sides."""
+"""Common parts of the tests of reconciliation: ids, vectors, and a conversation between two sides."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ HOUR_NS = 3_600_000_000_000
 
 
 def read_item_set(data: bytes, dialect: SyncDialect) -> tuple[ItemSet, int]:
-    """Read the item set with which `data` begins; return it and the offset after it."""
+    """Read the item set at the beginning of `data`. Return it and the offset after it."""
     reader = _PayloadReader(data, dialect)
     return reader.item_set(), reader._at
 
@@ -42,9 +42,9 @@ def known_id(timestamp_ns: int, hash_hex: str) -> SyncID:
 
 
 def known_parts(described: list[dict[str, Any]], dialect: SyncDialect) -> list[PayloadPart]:
-    """Return ranges in the vectors' form, whose bounds are ids cut as each writer cuts them.
+    """Return ranges in the vectors' form, with bounds that are truncated like those of each writer.
 
-    The specification's compares an id with the one before, nwaku's with the first one of all.
+    The specification's compares an id with the last one, nwaku's with the first one of all.
     """
     parts: list[PayloadPart] = []
     for part in described:
@@ -72,14 +72,14 @@ def spread(number: int, *, seed: int = 1, over_ns: int = HOUR_NS, from_ns: int =
 
 
 class Side(Protocol):
-    """Side of a conversation: it takes a payload and answers."""
+    """Side of a conversation: it receives a payload and answers."""
 
     def receive(self, data: bytes, *, at_s: float) -> SessionStep: ...
 
 
 @dataclass
 class Outcome:
-    """What each side found, and what was said."""
+    """The found ids of each side, and the payloads."""
 
     have: list[SyncID] = field(default_factory=list)
     need: list[SyncID] = field(default_factory=list)
@@ -92,14 +92,14 @@ class Outcome:
         return sum(map(len, self.said))
 
     def is_exactly(self, here: Iterable[SyncID], there: Iterable[SyncID]) -> bool:
-        """Tell whether both sides know what only one of them holds, each id once."""
+        """Return True if both sides found exactly the ids that only one of them has, each once."""
         ours, theirs = set(here) - set(there), set(there) - set(here)
         found = [sorted(ids) for ids in (self.have, self.peer_need, self.need, self.peer_have)]
         return found == [sorted(ours)] * 2 + [sorted(theirs)] * 2
 
 
 def converse(initiator: Side, responder: Side, first: bytes, *, most: int | None = None) -> Outcome:
-    """Let two sides talk until neither has anything to say, or to the payload number `most`."""
+    """Run the conversation of two sides until both are done, or to the payload number `most`."""
     outcome, message, sides = Outcome(), first, [responder, initiator]
     while True:
         outcome.said.append(message)
@@ -142,7 +142,7 @@ def reconciled(
     splitting: Splitting = DEFAULT_SPLITTING,
     most: int | None = None,
 ) -> Outcome:
-    """Return what two sessions over these ids find."""
+    """Return the results of two sessions over these ids."""
     ours, theirs = session(here, dialect, splitting=splitting), session(there, dialect, splitting=splitting)
     outcome = converse(ours, theirs, ours.initiate(within, at_s=0.0), most=most)
     assert most is not None or (ours.is_done and theirs.is_done)
@@ -150,7 +150,7 @@ def reconciled(
 
 
 class Pair(tuple[list[SyncID], list[SyncID]]):
-    """What two sides hold. Large ones are not printed whole."""
+    """The ids of two sides. Large ones are not printed completely."""
 
     __slots__ = ()
 
@@ -162,11 +162,11 @@ class Pair(tuple[list[SyncID], list[SyncID]]):
 
 @st.composite
 def sets(draw: st.DrawFn, most: int = 5_000) -> Pair:
-    """Draw two sets of up to `most` ids: bursts, shared times, like hashes; empty, disjoint, equal, nested."""
+    """Draw two sets of up to `most` ids: bursts, shared times, similar hashes; empty, disjoint, equal, nested."""
     rng = random.Random(draw(st.integers(0, 2**32)))
     number = draw(st.one_of(st.integers(0, 40), st.integers(0, most)))
     times = draw(st.sampled_from(["spread", "bursts", "few", "one", "near", "ends"]))
-    of_hash = draw(st.sampled_from([32, 32, 16, 10]))  # fewer would have XORs that are equal by chance
+    of_hash = draw(st.sampled_from([32, 32, 16, 10]))  # fewer would have XORs that are accidentally equal
     ids = sorted({_drawn(rng, times, of_hash) for _ in range(number)})
     share = draw(st.sampled_from([0.0, 0.001, 0.02, 0.5, 1.0]))
     kind = draw(st.sampled_from(["mixed", "mixed", "mixed", "superset", "subset", "disjoint", "equal", "empty"]))

@@ -24,7 +24,7 @@ async def two_nodes(
 ) -> AsyncIterator[tuple[Node, Node, Address]]:
     """Run two nodes; the first one listens.
 
-    When both have stopped, nothing of them is left and both stores are whole.
+    When both have stopped, they must not leave any state, and both stores are valid.
     """
     chosen = replace(settings or NodeSettings(), cabal_key=key)
     async with Node(stores[0], chosen) as one, Node(stores[1], chosen) as other:

@@ -34,12 +34,12 @@ from cablestore.views import CATALOG
 
 @dataclass(frozen=True)
 class Plan:
-    """Plan of how posts are spread over exports, and how the work is cut."""
+    """Plan of the distribution of posts over exports, and of the division of the work."""
 
     shares: tuple[frozenset[int], ...]
-    """Places of posts in each export; the first one also has what no share names."""
+    """Positions of posts in each export. The first one also has the posts that are in no share."""
     as_stored: tuple[bool, ...]
-    """Whether an export is a store's: then what is deleted in it is not in it, and it has tombstones."""
+    """Whether an export is a store's: then it has tombstones instead of its deleted posts."""
     partitions: int
     bucket_size_bytes: int
     segment_size_bytes: int
@@ -74,7 +74,7 @@ def job_over(
 
 
 def write_exports(dialect: Dialect, posts: list[Post], plan: Plan, folder: Path, random: Random) -> list[Path]:
-    """Write the exports of a plan: of stores that hold some posts, and of posts as they are, deleted ones too."""
+    """Write the exports of a plan: of stores with some posts, and of unchanged posts, including deleted ones."""
     named = frozenset(chain.from_iterable(plan.shares))
     exports = []
     for number, (share, is_stored) in enumerate(zip(plan.shares, plan.as_stored, strict=True)):
@@ -100,7 +100,7 @@ def write_plain(dialect: Dialect, posts: Iterable[Post], export: Path, segment_s
 def run_tasks(
     job: ReindexJob, random: Random, *, skip_corrupt: bool = False
 ) -> tuple[list[Row], list[dict[str, Any]], Sizes]:
-    """Do what Spark does: assign numbers, move blobs to their partitions in any order. Return rows, reports, sizes."""
+    """Do the same as Spark: assign numbers, move blobs to their partitions in any order. Return rows, reports, sizes."""
     partitions = frozenset(range(job.partitions))
     blobs = defaultdict(list)
     for numbers in shares_of(range(len(job.inputs)), random):
@@ -163,5 +163,5 @@ def rows_of(store: CableStore) -> list[Row]:
 
 
 def in_dump(rows: list[Row]) -> list[Row]:
-    """Return rows without those that say which posts were met together with their deletion."""
+    """Return rows without those that record which posts were stored together with their deletion."""
     return [row for row in rows if not row[0].startswith(LOCAL_PREFIX)]

@@ -1,4 +1,4 @@
-"""What the tests of the Spark job share: one Spark session for a file of tests, stores and exports to work on."""
+"""Common parts of the tests of the Spark job: one Spark session for a file of tests, stores and exports."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from cablestore.reindex import load, prepare
 from cablestore.reindex.spark import session
 
 SHARES = {"PARTITION_POSTS": 400, "MAX_BUCKET_SIZE_BYTES": 60_000, "PART_ROWS": 2_000}
-"""Limits with which some thousand posts are cut into several partitions, buckets and parts."""
+"""Limits with which some thousand posts have several partitions, buckets and parts."""
 
 LOCAL_CLUSTER = (
     *("--master", "local-cluster[2,1,1024]"),
     *("--conf", "spark.executor.memory=512m"),
     *("--conf", "spark.executor.extraJavaOptions=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"),
 )
-"""Options for a job with two processes of workers. They run for seconds: Java need not optimize their code."""
+"""Options for a job with two worker processes. They run for seconds: Java need not optimize their code."""
 
 CHILD = f"""
 import sys
@@ -49,7 +49,7 @@ L = TypeVar("L", bound=Location)
 
 @contextmanager
 def spark_session(folder: Path) -> Iterator[Any]:
-    """Run Spark in this process; jobs in the body find it running and use it. The folder is made."""
+    """Run Spark in this process. Jobs in the body find it running and use it. The folder is created."""
     folder.mkdir(exist_ok=True)
     with session(folder / "scratch", cores=2, log=folder / "spark.log", driver_memory="600m") as spark:
         yield spark
@@ -57,7 +57,7 @@ def spark_session(folder: Path) -> Iterator[Any]:
 
 @contextmanager
 def small_shares() -> Iterator[None]:
-    """Have jobs of this process cut small histories into several shares."""
+    """Limit the sizes, so that jobs of this process divide small histories into several shares."""
     before = {name: getattr(_owner(name), name) for name in SHARES}
     for name, value in SHARES.items():
         setattr(_owner(name), name, value)
@@ -73,7 +73,7 @@ def _owner(name: str) -> Any:
 
 
 def start_job(script: Path, *arguments: Location, extra: str = "pass") -> subprocess.Popen[str]:
-    """Start `cablestore reindex` in a process of its own, with small shares; `extra` is a line of code to begin with."""
+    """Start `cablestore reindex` in a separate process, with small shares. `extra` is a line of code at its beginning."""
     script.write_text(CHILD.replace("EXTRA", extra))
     command = [sys.executable, str(script), "reindex", "--cores", "2", "--driver-memory", "600m", *map(str, arguments)]
     environment = os.environ | {"CABLESTORE_TEST_MARK": str(script), "PYTHONPATH": str(SUPPORT)}
@@ -88,7 +88,7 @@ def start_job(script: Path, *arguments: Location, extra: str = "pass") -> subpro
 
 
 def processes_of(marked: Path) -> dict[int, str]:
-    """Return the command lines of all processes that a job or a cluster started, itself among them, by their ids.
+    """Return the command lines of all processes of a job or a cluster, including itself, by their ids.
 
     `marked` is the job's script or the cluster's folder.
     """
@@ -99,7 +99,7 @@ def processes_of(marked: Path) -> dict[int, str]:
             if mark in (folder / "environ").read_bytes().split(b"\0"):
                 found[int(folder.name)] = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode()
         except OSError:
-            continue  # it has just ended, or is not ours
+            continue  # the process has just ended, or is another user's
     return {pid: command for pid, command in found.items() if command}
 
 
@@ -110,7 +110,7 @@ def kill(*processes: int) -> None:
 
 
 def kill_python_workers(work: ObjectFolder, marked: Path, job: subprocess.Popen[str]) -> None:
-    """Kill the Python workers of Spark as soon as posts are being derived."""
+    """Kill the Python workers of Spark as soon as they derive posts."""
 
     def workers() -> list[int]:
         return [pid for pid, command in processes_of(marked).items() if "pyspark.daemon" in command]
@@ -153,13 +153,13 @@ def conversation(posts: int) -> list[Post]:
 
 
 def store_at(path: Path, posts: Iterable[Post]) -> None:
-    """Make a store of these posts, or add them to it."""
+    """Create a store of these posts, or add them to it."""
     with CableStore.open(path) as store:
         store.ingest(raws(*posts), verify=False, batch_posts=500)
 
 
 def digest_of(path: Path) -> str:
-    """Return the dump digest of a store, which must be whole."""
+    """Return the dump digest of a store, which must be valid."""
     with CableStore.open(path) as store:
         report = store.check()
         assert report.is_clean, [str(problem) for problem in report.problems]
@@ -167,14 +167,14 @@ def digest_of(path: Path) -> str:
 
 
 def digest_of_all(posts: Iterable[Post]) -> str:
-    """Return the dump digest of a store that took all these posts one by one."""
+    """Return the dump digest of a store with all these posts, stored one by one."""
     with CableStore.in_memory(options=StoreOptions(verify_threads=1)) as store:
         store.ingest(raws(*posts), verify=False, batch_posts=500)
         return store.dump_digest()
 
 
 def export_of(posts: Iterable[Post], folder: L, **options: Any) -> L:
-    """Export a store in memory that took these posts."""
+    """Export a store in memory with these posts."""
     with CableStore.in_memory(options=StoreOptions(verify_threads=1)) as store:
         store.ingest(raws(*posts), verify=False, batch_posts=500)
         store.export(folder, **options)

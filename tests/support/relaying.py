@@ -1,4 +1,4 @@
-"""A node between a peer that asks it and one that it asks for that peer."""
+"""A node between a peer with requests and one that it forwards them to."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ RELAYS = replace(ANSWERS_ONLY, relays=True, spares_cable_js=True)
 
 
 class Giver(Keeper):
-    """Peer that gives what it has; its data need not be posts."""
+    """Peer that sends its data, which need not be posts."""
 
     def __init__(self, *streams: Any, bytes_of: Iterable[bytes] = (), **options: Any) -> None:
         self.bytes_of = {post_hash(raw): raw for raw in bytes_of}
@@ -48,7 +48,7 @@ class Giver(Keeper):
 async def between(
     store: CableStore, *posts: bytes, may_complain: bool = False
 ) -> AsyncIterator[tuple[Network, Raw, Giver]]:
-    """Run a node, a peer that asks it, and a peer that it asks for that one."""
+    """Run a node, a peer that sends it requests, and a peer that it forwards them to."""
     async with network(store, settings=RELAYS, may_complain=may_complain) as net:
         address = net.addresses[net.nodes[0]]
         asker, giver = await raw_peer(address), await raw_peer(address, Giver, bytes_of=posts)

@@ -1,7 +1,7 @@
-"""Samples of what each version keeps on the disk, which later versions have to read.
+"""Samples of the files of each version, which later versions must be able to read.
 
-`release_sample.py` makes that of this version: it takes the one of 0.12.4, adds what a store can hold since, and makes
-an export and archives of it. `expected.json` in a sample says what the version that wrote it answered.
+`release_sample.py` creates that of this version. It copies the one of 0.12.4, adds newer content of stores, and creates
+an export and archives of it. `expected.json` in a sample has the answers of the version that wrote it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def unpack(version: str, folder: Path) -> None:
 
 
 def found_in(store: CableStore) -> dict[str, Any]:
-    """Return what a store answers, and what any other store with its posts does."""
+    """Return the answers of a store that depend only on its posts."""
     channels = list(store.channels())
     return {
         "channels": [[channel.name, channel.topic, channel.members] for channel in channels],
@@ -42,7 +42,7 @@ def found_in(store: CableStore) -> dict[str, Any]:
 
 
 def found_by_user(store: CableStore) -> dict[str, Any]:
-    """Return what a store answers its own user alone, since 0.12.4."""
+    """Return the answers of a store for its own user, since 0.12.4."""
     return {
         "unread": {channel.name: [channel.unread, channel.mentions] for channel in store.channels()},
         "drafts": dict(store.local.drafts()),
@@ -59,7 +59,7 @@ def dead_in(store: CableStore) -> list[list[str]]:
 
 
 def local_in(store: CableStore) -> list[list[str]]:
-    """Return the local rows, but for those that opening a store writes."""
+    """Return the local rows, except those that opening a store writes."""
     with store.snapshot() as snapshot:
         rows = [[key.hex(), value.hex()] for key, value in snapshot.reader.prefix(b"!local!")]
     judged = [b"!local!judged!".hex(), store.identity.public_key.hex()]
@@ -69,9 +69,9 @@ def local_in(store: CableStore) -> list[list[str]]:
 
 
 def make_sample(folder: Path) -> None:
-    """Make a store, an export, archives and `expected.json` in a folder. The store has one user's acts and marks.
+    """Create a store, an export, archives and `expected.json` in a folder. The store has one user's actions and marks.
 
-    A store that imports the export does not know of the dropped post, and so has other heads.
+    A store that imports the export lacks the dropped post, and so has other heads.
     """
     unpack("0.12.4", folder / "earlier")
     (folder / "earlier" / "store").rename(folder / "store")
@@ -97,7 +97,7 @@ def make_sample(folder: Path) -> None:
 
 
 def main() -> None:
-    """Make the sample of this version."""
+    """Create the sample of this version."""
     with tempfile.TemporaryDirectory() as scratch:
         make_sample(Path(scratch))
         with tarfile.open(SAMPLES / f"{__version__}.tar.xz", "w:xz") as archive:

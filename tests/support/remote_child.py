@@ -2,7 +2,7 @@
 
 python remote_child.py owner STORE      opens a store and offers it, until its standard input ends
 python remote_child.py program STORE    writes numbered texts to a store that another process has open
-python remote_child.py waiter STORE     waits for a change, and counts what interrupts it
+python remote_child.py waiter STORE     waits for a change, and counts its interruptions
 """
 
 from __future__ import annotations

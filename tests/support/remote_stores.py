@@ -31,7 +31,7 @@ def remote_of(store: CableStore) -> Iterator[RemoteStore]:
 
 
 def served_in(folder: Path, store: CableStore, node: WatchedNode | None = None) -> StoreServer:
-    """Serve an open store, also one in memory, at a socket in a folder, as `serve` does."""
+    """Serve an open store, also one in memory, at a socket in a folder, like `serve`."""
     return StoreServer(store, "serve", Listener(folder), node=node)
 
 
@@ -44,7 +44,7 @@ def connected(server: StoreServer) -> RemoteStore:
 
 
 def child(role: str, path: Path) -> subprocess.Popen[str]:
-    """Start a process of `remote_child` and wait until it is at work."""
+    """Start a process of `remote_child` and wait until it works."""
     command = [sys.executable, str(Path(__file__).with_name("remote_child.py")), role, str(path)]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment())
     assert process.stdout is not None
@@ -54,7 +54,7 @@ def child(role: str, path: Path) -> subprocess.Popen[str]:
 
 @contextmanager
 def owner_of(path: Path) -> Iterator[subprocess.Popen[str]]:
-    """Have another process open a store and offer it."""
+    """Start another process that opens a store and offers it."""
     process = child("owner", path)
     with process:
         yield process
@@ -62,7 +62,7 @@ def owner_of(path: Path) -> Iterator[subprocess.Popen[str]]:
 
 
 class RawProgram:
-    """Program that sends whatever it likes."""
+    """Program that sends any messages."""
 
     def __init__(self, server: StoreServer, first: bytes | None = None) -> None:
         self.socket, theirs = socket.socketpair()

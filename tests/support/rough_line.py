@@ -1,6 +1,6 @@
-"""A rough line to a peer: a proxy on this machine with a rate, a delay and breaks, which counts what passes.
+"""A rough line to a peer: a proxy on this machine with a rate, a delay and breaks, which counts the bytes.
 
-Its buffers are short, so that what it has not passed on waits at the sender, as on a real line.
+Its buffers are short, so that unsent data waits at the sender, as on a real line.
 """
 
 from __future__ import annotations
@@ -36,29 +36,29 @@ Way = Literal["up", "down"]
 _PIECE_SIZE_BYTES: Final = 1_024
 _BUFFER_SIZE_BYTES: Final = 8_192
 _LATE_S: Final = 0.02
-"""How late a turn of the loop may be before the line passes less than its rate."""
+"""Maximum delay of a turn of the loop before the line is slower than its rate."""
 
 
 @dataclass
 class Passed:
-    """What passed over one connection of the line, by direction."""
+    """Bytes over one connection of the line, by direction."""
 
     began_s: float
     ended_s: float = 0.0
     sizes_bytes: Counter[Way] = field(default_factory=Counter)
     posts_size_bytes: int = 0
-    """Size of the posts that came down and had not come before."""
+    """Size of the posts that were received for the first time."""
 
 
 class Tap:
-    """Reader of what passes in one direction of a plain legacy connection: hashes of posts asked for, and posts."""
+    """Reader of one direction of a plain legacy connection: hashes of requested posts, and posts."""
 
     def __init__(self) -> None:
         self._frames = FrameReader()
         self.asked: list[bytes] = []
         self.posts: list[bytes] = []
         self.sizes_bytes: Counter[str] = Counter()
-        """Sizes of complete messages by what they are."""
+        """Sizes of complete messages by type."""
 
     def feed(self, data: bytes) -> None:
         for frame in self._frames.feed(data):
@@ -87,9 +87,10 @@ class Tap:
 
 
 class RoughLine:
-    """A line to `to`. It passes `bytes_per_s` each way, late by `delay_s`, and breaks after `cut_s` or `cut_size_bytes`.
+    """A line to `to` with a rate, a delay and breaks.
 
-    0 means no limit. With `taps`, plain legacy connections are read too.
+    It passes `bytes_per_s` each way with a delay of `delay_s`, and breaks after `cut_s` or `cut_size_bytes`. 0 means no
+    limit. With `taps`, plain legacy connections are read too.
     """
 
     def __init__(
@@ -126,15 +127,15 @@ class RoughLine:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def total(self, way: Way) -> int:
-        """Bytes that passed in a direction, over all connections."""
+        """Return the bytes in a direction, over all connections."""
         return sum(each.sizes_bytes[way] for each in self.passed)
 
     def asked(self) -> Counter[bytes]:
-        """How often each post was asked for."""
+        """Return how often each post was requested."""
         return Counter(digest for taps in self.taps for tap in taps.values() for digest in tap.asked)
 
     def delivered(self, way: Way = "down") -> Counter[bytes]:
-        """How often each post passed whole in a direction."""
+        """Return how often each post passed completely in a direction."""
         return Counter(post_hash(post) for taps in self.taps for post in taps[way].posts)
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -161,7 +162,7 @@ class RoughLine:
                 for way in ways:
                     way.cancel()
                 await asyncio.gather(*ways, return_exceptions=True)
-        except (OSError, asyncio.CancelledError):  # the streams of asyncio complain of a cancelled callback
+        except (OSError, asyncio.CancelledError):  # the streams of asyncio report a cancelled callback
             pass
         finally:
             passed.ended_s = loop.time()
@@ -176,7 +177,7 @@ class RoughLine:
         return await asyncio.open_connection(sock=peer, limit=_PIECE_SIZE_BYTES)
 
     def _counting(self, passed: Passed, way: Way, tap: Tap) -> Callable[[bytes], bool]:
-        """Return what counts a piece, or says that the line breaks before it."""
+        """Return a function that counts a piece, and returns whether the line breaks before it."""
 
         def count(data: bytes) -> bool:
             if self.cut_size_bytes and sum(passed.sizes_bytes.values()) + len(data) > self.cut_size_bytes:
@@ -196,7 +197,7 @@ class RoughLine:
     async def _pump(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, breaks: Callable[[bytes], bool]
     ) -> None:
-        """Pass on until the stream ends or the line breaks. What is under way is lost then."""
+        """Forward until the stream ends or the line breaks. Data in transit is lost then."""
         loop = asyncio.get_running_loop()
         under_way: deque[tuple[float, bytes]] = deque()
         more = asyncio.Event()

@@ -1,4 +1,4 @@
-"""An S3 server for tests, the environment that leads to it, and what it holds."""
+"""An S3 server for tests, its environment variables, and its objects."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ class S3Server:
 
     @property
     def environment(self) -> dict[str, str]:
-        """The variables with which a program finds it."""
+        """The environment variables for programs that use it."""
         return environment_of(self.port)
 
     def uri(self, path: str) -> str:
         return f"s3://{self.bucket}/{path}"
 
     def objects(self, prefix: str = "") -> dict[str, bytes]:
-        """Return all objects below a prefix, by what follows it, without those by which pyarrow marks a folder."""
+        """Return all objects with a prefix, by the rest of the key, without those by which pyarrow marks a folder."""
         client = self._client()
         pages = client.get_paginator("list_objects_v2").paginate(Bucket=self.bucket, Prefix=prefix)
         keys = [entry["Key"] for page in pages for entry in page.get("Contents", ()) if not entry["Key"].endswith("/")]
@@ -55,7 +55,7 @@ class S3Server:
         client.delete_object(Bucket=self.bucket, Key=key)
 
     def uploads(self) -> list[str]:
-        """Return the keys of uploads in parts that are not complete."""
+        """Return the keys of unfinished multipart uploads."""
         client = self._client()
         return [upload["Key"] for upload in client.list_multipart_uploads(Bucket=self.bucket).get("Uploads", ())]
 
@@ -72,7 +72,7 @@ class S3Server:
 
 
 def environment_of(port: int) -> dict[str, str]:
-    """Return the variables that lead to an S3 server, or a proxy of one, at a port of this machine."""
+    """Return the variables for an S3 server, or a proxy of one, at a port of this machine."""
     return {
         "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
         "AWS_ACCESS_KEY_ID": KEY,

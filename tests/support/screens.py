@@ -1,4 +1,4 @@
-"""Clients that keep what is on a screen up to date by changes alone, and what a store has at one instant."""
+"""Clients that update a screen only by changes, and the content of a store at one moment."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from cablestore.store.changes import (
 
 @dataclass
 class Screen:
-    """What a client shows. Names are apart: a new name is that of earlier messages too."""
+    """The state of a client's screen. Names are separate, because a new name also applies to earlier messages."""
 
     cursor: str
     topics: dict[str, str] = field(default_factory=dict)
@@ -97,7 +97,7 @@ class Screen:
                 self.messages.pop(channel, None)
 
     def shown(self) -> dict[str, object]:
-        """Return what is on the screen: with names in place of keys, and without empty lists."""
+        """Return the content of the screen: with names instead of keys, and without empty lists."""
         return {
             channel: (
                 topic,
@@ -109,7 +109,7 @@ class Screen:
 
 
 def follow(screen: Screen, store: CableStore) -> None:
-    """Apply all changes up to now to a screen, each read twice."""
+    """Apply all changes until now to a screen, each read twice."""
     while True:
         found = store.next_changes(screen.cursor, timeout_s=0)
         again = store.next_changes(screen.cursor, timeout_s=0)

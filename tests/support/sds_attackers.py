@@ -1,7 +1,7 @@
-"""Attackers beside the participants of a simulated causal log, whose messages reach everybody.
+"""Attackers beside the participants of a simulated causal log, whose messages reach all participants.
 
-They share one plan: messages that name what does not exist, under one name, under the name of a member, or under a new
-name each time; the same beside real messages; sync messages; wrong answers and repeated requests; loose ends.
+They share one plan: messages that name unknown ones, under one name, under the name of a member, or under a new name
+each time; the same beside real messages; sync messages; wrong answers and repeated requests; loose ends.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Attack = Callable[["Attacker", int], Iterator[SdsMessage]]
 
 @dataclass
 class Attacker:
-    """Attacker: its name, its attack, and the ids that it heard last."""
+    """Attacker: its name, its attack, and the latest ids that it received."""
 
     name: str
     attack: Attack
@@ -33,7 +33,7 @@ class Attacker:
     sent: int = 0
 
     def message(self, time_ms: int, *names: str, sender: str | None = None, text: bytes | None = b"x") -> SdsMessage:
-        """Make a message that names others."""
+        """Return a message that names others."""
         self.sent += 1
         history = tuple(HistoryEntry(name, None, self.name) for name in names)
         return SdsMessage(f"{self.name}/{self.sent}", CHANNEL, sender or self.name, time_ms, history, content=text)
@@ -69,7 +69,7 @@ def in_sync_messages(attacker: Attacker, now_ms: int) -> Iterator[SdsMessage]:
 
 
 def with_wrong_answers(attacker: Attacker, now_ms: int) -> Iterator[SdsMessage]:
-    """Answer requests without the message, and request what others may miss."""
+    """Answer requests without the message, and request messages that others may lack."""
     for message_id in attacker.requested:
         yield replace(attacker.message(now_ms, text=None), message_id=message_id)
     attacker.requested.clear()
@@ -105,7 +105,7 @@ class Flood:
 
 
 class FloodedSimulation(Simulation):
-    """Simulation with attackers. All honest logs must be equal, whatever attackers make them wait for."""
+    """Simulation with attackers. All honest logs must become equal, regardless of invented dependencies."""
 
     def __init__(self, conditions: Conditions, seed: int, flood: Flood) -> None:
         super().__init__(conditions, seed)
@@ -120,7 +120,7 @@ class FloodedSimulation(Simulation):
             self.at(START_MS + rng.randrange(flood.every_ms), partial(self.strike, attacker))
 
     def strike(self, attacker: Attacker) -> None:
-        """Let an attacker send to everybody."""
+        """Send a message of an attacker to all participants."""
         for message in attacker.attack(attacker, self.now_ms):
             data = encode(message, self.conditions.settings.dialect)
             self._hostile.add(data)
@@ -141,5 +141,5 @@ class FloodedSimulation(Simulation):
         return data in self._hostile
 
     def check_rest(self, who: Participant) -> None:
-        """Allow inventions to be missing, and what depends on them to wait."""
+        """Allow invented messages to be missing, and messages that depend on them to wait."""
         assert not {entry.message_id for entry in who.running.missing()} & set(who.log_ids())

@@ -1,7 +1,7 @@
-"""A process with a causal log that works until it is killed, and prints what it was given and what it wrote.
+"""A process with a causal log that works until it is killed, and prints received and written messages.
 
 `sds_child.py FOLDER SEED`: each line on standard output is an effect that was handled, before it is confirmed, or an
-own message that is on the disk.
+own message on disk.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def say(*words: object) -> None:
 
 
 def others(number: int) -> bytes:
-    """Return messages of somebody else, each of which depends on the two before it."""
+    """Return messages of another member, each of which depends on the two before it."""
     before = [f"m{earlier}" for earlier in (number - 2, number - 1) if earlier >= 0]
     return content(f"m{number}", *before, at=number)
 

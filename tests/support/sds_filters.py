@@ -1,4 +1,4 @@
-"""A Bloom filter of one generation, by itself: what the filters of deployed nodes are."""
+"""A Bloom filter of one generation, as deployed nodes have it."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from cablestore.sds.bloom import FilterParameters
 
 
 class BloomFilter:
-    """Filter that ids are put into."""
+    """Filter to which ids are added."""
 
     def __init__(self, parameters: FilterParameters) -> None:
         self._bits = bytearray(parameters.size_bytes)
 
     def add(self, found: Iterable[int]) -> None:
-        """Put in the id whose `positions` these are."""
+        """Add the id with these `positions`."""
         for position in found:
             self._bits[position >> 3] |= 1 << (position & 7)
 
     def contains(self, found: Iterable[int]) -> bool:
-        """Tell whether the id whose `positions` these are may be in it. False is always right."""
+        """Return False if the id with these `positions` is not in it. True may be wrong."""
         return all(self._bits[position >> 3] >> (position & 7) & 1 for position in found)
 
     @property
     def bits(self) -> bytes:
-        """Return the bits, `parameters.size_bytes` bytes."""
+        """The bits as `parameters.size_bytes` bytes."""
         return bytes(self._bits)

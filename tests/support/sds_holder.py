@@ -1,6 +1,6 @@
-"""A process that has a store and its causal logs open: `python sds_holder.py STORE [offer]`, until its input ends.
+"""A process with a store and its causal logs open: `python sds_holder.py STORE [offer]`, until its input ends.
 
-With `offer` it offers the store to others, as `serve` does.
+With `offer` it offers the store to others, like `serve`.
 """
 
 from __future__ import annotations

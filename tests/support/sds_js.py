@@ -1,17 +1,19 @@
-"""Members of a causal log played by the npm package @waku/sds on Node.js, each in a process of its own.
+"""Members of a causal log that run the npm package @waku/sds on Node.js, each in a separate process.
 
-`npm install @waku/sds@0.0.8` in some folder, and name its `node_modules` in CABLESTORE_NODE_MODULES. Its faults,
-which tests with it meet:
+Run `npm install @waku/sds@0.0.8` in a folder, and set CABLESTORE_NODE_MODULES to its `node_modules`. The tests encounter
+these faults of the package:
 
-* A message's id is the SHA-256 of its content alone: the same content twice, by anybody, is one message; from somebody else
-  it lists itself as its dependency.
-* A filter of another length than 18,752 bytes loses the whole message, with a RangeError in `sds:error-task`. Unset is fine.
-* A dependency counts as met when the message waits itself, so a dependent may be reported as delivered before it.
-* Ephemeral messages are dropped without an event; duplicates are reported again; a sync message without history or repair
-  requests is not sent.
-* A request for repair is sent once only, and given up when somebody else asks: what is lost with it comes only when the
-  application fetches what `sweep` calls missing, from a store, as Waku's SDK does.
-* Its log is ordered by time and `localeCompare` of ids; its filter never rolls over: at 20,000 ids 5 % of others seem to be in.
+* A message's id is the SHA-256 of its content only. The same content twice, by any members, is one message. From
+  another member it lists itself as its dependency.
+* With a filter of another length than 18,752 bytes the whole message is lost, with a RangeError in `sds:error-task`. A
+  message without a filter is accepted.
+* A dependency counts as met while it is waiting itself, so a dependent may be reported as delivered before it.
+* Ephemeral messages are dropped without an event. Duplicates are reported again. A sync message without history or
+  repair requests is not sent.
+* A request for repair is sent only once, and cancelled if another member sends one. If it is lost, the message arrives
+  only when the application fetches the `missing` messages of `sweep` from a store, as Waku's SDK does.
+* Its log is ordered by time and `localeCompare` of ids. Its filter never rolls over: with 20,000 ids, 5 % of others
+  seem to be in it.
 * RepairRequestQueued and RepairResponseQueued are reported under these names instead of their values.
 """
 
@@ -45,7 +47,7 @@ KINDS = {
 
 
 def node_modules() -> str:
-    """Return the folder with the package; skips the test where there is none, or no Node.js."""
+    """Return the folder with the package. Skip the test if it or Node.js is missing."""
     if shutil.which("node") is None:
         pytest.skip("there is no Node.js")
     modules = os.environ.get("CABLESTORE_NODE_MODULES")
@@ -80,11 +82,11 @@ class State(NamedTuple):
 
 
 class JsError(AssertionError):
-    """Error that the package or the driver raised; the message has the stack."""
+    """Error that the package or the driver raised. The message has the stack."""
 
 
 class JsPeer:
-    """Process with one member. Bytes go in and come out as they are on the wire; nothing is sent anywhere."""
+    """Process with one member. Input and output are bytes in the wire format; nothing is sent elsewhere."""
 
     def __init__(self) -> None:
         environment = {**os.environ, "CABLESTORE_NODE_MODULES": node_modules()}
@@ -122,7 +124,7 @@ class JsPeer:
         self._errors.close()
 
     def do(self, op: str, **more: Any) -> Answer:
-        """Give one command. Raises JsError where it fails."""
+        """Run one command. Raises JsError if it fails."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(json.dumps({"op": op, **more}) + "\n")
@@ -149,9 +151,10 @@ class JsPeer:
         lost_after_ms: int | None = None,
         repair: RepairParameters | None = None,
     ) -> None:
-        """Become this member. `history` and `acks` are how long a causal history is, and how many filters acknowledge.
+        """Become this member.
 
-        Without `repair` it repairs with its own defaults.
+        `history` is the length of a causal history, `acks` the number of filters that acknowledge. Without `repair` it
+        repairs with its own defaults.
         """
         options: dict[str, Any] = {"causalHistorySize": history, "possibleAcksThreshold": acks}
         if lost_after_ms is not None:
@@ -165,34 +168,34 @@ class JsPeer:
         self.do("init", channel_id=channel_id, sender_id=sender_id, options=options)
 
     def clock(self, now_ms: int) -> None:
-        """Stop its clock at this time; before it joins, so that its Lamport time begins there."""
+        """Stop its clock at this time. Called before it joins, its Lamport time begins there."""
         self.do("clock", now_ms=now_ms)
 
     def send(self, content: bytes, hint: bytes | None = None) -> Answer:
-        """Send content, or send it again while it is not acknowledged. `hint` is written into later histories."""
+        """Send content, or send it again while it is unacknowledged. `hint` is written into later histories."""
         return self.do("send", content=content.hex(), hint=hint and hint.hex())
 
     def ephemeral(self, content: bytes) -> Answer:
-        """Send content that nobody keeps."""
+        """Send content that is not kept."""
         return self.do("ephemeral", content=content.hex())
 
     def receive(self, data: bytes, hint: bytes | None = None) -> Answer:
-        """Take a message; the value is its kind there, None for bytes that it cannot read."""
+        """Receive a message. The value is its kind there, None for undecodable bytes."""
         return self.do("recv", data=data.hex(), hint=hint and hint.hex())
 
     def sync(self) -> Answer:
-        """Send a sync message; the value tells whether there was anything to say."""
+        """Send a sync message. The value is True if it was sent."""
         return self.do("sync")
 
     def sweep(self, *, resend: bool = False) -> Answer:
-        """Deliver what can be, repair what is due, and with `resend` send again what is not acknowledged.
+        """Deliver complete messages, repair due ones, and with `resend` send unacknowledged ones again.
 
         The value has the entries that are `missing`, and the ids `unacknowledged`, `possibly_acknowledged`, `repaired`.
         """
         return self.do("sweep", resend=resend)
 
     def state(self) -> State:
-        """Return what it has."""
+        """Return its state."""
         found = self.do("state").value
         return State(
             int(found["lamport"]),
@@ -208,7 +211,7 @@ class JsPeer:
     # --- formats ---
 
     def decode(self, data: bytes) -> tuple[MessageKind, SdsMessage] | None:
-        """Read a message; None where it cannot."""
+        """Decode a message, None if it is invalid."""
         found = self.do("decode", data=data.hex()).value
         if found is None:
             return None
@@ -225,7 +228,7 @@ class JsPeer:
         return KINDS[found["kind"]], message
 
     def encode(self, message: SdsMessage) -> bytes:
-        """Write a message."""
+        """Encode a message."""
         known = {
             "message_id": message.message_id,
             "channel_id": message.channel_id,
@@ -239,7 +242,7 @@ class JsPeer:
         return bytes.fromhex(self.do("encode", message=known).value)
 
     def bloom(self, ids: list[str], parameters: FilterParameters) -> bytes:
-        """The bytes of a filter with these ids."""
+        """Return the bytes of a filter with these ids."""
         known = {"capacity": parameters.capacity, "error": parameters.error}
         return bytes.fromhex(self.do("bloom", ids=ids, **known).value)
 
@@ -262,7 +265,10 @@ class JsPeer:
     def repair_times(
         self, rows: list[tuple[str, str, str]], parameters: RepairParameters
     ) -> list[tuple[int, int, int, bool]]:
-        """Return of each (participant, sender, message): hash, delay of a request, of a response, if in its group."""
+        """Return results for each (participant, sender, message).
+
+        They are the hash, the delay of a request, the delay of a response, and whether it is in the response group.
+        """
         found = self.do(
             "repair_times",
             rows=rows,

@@ -20,7 +20,7 @@ VECTORS: dict[str, Any] = json.loads((KNOWN_ANSWERS / "sds.json").read_text())
 in_each = pytest.mark.parametrize("dialect", [SPEC, NIM], ids=lambda dialect: dialect.name)
 
 FEWER = settings(max_examples=settings().max_examples // 3)
-"""Messages are slow to draw, so each run has far fewer of them, a long one too."""
+"""Messages are slow to draw, so each run has far fewer of them, also a soak."""
 
 NOW_MS = 1_700_000_000_000
 U64 = 2**64 - 1
@@ -34,7 +34,7 @@ def field(number: int, value: int | bytes) -> bytes:
 
 
 def message_of(known: dict[str, Any]) -> SdsMessage:
-    """Return the message that a known answer writes as JSON."""
+    """Return the message that a known answer has as JSON."""
 
     def entries(name: str) -> tuple[HistoryEntry, ...]:
         return tuple(
@@ -62,7 +62,7 @@ def fits(text: str) -> bool:
     return len(text.encode()) <= limits.MAX_SDS_ID_SIZE_BYTES
 
 
-# Surrogates are left out: UTF-8 cannot write them.
+# Surrogates are omitted, because UTF-8 cannot encode them.
 ids = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=80).filter(fits)
 
 

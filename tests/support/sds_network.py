@@ -1,7 +1,8 @@
-"""Participants of one causal log over a network that loses, delays, doubles and reorders, is cut in two, and whose members die.
+"""Participants of one causal log over a network with losses, delays, duplicates, reordering and partitions.
 
-Time is simulated, chance comes from a seed, everything else is real: each participant has a database (in memory, or a
-LevelDB) and the same `CausalLog` as an application. What must hold at every step is asserted at every step.
+Participants may be killed. Time is simulated, and random numbers have a seed. Everything else is real: each participant
+has a database (in memory, or a LevelDB) and the same `CausalLog` as an application. Invariants are asserted at every
+step.
 """
 
 from __future__ import annotations
@@ -38,15 +39,15 @@ QUICK = Settings(
     lost_after_ms=None,
     sync_interval_ms=4_000,
 )
-"""Everything is ten times as fast as by default, so that a simulated minute is long."""
+"""Ten times as fast as the defaults, so that a simulated minute is long."""
 
 
 class Killed(BaseException):
-    """End of the process: nothing in it catches this."""
+    """End of the process, which its code does not catch."""
 
 
 class Mortal:
-    """Database whose process may die in a write: before it, or right after it."""
+    """Database whose process may be killed in a write: before it, or right after it."""
 
     def __init__(self, database: Database) -> None:
         self.database = database
@@ -86,23 +87,25 @@ class Mortal:
 
 @dataclass
 class Conditions:
-    """Plan of what the network and the participants do. Times are in milliseconds."""
+    """Plan of the network and the participants. Times are in milliseconds."""
 
     participants: int = 5
     messages: int = 40
     seconds: int = 60
-    """The messages are sent within this time, by participants at random."""
+    """The messages are sent within this time, by random participants."""
     loss: float = 0.3
     doubled: float = 0.1
     delay_ms: tuple[int, int] = (20, 2_000)
     partitions: tuple[tuple[int, int], ...] = ()
-    """Seconds from and to which half of the participants do not hear the other half; other halves each time."""
+    """Seconds from and to which half of the participants do not receive messages of the other half, with other halves
+    each time.
+    """
     kills: int = 0
-    """How many participants die, at random instants."""
+    """Number of participants that are killed, at random moments."""
     down_ms: tuple[int, int] = (500, 15_000)
     settings: Settings = QUICK
     store: bool = False
-    """Whether a store has all that was sent and gives missing messages. It fails at times, too."""
+    """Whether a store has all sent messages and returns missing ones. It fails sometimes, too."""
     tick_ms: int = 1_000
     most_seconds: int = 7_200
     """The time by which all must be equal."""
@@ -114,9 +117,9 @@ class Result:
 
     sent: int = 0
     converged_ms: int = 0
-    """From the last message sent until all logs were equal and nothing was on its way."""
+    """Time from the last sent message until all logs were equal and no message was in transit."""
     latencies_ms: list[int] = field(default_factory=list)
-    """From the sending of each message to its delivery at each other participant."""
+    """Time from the sending of each message to its delivery at each other participant."""
     counts: Counter[str] = field(default_factory=Counter)
 
     def latency_ms(self, share: float) -> float:
@@ -129,14 +132,16 @@ class Result:
 
 
 class Participant:
-    """Participant: its disk, and the process that may die."""
+    """Participant: its disk, and the process that may be killed."""
 
     def __init__(self, name: str, database: Database, settings: Settings) -> None:
         self.name = name
         self.settings = settings
         self.database = database
         self.delivered: dict[str, int] = {}
-        """Ids that the application got, in order, with the numbers of their effects. This plays its own disk."""
+        """Ids that the application got, in order, with the numbers of their effects. It simulates the application's
+        disk.
+        """
         self.handled = 0
         self.dies_at: str | None = None
         self.channel: LogChannel | None = None
@@ -162,7 +167,7 @@ Event = Callable[[], None]
 
 
 class Simulation:
-    """Simulation. `run` returns when all logs are equal, and asserts on the way what must hold."""
+    """Simulation. `run` returns when all logs are equal, and asserts the invariants on the way."""
 
     def __init__(self, conditions: Conditions, seed: int, database: Callable[[], Database] = MemoryDB) -> None:
         self.conditions = conditions
@@ -216,7 +221,7 @@ class Simulation:
     # --- participants -------------------------------------------------------------------------------
 
     def write(self, who: Participant) -> None:
-        if who.channel is None:  # later, when it is up again
+        if who.channel is None:  # later, when it runs again
             self.at(self.now_ms + 1_000, partial(self.write, who))
             return
         content = f"{who.name} {next(self._order)}".encode()
@@ -257,7 +262,7 @@ class Simulation:
 
     @contextlib.contextmanager
     def alive(self, who: Participant) -> Iterator[None]:
-        """Run code of a participant's process; the process may die in it, and is started again later."""
+        """Run code of a participant's process. The process may be killed in it, and is started again later."""
         try:
             yield
         except Killed:
@@ -271,7 +276,7 @@ class Simulation:
         self.handle(who)
 
     def handle(self, who: Participant) -> None:
-        """Do what the outbox says, as an application does."""
+        """Handle the outbox, as an application does."""
         if who.channel is None:
             return
         with self.alive(who):
@@ -321,7 +326,7 @@ class Simulation:
             result.sent += 1
             self._store[effect.message_id] = effect.data
         for who in self.participants:
-            if who is sender and self.random.random() > 0.1:  # some transports give one's own messages back
+            if who is sender and self.random.random() > 0.1:  # some transports return own messages
                 continue
             copies = 1 + (self.random.random() < self.conditions.doubled)
             for _ in range(copies):
@@ -337,7 +342,7 @@ class Simulation:
             for start, stop, half in self._halves
         )
 
-    # --- what must hold -------------------------------------------------------------------------------
+    # --- invariants -----------------------------------------------------------------------------------
 
     def is_equal(self) -> bool:
         if any(who.channel is None for who in self.participants):
@@ -369,10 +374,10 @@ class Simulation:
             self.check_rest(who)
 
     def may_be_refused(self, data: bytes) -> bool:
-        """Return True if a participant may refuse these bytes."""
+        """Return True if a participant may reject these bytes."""
         return False
 
     def check_rest(self, who: Participant) -> None:
-        """Check what is left outside of the log."""
+        """Check the state outside of the log."""
         assert who.running.counters().waiting == 0
         assert not list(who.running.missing())

@@ -1,4 +1,4 @@
-"""Members of a causal log, for tests that carry every message by hand."""
+"""Members of a causal log, for tests that carry every message explicitly."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SMALL = Settings(filter=FilterParameters(200, 0.001))
 PATIENT = replace(
     SMALL, sync_interval_ms=None, repair=None, retrieve=Backoff(10**9, 10**9), resend=Backoff(10**9, 10**9)
 )
-"""A time so long that nothing is due by itself."""
+"""Settings with times so long that nothing becomes due by itself."""
 
 E = TypeVar("E", bound=Effect)
 
@@ -32,7 +32,7 @@ def database_of(log: CausalLog) -> Database:
 
 
 class Member:
-    """Member with a log in memory. `effects` takes what is new in the outbox, and confirms it."""
+    """Member with a log in memory. `effects` returns new entries of the outbox, and confirms them."""
 
     def __init__(self, name: str, settings: Settings = SMALL, log: CausalLog | None = None) -> None:
         self.name = name
@@ -42,7 +42,7 @@ class Member:
         self.now_ms = START_MS
 
     def reopened(self) -> Member:
-        """Return the same member after its process was killed: only the database is left."""
+        """Return the same member after its process was killed: only the database is kept."""
         again = Member(self.name, self.settings, CausalLog.in_memory(database_of(self.log)))
         again.now_ms = self.now_ms
         return again
@@ -57,7 +57,7 @@ class Member:
         return [effect for effect in self.effects() if isinstance(effect, kind)]
 
     def says(self, text: str, message_id: str | None = None, hint: bytes | None = None) -> bytes:
-        """Send, and return the bytes; the rest of the outbox is dropped."""
+        """Send, and return the bytes. The rest of the outbox is discarded."""
         self.channel.send(text.encode(), self.now_ms, message_id=message_id, retrieval_hint=hint)
         return self.told(Send)[-1].data
 
@@ -68,7 +68,7 @@ class Member:
         return self.channel.receive(data, self.now_ms)
 
     def tick(self, after_ms: int = 0, chance: float = 0.0) -> list[Effect]:
-        """Let time go by, and return what is due."""
+        """Advance the time, and return the due effects."""
         self.now_ms += after_ms
         self.channel.tick(self.now_ms, lambda: chance)
         return self.effects()
@@ -94,11 +94,11 @@ def opened(data: bytes) -> SdsMessage:
 
 def changed(data: bytes, **changes: object) -> bytes:
     """Return the same message with other fields."""
-    return encode(replace(decode(data, SPEC), **changes), SPEC)  # type: ignore[arg-type]  # names and values belong together
+    return encode(replace(decode(data, SPEC), **changes), SPEC)  # type: ignore[arg-type]  # names and values match
 
 
 def content(message_id: str, *after: str, sender: str = "eve", at: int = 0, text: str = "text") -> bytes:
-    """Return a message made by hand, `at` milliseconds after the start, which names others."""
+    """Return a message `at` milliseconds after the start, with references to others."""
     history = tuple(HistoryEntry(name, None, sender) for name in after)
     return encode(
         SdsMessage(message_id, CHANNEL, sender, START_MS + at, causal_history=history, content=text.encode()), SPEC

@@ -1,4 +1,4 @@
-"""A process that makes the search index of a store in small steps, and says aloud when each is done.
+"""A process that builds the search index of a store in small steps, and prints each finished one.
 
 `search_child.py STORE [checkpoints]`: prints `step` after each step, and continues after a line of input. Prints `done`
 at the end. With `checkpoints` each step ends with a checkpoint.
@@ -18,9 +18,9 @@ def told(_: int) -> None:
 
 
 def main() -> None:
-    index._POSTS_READ = 50  # type: ignore[misc] # fewer, so that it stops between them
+    index._POSTS_READ = 50  # type: ignore[misc] # fewer, so that there are several steps
     if sys.argv[2:]:
-        page_sums._LARGEST_LOG_SIZE_BYTES = 1  # type: ignore[misc] # as if each step were large
+        page_sums._LARGEST_LOG_SIZE_BYTES = 1  # type: ignore[misc] # as after a large step
     with CableStore.open(sys.argv[1]) as store:
         store.update_search_index(progress=told)
         print("done", flush=True)

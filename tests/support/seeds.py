@@ -1,8 +1,7 @@
-"""All that is random in a test comes from the test's name, so that the same test repeats it, alone and in any order.
+"""Random values of tests depend on the test's name, so that a test repeats them, alone and in any order.
 
-This holds for `random`, for what the product draws from the system, and for fixtures that
-several tests share, which go by their own name. Processes that a test starts draw from the system; where their bytes
-matter, the test gives them a seed.
+This applies to `random`, to random bytes of the system, and to fixtures that several tests share, which use their own
+name. Processes that a test starts use the system's. If their bytes matter, the test passes a seed.
 """
 
 from __future__ import annotations
@@ -15,9 +14,9 @@ _SYSTEM = random.Random("the system")
 
 
 def replace_system() -> None:
-    """Have `os.urandom` and `secrets` of this process draw from a seed."""
+    """Replace `os.urandom` and `secrets` of this process by a seeded generator."""
     os.urandom = _drawn
-    vars(random)["_urandom"] = _drawn  # what `secrets` and SystemRandom call
+    vars(random)["_urandom"] = _drawn  # called by `secrets` and SystemRandom
 
 
 def _drawn(size_bytes: int, /) -> bytes:
@@ -25,12 +24,12 @@ def _drawn(size_bytes: int, /) -> bytes:
 
 
 def begin(name: str) -> random.Random:
-    """Seed everything by a name; returns a generator for the test's own use."""
+    """Seed everything by a name. Return a generator for the test's own use."""
     random.seed(f"random of {name}")
     _SYSTEM.seed(f"system of {name}")
     return random.Random(f"{name}")
 
 
 def number_of(name: str) -> int:
-    """Return a number that a name always gives, for a child process or a series of seeds."""
+    """Return a number that depends on a name, for a child process or a series of seeds."""
     return zlib.crc32(name.encode())

@@ -1,4 +1,4 @@
-"""`cablestore serve` and other commands in processes of their own, for tests."""
+"""`cablestore serve` and other commands in separate processes, for tests."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ HERE = "127.0.0.1:0"
 
 
 def own_host() -> str:
-    """Return an address to listen at whose host no other process uses: a port that is given up stays free."""
+    """Return a listening address whose host no other process uses, so that a released port stays free."""
     a, b, c = random.randbytes(3)
     return f"127.{a}.{b}.{c or 1}:0"
 
@@ -36,12 +36,12 @@ def environment(**more: str) -> dict[str, str]:
 def cablestore(
     *arguments: object, store: Path, given: str | None = None, **more: str
 ) -> subprocess.CompletedProcess[str]:
-    """Run a command; `given` is its standard input."""
+    """Run a command. `given` is its standard input."""
     return run_command([*map(str, arguments), "-s", str(store)], environment(**more), given)
 
 
 def hang(process: subprocess.Popen[str]) -> None:
-    """Stop a child with SIGSTOP and wait until it has stopped: until then its threads may still run."""
+    """Stop a child process with SIGSTOP and wait until it has stopped. Until then its threads may still run."""
     process.send_signal(signal.SIGSTOP)
     os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOWAIT)
 
@@ -56,7 +56,7 @@ def fetch(url: str, method: str = "GET") -> tuple[int, str]:
 
 
 class Served:
-    """Process that runs `cablestore serve`; `given` is its standard input, `prefix` comes before the command."""
+    """Process that runs `cablestore serve`. `given` is its standard input, `prefix` is before the command."""
 
     def __init__(
         self, store: Path, *arguments: object, given: str | None = None, prefix: str = "", **more: str
@@ -90,7 +90,7 @@ class Served:
         self.told: dict[str, str] = {}
 
     def hear(self, what: str) -> str:
-        """Return what it prints on standard output: where it listens, where its metrics are."""
+        """Return a value of the JSON lines on its standard output, such as its listening address."""
         assert self.process.stdout is not None
         while what not in self.told:
             line = self.process.stdout.readline()

@@ -1,4 +1,4 @@
-"""A network of its own with a name server that never answers, for tests that run as root."""
+"""A separate network with a name server that never answers, for tests that run as root."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _WITHOUT_UVLOOP: Final = "import sys; sys.modules['uvloop'] = None; from cablest
 
 
 def _question(host: str) -> str:
-    """Return what Python shows of a name in a query."""
+    """Return the form of a name in a query that Python prints."""
     return repr(b"".join(bytes([len(part)]) + part.encode() for part in host.split(".")))[2:-1]
 
 
@@ -52,11 +52,11 @@ class Started:
         return self._output.read_text()
 
     def until(self, text: str) -> None:
-        """Wait for a text in the output."""
+        """Wait for a string in the output."""
         wait_until(lambda: text in self.output, lambda: self.output)
 
     def ends(self, number: int | None = None) -> int:
-        """Wait for its end, after a signal. A look-up lasts longer than the limit."""
+        """Wait for its end, after a signal. A look-up takes longer than the limit."""
         if number is not None:
             self.process.send_signal(number)
         return self.process.wait(LIMIT_S / 4)
@@ -81,7 +81,7 @@ class SilentNames:
         self._names.until("bound")
 
     def until_asked(self, host: str) -> None:
-        """Wait until the name server is asked for a host."""
+        """Wait until the name server gets a query for a host."""
         self._names.until(_question(host))
 
     def _run(self, *arguments: str) -> Started:
@@ -106,7 +106,7 @@ class SilentNames:
 
 @contextmanager
 def silent_names(folder: Path) -> Iterator[SilentNames]:
-    """Make the network. Skips the test if that is not allowed."""
+    """Create the network. Skip the test if that is not permitted."""
     name = f"cablestore-{os.getpid()}"
     files = Path("/etc/netns") / name
     if os.geteuid() != 0 or shutil.which("ip") is None:

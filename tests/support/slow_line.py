@@ -1,4 +1,4 @@
-"""A slow line to a peer: a proxy on this machine that passes bytes on at a steady rate."""
+"""A slow line to a peer: a proxy on this machine that forwards bytes at a steady rate."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _STEP_S: Final = 0.05
 
 @asynccontextmanager
 async def slow_line(target: Address, bytes_per_s: int) -> AsyncIterator[Address]:
-    """Listen, and pass on to `target` what comes, and what it answers. Yields the address of the line."""
+    """Listen, and forward data to `target`, and its answers. Yields the address of the line."""
     lines: set[asyncio.Task[None]] = set()
 
     async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

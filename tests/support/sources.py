@@ -1,4 +1,4 @@
-"""The product's modules, as text and as syntax trees."""
+"""The package's modules, as source text and as syntax trees."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ TOPS = ("cablestore", "views", "reindex")
 
 @cache
 def sources() -> dict[str, str]:
-    """Return the text of each module that people write, by its path below the checkout."""
+    """Return the text of each module that is not generated, by its path in the checkout."""
     paths = [path for top in TOPS for path in (ROOT / top).rglob("*.py")]
     return {str(path.relative_to(ROOT)): path.read_text() for path in sorted(paths) if path.resolve() == path}
 
@@ -25,7 +25,7 @@ def trees() -> dict[str, ast.Module]:
 
 @cache
 def imported(path: str) -> set[str]:
-    """Return the modules that a module imports, also where only type checkers do, and the names it takes from them."""
+    """Return the modules that a module imports, also only for type checkers, and the imported names."""
     found = set()
     for node in ast.walk(trees()[path]):
         if isinstance(node, ast.Import):

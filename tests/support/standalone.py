@@ -17,7 +17,7 @@ from waiting import wait_until
 from cablestore.reindex.java import find_java
 
 QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""For processes that live for seconds: compiling code with more care would take a third of their time."""
+"""For processes that run for seconds: optimizing their code would take a third of their time."""
 MASTER = "org.apache.spark.deploy.master.Master"
 WORKER = "org.apache.spark.deploy.worker.Worker"
 
@@ -32,14 +32,14 @@ def standalone_cluster(
     variables: Mapping[str, str] = MappingProxyType({}),
     hidden: Path | None = None,
 ) -> Iterator[str]:
-    """Start a master and workers on free ports of 127.0.0.1 and yield the master's URL; kill them all at the end.
+    """Start a master and workers on free ports of 127.0.0.1 and yield the master's URL. Kill them all at the end.
 
-    Each worker has a folder of its own, `worker-0` and so on below `scratch`, where its executors work. An
-    executor needs less memory than its worker has: `spark.executor.memory=512m` fits the default. All processes, and
-    those that they start, are found by `reindexing.processes_of(scratch)`.
+    Each worker has a separate folder, `worker-0` and so on in `scratch`, where its executors work. An executor needs
+    less memory than its worker has: `spark.executor.memory=512m` fits the default. `reindexing.processes_of(scratch)`
+    finds all processes and their children.
 
-    `variables` are for the environment of all of them. In the place of the folder `hidden` workers see an empty one, as
-    on a machine of their own; in the place of temporary files, each its own.
+    `variables` are added to the environment of all of them. Workers see an empty folder instead of `hidden`, like on a
+    separate machine, and each has separate temporary files.
     """
     scratch.mkdir(parents=True, exist_ok=True)
     environment = {
@@ -52,7 +52,7 @@ def standalone_cluster(
         "CABLESTORE_TEST_MARK": str(scratch),
         **variables,
     }
-    environment.pop("PYTHONPATH", None)  # a worker has what is installed, or what a job sends
+    environment.pop("PYTHONPATH", None)  # a worker has installed packages, or those that a job sends
     with ExitStack() as stack:
         log = scratch / "master.log"
         stack.enter_context(_daemon(log, environment, MASTER))
@@ -71,14 +71,14 @@ def standalone_cluster(
 
 
 def without(hidden: Path) -> list[str]:
-    """Return the begin of a command that runs where this folder is empty."""
+    """Return the prefix of a command that runs with this folder empty."""
     namespaces = ["--mount"] if os.geteuid() == 0 else ["--user", "--map-root-user", "--mount"]
     covered = 'mount -t tmpfs none "$1" && shift && exec "$@"'
     return ["unshare", *namespaces, "sh", "-c", covered, "sh", str(hidden)]
 
 
 def can_hide(folder: Path) -> bool:
-    """Tell whether this machine lets us hide a folder from a process."""
+    """Return True if this machine can hide a folder from a process."""
     return (
         shutil.which("unshare") is not None and not subprocess.run([*without(folder), "true"], check=False).returncode
     )
@@ -88,7 +88,7 @@ def can_hide(folder: Path) -> bool:
 def _daemon(
     log: Path, environment: Mapping[str, str], name: str, *arguments: str, hidden: Path | None = None
 ) -> Iterator[None]:
-    """Run one of Spark's daemons on a free port, where the folder `hidden` is empty."""
+    """Run one of Spark's daemons on a free port, with the folder `hidden` empty."""
     command = [f"{environment['SPARK_HOME']}/bin/spark-class", name, "--host", "127.0.0.1", "--port", "0"]
     before = [] if hidden is None else without(hidden)
     with until_killed(log, environment, [*before, *command, "--webui-port", "0", *arguments]):
@@ -99,9 +99,9 @@ def _daemon(
 def until_killed(
     log: Path, environment: Mapping[str, str], command: Sequence[str], folder: Path | None = None
 ) -> Iterator[None]:
-    """Run a command in a process group of its own, which is killed when we are done or dead.
+    """Run a command in a separate process group, which is killed at the end of the body or of this process.
 
-    The shell around it waits for its standard input to close, which happens whatever ends this process.
+    The shell around it waits for the end of its standard input, which closes when this process ends.
     """
     with log.open("wb") as said:
         process = subprocess.Popen(

@@ -1,4 +1,4 @@
-"""Cost of work in counted steps: the same on every machine, whatever else it does."""
+"""Cost of work in counted steps, which does not depend on the machine and its load."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 
 def steps_of(work: Callable[[], object]) -> int:
-    """Run `work` and count the lines of Python that it goes through."""
+    """Run `work` and count the executed lines of Python."""
     count = 0
 
     def step(_: FrameType, event: str, __: object) -> Any:

@@ -1,4 +1,4 @@
-"""Calls of a store that cover its methods, and their results: for stores that must answer as the plain one does."""
+"""Calls of a store that cover its methods, and their results: for stores that must answer like the plain one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cablestore.moderation import UserRole
 from cablestore.store.queries import Queries
 
 Call = tuple[str, tuple[Any, ...], dict[str, Any]]
-"""A method's name, "moderation." before it for an act, and its arguments."""
+"""A method's name, with the prefix "moderation." for an action, and its arguments."""
 
 READS: list[Call] = [
     *((name, (channel,), {}) for name in ("messages", "members", "topic", "heads", "missing") for channel in CHANNELS[:3]),
@@ -38,7 +38,7 @@ READS: list[Call] = [
 
 
 drafts = st.tuples(st.integers(0, 23), st.integers(0, 2), st.integers(0, 2), st.lists(st.integers(0, 15), max_size=6))
-"""Which call, and what its arguments are made of: a channel, a user, and posts."""
+"""The call, and the values for its arguments: a channel, a user, and posts."""
 
 
 def call_of(draft: tuple[int, int, int, list[int]], posts: list[Post]) -> Call:
@@ -85,7 +85,7 @@ def blocking_result(store: Queries, call: Call) -> Any:
 
 
 def comparable(found: Any) -> Any:
-    """Return a result without the cursor of changes, which names the database."""
+    """Return a result without the cursor of changes, which identifies the database."""
     return found._replace(changes_cursor="") if isinstance(found, Page) else found
 
 

@@ -1,4 +1,4 @@
-"""Stores in memory for the length of a test."""
+"""Stores in memory for the duration of a test."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cablestore import CableStore, Dialect, Post, StoreOptions
 from cablestore.index.header import peek
 from cablestore.index.leveldb import LevelDB
 
-IN_MEMORY = Path("/dev/shm")  # a folder in memory, where there is one: small files need not wait for a disk
+IN_MEMORY = Path("/dev/shm")  # a folder in memory, if it exists: small files need not wait for a disk
 
 
 @contextmanager
@@ -26,7 +26,7 @@ def scratch_folder() -> Iterator[Path]:
 
 @contextmanager
 def store_of(dialect: Dialect, posts: Iterable[Post], identity: int = 0) -> Iterator[CableStore]:
-    """Yield a store that keeps all posts: what acts of moderation remove is the subject of other tests."""
+    """Yield a store that keeps all posts: other tests cover removal by actions of moderation."""
     with CableStore.in_memory(
         dialect=dialect,
         identity=AUTHORS[identity],
@@ -48,7 +48,7 @@ def database_of(path: Path) -> Path:
 
 
 def outdate(path: Path) -> None:
-    """Make the views of a closed store say that another version built them."""
+    """Change the views of a closed store to another version."""
     database = LevelDB(database_of(path))
     with database.snapshot() as state:
         meta = msgpack.unpackb(state.get(b"!meta") or b"")

@@ -1,4 +1,4 @@
-"""A wire between two nodes that can swallow all bytes while both of its connections stay open."""
+"""A wire between two nodes that can drop all bytes while both of its connections stay open."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cablestore.peers import Address
 
 
 class SwallowingWire:
-    """Wire to an address: a tunnel or a router whose far side has lost its network."""
+    """Wire to an address, like a tunnel or a router whose far side has lost its network."""
 
     def __init__(self, to: Address) -> None:
         self._to = to

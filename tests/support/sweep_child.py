@@ -1,8 +1,8 @@
-"""Store that drops a user with many posts, in a process of its own that is killed meanwhile.
+"""A store that drops a user with many posts, in a separate process that is killed meanwhile.
 
 sweep_child.py FOLDER [BATCHES]
 
-It waits to be killed after one batch more than BATCHES, so it never ends before, however slow the other process is.
+It waits to be killed after BATCHES + 1 batches, so it never ends before, even if the other process is slow.
 """
 
 from __future__ import annotations

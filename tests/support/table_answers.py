@@ -1,4 +1,4 @@
-"""What a store answers, as rows of the tables that the Spark job writes. From its API alone."""
+"""The answers of a store as rows of the tables that the Spark job writes. They use only its API."""
 
 from __future__ import annotations
 

@@ -34,12 +34,12 @@ from cablestore.reconcile.transfer import encode_message
 
 
 class Side:
-    """Store and its side of a conversation. Use it in a `with`: its end closes the state that is compared."""
+    """Store and its side of a conversation. The end of its `with` block closes the compared state."""
 
     def __init__(
         self, store: CableStore, terms: Terms | None = None, *, hears_unlisted: bool = True, **options: Any
     ) -> None:
-        """Without `hears_unlisted` the side lists all ids, as older versions do."""
+        """Create a side. Without `hears_unlisted` it lists all ids, as older versions do."""
         self.store = store
         self.hears_unlisted = hears_unlisted
         self.snapshot = store.snapshot()
@@ -74,7 +74,7 @@ class Side:
 
 
 def talk_between(one: Side, other: Side, *, most: int | None = None) -> int:
-    """Let one side begin, and carry frames until both are finished, or `most` of them. Return how many there were."""
+    """Begin on one side, and carry frames until both are finished, or `most` of them. Return the number of frames."""
     one.talk.begin()
     wires: dict[int, deque[bytes]] = {0: deque(one.output()), 1: deque()}
     sides = (other, one)
@@ -90,7 +90,7 @@ def talk_between(one: Side, other: Side, *, most: int | None = None) -> int:
 
 
 def talk_with_slow_disks(one: Side, other: Side) -> None:
-    """Let one side begin, and carry frames and store posts in random order until nothing is left to do."""
+    """Begin on one side, and carry frames and store posts in random order until nothing is left to do."""
     sides = (one, other)
     wires: tuple[deque[bytes], deque[bytes]] = (deque(), deque())
     unstored: tuple[deque[ArrivedPosts], deque[ArrivedPosts]] = (deque(), deque())
@@ -139,8 +139,8 @@ def conversation(number: int = 120) -> list[Post]:
 def two_halves(posts: list[Post]) -> tuple[list[Post], list[Post]]:
     """Return posts for two stores.
 
-    Both have one third; of the others each has every second one. Where a store has a deletion, the other one has its
-    target: else nobody could tell that one what it was.
+    Both have one third; each has every second one of the rest. If a store has a deletion, the other one has its target.
+    Otherwise the store with only the deletion could not get the skeleton.
     """
     held: tuple[set[Post], set[Post]] = set(), set()
     by_hash = {post.hash: post for post in posts}
@@ -153,23 +153,23 @@ def two_halves(posts: list[Post]) -> tuple[list[Post], list[Post]]:
 
 
 def live(store: CableStore) -> set[bytes]:
-    """Return the hashes of all posts that a store has."""
+    """Return the hashes of all posts of a store."""
     with store.snapshot() as snapshot:
         return {sync_id.hash for sync_id in stored_set(snapshot.reader).items(EVERYTHING)}
 
 
 def content_of(post: Post) -> bytes:
-    """Return a post as it is sent."""
+    """Return a post in the form in which it is sent."""
     return encode_message(message_of(post), SPEC)
 
 
 def content_with_time(raw: bytes, timestamp_ns: int) -> bytes:
-    """Return any bytes as a post that is sent with this time."""
+    """Return any bytes as a sent post with this time."""
     return encode_message(WakuMessage(raw, "", timestamp_ns, post_hash(raw)), SPEC)
 
 
 def claiming(*ids: SyncID, reconciled: bool = False) -> PayloadFrame:
-    """Return a payload with all ids that the sender says to have."""
+    """Return a payload that claims that the sender has these ids."""
     return PayloadFrame(encode(Payload(Shards(), [PayloadPart(EVERYTHING, ItemSet(sorted(ids), reconciled))]), SPEC))
 
 
@@ -183,7 +183,7 @@ def with_stores(*halves: Iterable[Post]) -> list[CableStore]:
 
 
 def vanishing(make: Callable[[int], Post], number: int = 260) -> list[Post]:
-    """Some of the posts that `make` makes, whose hashes have XOR 0: Gaussian elimination over GF(2)."""
+    """Return some posts of `make` whose hashes have XOR 0, found with Gaussian elimination over GF(2)."""
     made = [make(i) for i in range(number)]
     basis: dict[int, tuple[int, int]] = {}
     for at, post in enumerate(made):

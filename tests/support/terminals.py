@@ -1,4 +1,4 @@
-"""Programs on pseudo-terminals: what they show, and keys for them."""
+"""Programs on pseudo-terminals: their output, and keys for them."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ LINES: Final = 40
 _CONTROL: Final = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]|\x1b[=>]|\r")
 _BETWEEN_WORDS: Final = re.compile(r"[\s│▕▏]")
 _LONG: Final = 400
-"""Lines of a screen from which nothing that a tested command prints scrolls away."""
+"""Lines of a screen that is long enough for the output of all tested commands."""
 _ASKS_FOR_FRAMES: Final = b"\x1b[?2026$p"
 _GIVES_FRAMES: Final = b"\x1b[?2026;2$y"
 _FRAME_BEGINS: Final = b"\x1b[?2026h"
 _FRAME_ENDS: Final = b"\x1b[?2026l"
-"""Synchronized output: a program asks whether the terminal knows it, and marks where each picture begins and ends."""
+"""Synchronized output: a program queries the terminal for it, and marks the beginning and the end of each frame."""
 CTRL_D: Final = "\x04"
 CTRL_Q: Final = "\x11"
 CTRL_Y: Final = "\x19"
 
 
 class Terminal:
-    """A process that has a terminal, and all that it showed so far. With `piped`, its input is this text."""
+    """A process with a terminal, and all its output so far. With `piped`, its input is this string."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class Terminal:
         piped: str | None = None,
         **more: str,
     ) -> None:
-        """Start it. `size` is that of the screen, `more` goes into the environment."""
+        """Start the process. `size` is that of the screen, `more` is added to the environment."""
         self.size: Final = size
         self._ours, theirs = pty.openpty()
         self._modes: Final = termios.tcgetattr(theirs)
@@ -76,7 +76,7 @@ class Terminal:
         while self._hung_up not in select.select([self._ours, self._hung_up], [], [])[0]:
             try:
                 found = os.read(self._ours, 65_536)
-            except OSError:  # on Linux, when the process and its terminal are gone
+            except OSError:  # on Linux, after the process and its terminal ended
                 return
             if not found:
                 return
@@ -86,16 +86,16 @@ class Terminal:
 
     @property
     def bytes(self) -> bytes:
-        """All that was written."""
+        """All bytes of the output."""
         return self._bytes
 
     @property
     def text(self) -> str:
-        """What was shown, without colours and movements of the cursor."""
+        """The output without colours and movements of the cursor."""
         return _CONTROL.sub("", self._bytes.decode(errors="replace"))
 
     def shows(self, pattern: str) -> re.Match[str]:
-        """Wait until it shows this, and return the match."""
+        """Wait until the output has this pattern, and return the match."""
         wait_until(lambda: re.search(pattern, self.text), lambda: f"no {pattern!r} in\n{self.text}")
         found = re.search(pattern, self.text)
         assert found is not None
@@ -103,19 +103,19 @@ class Terminal:
 
     @property
     def is_restored(self) -> bool:
-        """True if the terminal is as it was: no mouse reports, no other screen, a cursor, and its modes."""
+        """True if the terminal is restored: no mouse reports, no alternate screen, a cursor, and its modes."""
         asked = dict(re.findall(rb"\x1b\[\?(\d+)([hl])", self._bytes))
         off = {asked.get(mode, b"l") for mode in (b"1000", b"1003", b"1006", b"1049", b"1004", b"2004")}
         return off == {b"l"} and asked.get(b"25") == b"h" and termios.tcgetattr(self._ours) == self._modes
 
     @property
     def clipboard(self) -> str:
-        """The text that the program gave to the clipboard last."""
+        """The text that the program copied to the clipboard last."""
         found = re.findall(rb"\x1b\]52;c;([^\x07\x1b]*)\x07", self._bytes)
         return base64.b64decode(found[-1]).decode() if found else ""
 
     def close_window(self) -> int:
-        """Close the terminal under the program, and return the program's exit status."""
+        """Close the terminal while the program runs, and return the program's exit status."""
         os.write(self._hang_up, b".")
         self._reader.join(LIMIT_S)
         os.close(self._ours)
@@ -150,18 +150,18 @@ class Terminal:
         return status
 
     def kill(self) -> None:
-        """End what still runs, after a test that failed."""
+        """End all running programs after a failed test."""
         if self.process.returncode is None:
             self.process.kill()
             self.wait()
 
 
 Start = Callable[..., Terminal]
-"""Function that starts a program on a terminal with the arguments that it is given."""
+"""Function that starts a program on a terminal with its arguments."""
 
 
 class Screen:
-    """What a program that draws a whole screen shows now."""
+    """The current screen of a full-screen program."""
 
     def __init__(self, terminal: Terminal) -> None:
         self._terminal = terminal
@@ -175,7 +175,7 @@ class Screen:
         found = self._terminal.bytes
         begins, ends = (found.rfind(mark, self._read) for mark in (_FRAME_BEGINS, _FRAME_ENDS))
         last = found.rfind(b"\x1b", self._read)
-        # A picture or a sequence may not be whole yet.
+        # A frame or a sequence may be incomplete.
         end = begins if begins > ends else last if last > len(found) - 32 else len(found)
         # pyte takes the sequences of kitty's keyboard protocol for text.
         self._stream.feed(re.sub(rb"\x1b\[[<>=][0-9;]*[a-z]", b"", found[self._read : end]))
@@ -184,7 +184,7 @@ class Screen:
 
     @property
     def drawn(self) -> pyte.Screen:
-        """The characters on the screen with their colours, as of the last look at the text."""
+        """The characters on the screen with their colours, when the text was last read."""
         return self._screen
 
     def shows(self, part: str) -> None:
@@ -192,13 +192,13 @@ class Screen:
         wait_until(lambda: part in self.text, lambda: f"no {part!r} in\n{self.text}")
 
     def place_of(self, part: str) -> tuple[int, int]:
-        """Wait until this is on the screen, and return the column and the line where it begins."""
+        """Wait until this is on the screen, and return the column and the line of its beginning."""
         self.shows(part)
         line = next(at for at, text in enumerate(self._screen.display) if part in text)
         return self._screen.display[line].index(part), line
 
     def finds(self, pattern: str) -> str:
-        """Wait until this is on the screen, where blanks, frames and ends of lines may break it, and return it."""
+        """Wait until this is on the screen, where blanks, frames and line ends may break it, and return it."""
         found = wait_until(
             lambda: re.search(pattern, _BETWEEN_WORDS.sub("", self.text)), lambda: f"no {pattern!r} in\n{self.text}"
         )
@@ -207,7 +207,7 @@ class Screen:
 
 
 def on_a_terminal(words: list[str], store: Path, *, columns: int, **more: str) -> bytes:
-    """Run a command on a terminal of this width and return what it prints. It must succeed."""
+    """Run a command on a terminal of this width and return its output. It must succeed."""
     command = [sys.executable, "-m", "cablestore", *words]
     terminal = Terminal(command, None, (columns, _LONG), CABLESTORE_STORE=str(store), **more)
     assert terminal.wait() == 0, terminal.text
@@ -215,7 +215,7 @@ def on_a_terminal(words: list[str], store: Path, *, columns: int, **more: str) -
 
 
 def screen_of(printed: bytes, columns: int) -> list[str]:
-    """Return the lines that the screen shows in the end, without blanks at their ends and empty lines below."""
+    """Return the lines of the final screen, without trailing blanks and empty lines."""
     screen = pyte.Screen(columns, _LONG)
     pyte.ByteStream(screen).feed(printed)
     return "\n".join(line.rstrip() for line in screen.display).rstrip().split("\n")

@@ -1,8 +1,8 @@
-"""A process that seeds a folder until its input ends, or fetches until it is killed, and prints what it did.
+"""A process that seeds a folder until its input ends, or fetches until it is killed, and prints its results.
 
-`torrent_child.py seed FOLDER` prints the magnet link and the port. `torrent_child.py fetch FOLDER MAGNET PORT RATE
-SPANS` prints how many bytes are here, each archive with its SHA-256, and what moved; RATE is in bytes a second, SPANS
-are JSON.
+* `torrent_child.py seed FOLDER` prints the magnet link and the port.
+* `torrent_child.py fetch FOLDER MAGNET PORT RATE SPANS` prints the number of stored bytes, each archive with its
+  SHA-256, and the transfers. RATE is in bytes per second, SPANS are JSON.
 """
 
 from __future__ import annotations

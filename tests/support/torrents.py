@@ -1,4 +1,4 @@
-"""Parts of tests of torrents: folders of archives, engines on loopback, torrents of others and a tracker."""
+"""Parts of tests of torrents: folders of archives, engines on loopback, foreign torrents and a tracker."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ HERE = "127.0.0.1"
 
 
 def fill(folder: Path, pieces: list[int], *, index_size_bytes: int = 3_000, seed: int = 1) -> list[Span]:
-    """Append archives of N pieces each to a community's `data`, write another index, and return their places."""
+    """Append archives of N pieces each to a community's `data`, write another index, and return their positions."""
     rng = random.Random(seed)
     community = folder / COMMUNITY
     community.mkdir(parents=True, exist_ok=True)
@@ -36,7 +36,7 @@ def fill(folder: Path, pieces: list[int], *, index_size_bytes: int = 3_000, seed
         for number in pieces:
             spans.append(Span(data.tell(), number * PIECE_SIZE_BYTES))
             data.write(rng.randbytes(number * PIECE_SIZE_BYTES))
-    # As stores write it: a process that has the earlier one open keeps it.
+    # Like stores write it: a process with the earlier file open keeps it.
     new = community / "index.new"
     new.write_bytes(rng.randbytes(index_size_bytes))
     new.replace(community / "index")
@@ -61,9 +61,9 @@ def index_of(folder: Path) -> bytes:
 
 
 def config(folder: Path, **more: Any) -> TorrentConfig:
-    """Return a configuration with any port and folders of its own.
+    """Return a configuration with any port and separate folders.
 
-    Time-outs are short only where the test gives them.
+    Timeouts are short only if the test sets them.
     """
     settings = {"port": 0, "metadata_timeout_s": LIMIT_S, "stall_timeout_s": LIMIT_S, **more}
     return TorrentConfig(
@@ -92,7 +92,7 @@ def metainfo_of(folder: Path) -> Metainfo:
 
 
 def info(**changes: Any) -> dict[bytes, Any]:
-    """Return the info dictionary of a torrent of two pieces and an index, in parts as somebody else made it."""
+    """Return the info dictionary of a torrent of two pieces and an index, as another program created it."""
     files = [{b"length": 2 * PIECE_SIZE_BYTES, b"path": [b"data"]}, {b"length": 7, b"path": [b"index"]}]
     found = {b"files": files, b"name": COMMUNITY.encode(), b"piece length": PIECE_SIZE_BYTES, b"pieces": bytes(60)}
     found |= {key.replace("_", " ").encode(): value for key, value in changes.items()}
@@ -101,7 +101,7 @@ def info(**changes: Any) -> dict[bytes, Any]:
 
 @contextmanager
 def serving(torrent: bytes, folder: Path) -> Iterator[int]:
-    """Run a session of somebody else that gives this torrent and never checks what it gives; yield its port."""
+    """Run a foreign session that serves this torrent without checking the data. Yields its port."""
     inward: Any = dict.fromkeys(("enable_dht", "enable_lsd", "enable_upnp", "enable_natpmp"), False)
     inward |= {"listen_interfaces": f"{HERE}:0", "disable_hash_checks": True}
     inward["alert_mask"] = lt.alert.category_t.status_notification
@@ -127,7 +127,7 @@ def magnet_of(info_: dict[bytes, Any]) -> str:
 
 @contextmanager
 def tracker() -> Iterator[str]:
-    """Run an HTTP tracker (BEP 3, BEP 23) on loopback; yield its URL."""
+    """Run an HTTP tracker (BEP 3, BEP 23) on loopback. Yields its URL."""
     ports: dict[bytes, set[int]] = {}
 
     class Announce(BaseHTTPRequestHandler):
@@ -141,7 +141,7 @@ def tracker() -> Iterator[str]:
             self.send_response(200)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
-            with suppress(OSError):  # the peer that asked may be gone
+            with suppress(OSError):  # the requesting peer may be gone
                 self.wfile.write(body)
 
         def log_message(self, *_: object) -> None: ...

@@ -1,4 +1,4 @@
-"""Turns of those who write to a store: each does one thing by chance."""
+"""Turns of concurrent writers to a store: each does one random action."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Turn = Callable[[CableStore, random.Random], None]
 
 
 def leave_if_in(store: CableStore, channel: str) -> None:
-    with suppress(InvalidPostError):  # who is not in a channel cannot leave it
+    with suppress(InvalidPostError):  # a non-member cannot leave a channel
         store.leave(channel, sync=False)
 
 

@@ -1,6 +1,6 @@
-"""How tests wait: for a condition, never for a time.
+"""Waiting in tests: for a condition, never for a time.
 
-There is one limit for all of them, so generous that only a hang reaches it.
+All waits have the same limit, so long that only a hang reaches it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The answer to a Moderation State Request: every sentence of moderation.md 5.2.1.1 that a store can keep."""
+"""The answer to a Moderation State Request: every sentence of moderation.md 5.2.1.1 that a store can implement."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_one_role_for_each_author_recipient_and_context(store: CableStore) -> No
 
 
 def test_roles_of_who_declines_them_are_not_told(store: CableStore) -> None:
-    """The latest post/info decides, also where it does not say: accepting is the default."""
+    """The latest post/info decides, also if it omits the property: accepting is the default."""
     for_bob, for_cyd = role(BOB), role(CYD, "default")
     store.ingest(raws(for_bob, for_cyd, BOB.post(Info.of(accept_role=True))))
     assert told(store, "default") == hashes([for_bob, for_cyd])
@@ -93,7 +93,7 @@ def test_roles_of_who_declines_them_are_not_told(store: CableStore) -> None:
     store.ingest(raws(BOB.named("bob")))
     assert told(store, "default") == hashes([for_bob, for_cyd])
     store.ingest(raws(BOB.post(Info.of(accept_role=False)), role(ANN, by=BOB)))
-    assert len(told(store, "default")) == 2  # a user that takes no roles may give them
+    assert len(told(store, "default")) == 2  # a user that accepts no roles may assign them
 
 
 # --- actions ---------------------------------------------------------------------------------------
@@ -124,7 +124,7 @@ def test_only_the_same_author_context_kind_and_target_undo(store: CableStore) ->
         act(UNHIDE_POST, BOB.key),
         act(UNHIDE_USER, CYD.key),
         act(UNDROP_CHANNEL),
-        act(HIDE_USER, BOB.key),  # says it again, and undoes nothing
+        act(HIDE_USER, BOB.key),  # repeats it, and undoes nothing
     ]
     elsewhere = act(UNHIDE_USER, BOB.key, channel="")
     store.ingest(raws(hidden, *others, elsewhere))
@@ -245,11 +245,11 @@ def test_each_part_is_oldest_first(store: CableStore) -> None:
     assert told(store, "default") == hashes([*blocks, *posts])
 
 
-# --- what is never told ----------------------------------------------------------------------------
+# --- omitted posts ---------------------------------------------------------------------------------
 
 
 def test_local_only_posts_are_not_told_nor_what_they_undo() -> None:
-    """What a local-only post undoes is given as before: its absence would reveal the post."""
+    """The target of a local-only undo is sent as before, because its absence would reveal the post."""
     private = [
         ANN.post(Role("", LOCAL_ONLY, "", BOB.key, USER)),
         act(UNHIDE_USER, BOB.key, privacy=LOCAL_ONLY),
@@ -283,7 +283,7 @@ def test_other_posts_are_not_told(store: CableStore) -> None:
 
 
 def test_deleting_undoes_and_leaves_no_rows(store: CableStore) -> None:
-    """moderation.md 4.4.4: the effects of a deleted action are undone, so what it had undone is relevant again."""
+    """moderation.md 4.4.4: a deleted action has no effect, so the action that it undid is relevant again."""
     first = [role(BOB), act(HIDE_USER, BOB.key, CYD.key)]
     second = [role(BOB, what=USER), act(UNHIDE_USER, CYD.key, BOB.key)]
     blocks = [block(BOB), unblock(BOB)]

@@ -1,4 +1,4 @@
-"""Views of one's own: the recipe of docs/how-to/write-a-view.md, word for word.
+"""Third-party views: the recipe of docs/how-to/write-a-view.md, word for word.
 
 It works on the command line, without the package, and in the tree.
 """
@@ -53,7 +53,7 @@ def install(site: Path, module: str | None = None) -> None:
 
 
 def run_with(site: Path, *words: object) -> str:
-    """Run a command in a process of its own that has the packages in this folder; return its output."""
+    """Run a command in a separate process with the packages in this folder. Return its output."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(site), str(ROOT)))}
     command = [sys.executable, "-m", "cablestore", *map(str, words)]
     found = subprocess.run(command, env=environment, cwd=site, capture_output=True, text=True, check=False)

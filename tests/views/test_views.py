@@ -1,4 +1,4 @@
-"""The views: their documentation says what they do, and their rows change only with their version."""
+"""The views: their documentation is correct, and their rows change only with their version."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def golden_posts(dialect: Dialect) -> list[Post]:
 
 
 def moderation_posts() -> list[Post]:
-    """Return what the golden posts lack of moderation: the cabal, actions on users, posts and channels, unblocking."""
+    """Return moderation posts that the golden posts lack: the cabal, actions on users, posts and channels, unblocking."""
     bodies: list[Body] = [
         Role("", 0, "", BOB.key, 2),
         Moderation("", 0, "", (BOB.key, CYD.key, BOB.key), 0),
@@ -113,7 +113,7 @@ def tree_rows_of(tree: Tree) -> Iterator[Row]:
 
 
 def rows_of(view: View) -> list[list[str]]:
-    """Return everything that a view makes of the golden posts and tombstones."""
+    """Return all rows that a view derives from the golden posts and tombstones."""
     found: list[list[str]] = []
     for posts in (golden_posts(LEGACY), golden_posts(DRAFT8), moderation_posts() if view.name == "moderation" else []):
         for post in posts:
@@ -147,9 +147,9 @@ def rows_of(view: View) -> list[list[str]]:
 
 @pytest.mark.parametrize("view", CATALOG.views, ids=lambda v: v.name)
 def test_rows_change_only_with_the_version(view: View) -> None:
-    """If this fails, the view makes other rows than before.
+    """If this fails, the view derives other rows than before.
 
-    Raise its version, then write the new golden file: a run writes one where none is there for the version. Commit it
+    Increase its version, then write the new golden file: a run creates it if the version does not have one. Commit it
     with the change.
     """
     path = GOLDEN / f"{view.name}-{view.version}.json"

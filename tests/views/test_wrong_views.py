@@ -1,4 +1,4 @@
-"""Views of one's own that are wrong: the error names the view, the function and the post, and nothing is damaged."""
+"""Faulty third-party views: the error names the view, the function and the post, and the store is not damaged."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PREFIX = b"!x!own!"
 FOLDED = b"!x!own!folded!"
 TYPES = frozenset({TEXT})
 BAD = "bad"
-"""The text of the message on which a wrong view fails."""
+"""The text of the message on which a faulty view fails."""
 
 
 def is_bad(post: Post) -> bool:
@@ -35,7 +35,7 @@ def row(post: Post) -> Row:
 
 
 def wrong_on_bad(wrong: Callable[[Post], Any]) -> Callable[[Post], list[Row]]:
-    """Return a function of a view that is right for all posts but one."""
+    """Return a function of a view that is correct for all posts but one."""
     return lambda post: wrong(post) if is_bad(post) else [row(post)]
 
 
