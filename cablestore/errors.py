@@ -1,10 +1,17 @@
-"""Errors that cablestore raises: few types, one root. Each message says what was found and what to do."""
+"""Errors that cablestore raises: few classes, one root. The message says what happened and what to do.
+
+The first classes are those of stores. Of the others each stands for one subsystem.
+"""
 
 from __future__ import annotations
 
 
 class CableStoreError(Exception):
-    """Root of every error that this package raises on purpose."""
+    """Root of every error that this package raises on purpose.
+
+    It is raised itself where programs have nothing to catch: a view of one's own fails, or a forked process uses what
+    its parent had open.
+    """
 
     exit_status = 2
     """Exit status of a command that ends with this error."""
@@ -13,33 +20,9 @@ class CableStoreError(Exception):
 class ArgumentError(CableStoreError, ValueError, TypeError):
     """An argument has another type or value than the call expects.
 
-    Also a path or URI that cannot be used, a search without words, a malformed invitation or moderation seed, a local
-    value that is not JSON, and a moderation action that the protocol forbids.
+    Also a path or URI that cannot be used, a post that breaks a limit of the protocol or has no effect, an action that
+    the protocol forbids, a view whose name or keys are not allowed, and a chat log that cannot be read.
     """
-
-
-class MissingExtraError(CableStoreError, ModuleNotFoundError):
-    """Dependencies of what is used are an extra of this package that is not installed. The message names it."""
-
-
-class DecodeError(CableStoreError):
-    """Bytes that are malformed: where, and why.
-
-    `offset` counts bytes from the start of the document that was decoded.
-    """
-
-    def __init__(self, offset: int, reason: str) -> None:
-        super().__init__(f"{reason} (at byte {offset})")
-        self.offset = offset
-        self.reason = reason
-
-
-class UnknownPostTypeError(DecodeError):
-    """A post whose `post_type` no dialect defines. It is discarded (wire.md 5.1.4)."""
-
-
-class InvalidPostError(CableStoreError, ValueError):
-    """A post to be written breaks a limit of the protocol or has no effect, or no post can name a requested channel."""
 
 
 class NotFoundError(CableStoreError, LookupError):
@@ -47,11 +30,7 @@ class NotFoundError(CableStoreError, LookupError):
 
 
 class CursorError(CableStoreError, ValueError):
-    """The cursor is invalid or belongs to another query. Use one of an earlier page, unchanged."""
-
-
-class ChangesCursorError(CableStoreError, ValueError):
-    """A cursor of changes is malformed, or of another state of the database: fetch a new page and use its cursor."""
+    """A cursor of messages or changes is invalid, or of another query or state. Fetch a new page and use its cursor."""
 
 
 class IdentityError(CableStoreError):
@@ -59,49 +38,25 @@ class IdentityError(CableStoreError):
 
 
 class OpenError(CableStoreError):
-    """A store cannot be opened. The subclasses say why."""
-
-
-class NotAStoreError(OpenError):
-    """The folder is not a store, or holds something else."""
+    """A store cannot be opened: it is missing, incomplete, of another format or dialect, or lacks code of its views."""
 
 
 class StoreLockedError(OpenError):
     """The store is already open, in this process or another."""
 
 
-class FormatError(OpenError):
-    """The store was written by a newer version, or for another dialect."""
-
-
 class OutdatedViewError(OpenError):
-    """A stored view was built by another version of its code, so it is not read."""
-
-
-class MissingViewError(OutdatedViewError):
-    """The store has views whose code is not installed, so it cannot be written, checked or rebuilt."""
-
-
-class ViewError(CableStoreError):
-    """A view cannot be kept: its name or keys are not allowed or taken, or its package cannot be loaded."""
+    """A stored view was built by another version of its code, so it is not read. A rebuild builds it again."""
 
 
 class StorageError(CableStoreError):
-    """An I/O error: the disk is full, read-only or missing."""
+    """An I/O error: the disk is full, read-only or missing, or a file is."""
 
     exit_status = 3
 
 
-class MissingFileError(StorageError, FileNotFoundError):
-    """A file that is read is not in its folder or object store."""
-
-
 class CorruptStoreError(StorageError):
-    """Stored data is damaged."""
-
-
-class MissingDatabaseError(StorageError):
-    """The folder of a store lacks its header, or the database that the header names. Nothing is made in its place."""
+    """Stored data is damaged, or a store lacks its header or database. Nothing is made in its place."""
 
 
 class OwnerGoneError(StorageError):
@@ -112,82 +67,48 @@ class StoreClosedError(CableStoreError):
     """The store, or the snapshot, was closed before this call."""
 
 
-class ForkedError(CableStoreError):
-    """The store, log or node was open when this process was forked, so only the parent process can use it."""
+class MissingExtraError(CableStoreError, ModuleNotFoundError):
+    """Dependencies of what is used are an extra of this package that is not installed. The message names it."""
 
 
-class LogFormatError(CableStoreError):
-    """A chat log is of no known format, or cannot be unpacked."""
+class DecodeError(CableStoreError):
+    """Bytes are malformed: where, and why.
+
+    `offset` counts bytes from the start of the decoded document. With `is_unknown_type` the bytes are a post of a type
+    that this version does not know; it is discarded (wire.md 5.1.4).
+    """
+
+    def __init__(self, offset: int, reason: str, *, is_unknown_type: bool = False) -> None:
+        super().__init__(f"{reason} (at byte {offset})")
+        self.offset = offset
+        self.reason = reason
+        self.is_unknown_type = is_unknown_type
 
 
 class ExportError(CableStoreError):
-    """An export cannot be used: it has another format, dialect or catalog, or it is not an export."""
+    """An export cannot be used: it is missing, damaged, or has another format, dialect or catalog.
 
-
-class CorruptExportError(ExportError):
-    """A file of an export, or of a reindexing in progress, is damaged or missing."""
+    Also an intermediate file of a rebuild or reindexing is damaged.
+    """
 
 
 class BackupError(CableStoreError):
-    """A backup cannot be made or restored: its folder is in use or holds anything else, or the target is not empty."""
-
-
-class CorruptBackupError(BackupError):
-    """A file of a backup is damaged or missing."""
+    """A backup cannot be made or restored: it is damaged, its folder is in use, or the target is not empty."""
 
 
 class ReindexError(CableStoreError):
-    """A reindexing job fails: workers do not see its folder, or rows do not agree."""
+    """A reindexing job fails: Spark or Java fails, workers do not see its folder, or rows do not agree.
 
-
-class SparkError(ReindexError):
-    """Spark, its Java or one of its workers does not start, fails or ends. The message has the cause."""
-
-    exit_status = 1
-
-
-class HandshakeError(CableStoreError):
-    """The peer has another cabal key, or its bytes were changed, repeated, cut or not a handshake."""
-
-
-class NodeError(CableStoreError):
-    """A node fails: an address is malformed or in use, or a peer cannot be reached."""
+    `exit_status` is 1 if Spark or Java fails.
+    """
 
 
 class ArchiveError(CableStoreError):
-    """A history archive, its index or its torrent cannot be made, fetched or trusted."""
+    """A history archive, its index or its torrent cannot be made, fetched, stored or trusted."""
 
 
-class IncompleteError(ArchiveError):
-    """A folder of archives to be shared is incomplete: its files are not the torrent of its index."""
-
-
-class NoSuchContentError(ArchiveError):
-    """The content store, or the requested node, does not have the content of this id."""
-
-
-class NoRoomError(ArchiveError):
-    """A dataset does not fit: it exceeds the quota, the disk, or the size of one dataset."""
-
-
-class UnreachableError(ArchiveError):
-    """A node does not answer, or stopped in the middle. Received data is kept: try again, or try another node."""
-
-
-class ReconcileError(CableStoreError):
-    """A reconciliation cannot continue: malformed bytes, a limit, or a dialect that cannot express a range."""
-
-
-class ReconcileLimitError(ReconcileError):
-    """A reconciliation found more than it may hold. What it found is transferred; the next one finds the rest."""
-
-
-class PeerRefusedError(ReconcileError):
-    """The peer refused or ended a reconciliation; `reason` is its reason in one word."""
-
-    def __init__(self, reason: str, text: str) -> None:
-        super().__init__(text)
-        self.reason = reason
+class NodeError(CableStoreError):
+    """A node fails: an address is malformed or in use, or a peer cannot be reached, refuses, or violates the protocol."""
 
 
 class SdsError(CableStoreError):

@@ -19,7 +19,7 @@ from itertools import chain
 from pathlib import Path
 
 from cablestore import limits
-from cablestore.errors import CorruptExportError, ExportError, OutdatedViewError, ReindexError, StoreLockedError
+from cablestore.errors import ExportError, OutdatedViewError, ReindexError, StoreLockedError
 from cablestore.export.importer import consents_of
 from cablestore.export.manifest import CoveredLog, Manifest, read_arrivals
 from cablestore.files import Location, folder_of
@@ -105,9 +105,9 @@ def reindex(
     The new database is read back completely: each row is compared with what the job derived and what was added since.
     With `check` all rows are also derived from its posts a second time, as by `ClosedStore.check`.
 
-    Raises ExportError, ArchiveError, ReindexError, StorageError and OpenError; MissingViewError for a store that has
-    views which `catalog` lacks, OutdatedViewError if `views` lacks some that must be rebuilt. After any error the store
-    is unchanged.
+    Raises ExportError, ArchiveError, ReindexError, StorageError, and OpenError, also for a store with views that
+    `catalog` lacks. Its subclass OutdatedViewError means that `views` lacks some that must be rebuilt. After any error
+    the store is unchanged.
     """
     out = store_path(out).absolute()
     beside, scratch = (out.with_name(f"{out.name}.{ending}") for ending in ("reindex", "loading"))
@@ -143,14 +143,14 @@ def reindex(
 def _claims_of(manifests: Sequence[Manifest], *, skip_corrupt: bool) -> tuple[list[list[Consent]], dict[str, str]]:
     """Return the statements about roles of exports, and what is wrong with those that are left out, by name.
 
-    Raises CorruptExportError for a damaged one, unless `skip_corrupt`.
+    Raises ExportError for a damaged one, unless `skip_corrupt`.
     """
     claims: list[list[Consent]] = []
     damaged: dict[str, str] = {}
     for manifest in manifests:
         try:
             claims += consents_of([manifest])
-        except CorruptExportError as error:
+        except ExportError as error:
             if not skip_corrupt:
                 raise
             damaged[f"consents of {manifest.source}"] = str(error)
@@ -181,7 +181,7 @@ def covered(manifests: Sequence[Manifest], out: Path) -> CoveredLog | None:
 
 
 def _require_views(out: Path, catalog: Catalog, views: frozenset[str]) -> None:
-    """Raise MissingViewError or OutdatedViewError before the work begins. A store that is open is checked at the end."""
+    """Raise OpenError or OutdatedViewError before the work begins. A store that is open is checked at the end."""
     if peek(out) is not None:
         with suppress(StoreLockedError), locked_folder(out) as folder, _live(folder, catalog, views):
             pass
@@ -409,7 +409,7 @@ def _hashes(rows: Iterable[Row]) -> Iterator[Row]:
 def _live(folder: Folder, catalog: Catalog, views: frozenset[str] = frozenset()) -> Iterator[Reader | None]:
     """Open the live database of a closed store for reading; None if there is none yet.
 
-    Raises MissingViewError if it has views that the catalog lacks: the next generation would lack them. Raises
+    Raises OpenError if it has views that the catalog lacks: the next generation would lack them. Raises
     OutdatedViewError if only `views` are rebuilt and others are of another version than in the catalog.
     """
     if folder.is_new:

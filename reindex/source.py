@@ -229,7 +229,7 @@ class CableReader(DataSourceReader):
         return self.bounds.may_hold(source)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of one input. Raises CorruptExportError, ArchiveError, StorageError."""
+        """Yield the rows of one input. Raises ExportError, ArchiveError, StorageError."""
         if partition.value is None:  # Spark asks for one partition where there is none
             return
         dialect, source = partition.value
@@ -262,7 +262,7 @@ def rows_of(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of one input within bounds: its posts, or its deletions.
 
-    Raises CorruptExportError, ArchiveError, StorageError. Archives are verified, signatures included.
+    Raises ExportError, ArchiveError, StorageError. Archives are verified, signatures included.
     """
     if not isinstance(source, SegmentInput):
         with tempfile.TemporaryDirectory() as scratch:  # where an archive notes that it was verified

@@ -33,7 +33,7 @@ def verify_backup(
     Returns its manifest and what is wrong. That the store's key signed the backup is known only to `restore`, which has
     the key: here the signature is compared with the key that the backup names.
 
-    Raises BackupError if the folder is not a backup, CorruptBackupError if its manifest is damaged.
+    Raises BackupError if the folder is not a backup or its manifest is damaged.
     """
     place = folder_of(folder)
     with claimed(place), closing(SignatureVerifier()) as verifier:

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 from cablestore.chat import doing
 from cablestore.chat.doing import Client, Do, Request
 from cablestore.chat.lines import ChannelPlace
-from cablestore.errors import CableStoreError
+from cablestore.errors import ArgumentError, CableStoreError
 from cablestore.store.naming import folded
 
 
@@ -94,12 +94,8 @@ class Typed(NamedTuple):
     argument: str
 
 
-class UnknownCommandError(CableStoreError):
-    """A typed command that does not exist, or that lacks its argument or must not have one."""
-
-
 def read(text: str) -> Typed:
-    """Return what a typed text asks for. A message that begins with / is typed as //. Raises UnknownCommandError.
+    """Return what a typed text asks for. A message that begins with / is typed as //. Raises ArgumentError.
 
     A path such as /etc/hosts is a message.
     """
@@ -111,12 +107,12 @@ def read(text: str) -> Typed:
     name, argument = name.lower(), argument.strip()
     if name not in _BY_NAME:
         instead = _ELSEWHERE.get(name, "/help lists all commands")
-        raise UnknownCommandError(f"Unknown command /{name}. {instead}. Type // to send a text that begins with /")
+        raise ArgumentError(f"Unknown command /{name}. {instead}. Type // to send a text that begins with /")
     command = _BY_NAME[name]
     if command.needs_argument and not argument:
-        raise UnknownCommandError(f"/{name} needs an argument: /{name} {command.arguments}. {command.meaning}")
+        raise ArgumentError(f"/{name} needs an argument: /{name} {command.arguments}. {command.meaning}")
     if not command.arguments and argument:
-        raise UnknownCommandError(f"/{name} accepts no argument: {argument!r}. {command.meaning}: /{name}")
+        raise ArgumentError(f"/{name} accepts no argument: {argument!r}. {command.meaning}: /{name}")
     return Typed(next(each for each in COMMANDS if COMMANDS[each] is command), argument)
 
 
@@ -128,10 +124,10 @@ async def run(text: str, client: Client, place: ChannelPlace) -> str:
 
 
 def explained(name: str) -> str:
-    """Return the help on one command. Raises UnknownCommandError."""
+    """Return the help on one command. Raises ArgumentError."""
     wanted = name.strip().removeprefix("/").lower()
     if wanted not in _BY_NAME:
-        raise UnknownCommandError(f"Unknown command /{wanted}. {_ELSEWHERE.get(wanted, '/help lists all commands')}")
+        raise ArgumentError(f"Unknown command /{wanted}. {_ELSEWHERE.get(wanted, '/help lists all commands')}")
     command = _BY_NAME[wanted]
     others = [each for each, known in _BY_NAME.items() if known is command and each != wanted]
     also = f" Also {', '.join(f'/{each}' for each in others)}." if others else ""
@@ -140,7 +136,7 @@ def explained(name: str) -> str:
 
 def is_a_message(text: str) -> bool:
     """Return True if a typed text is what others shall read: it is not lost if it cannot be sent."""
-    with suppress(UnknownCommandError):
+    with suppress(ArgumentError):
         return read(text).command in ("", "me", "topic")
     return False
 

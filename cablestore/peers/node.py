@@ -248,7 +248,7 @@ class Node(ProcessBound):
         """Reconcile with a store at its reconciliation port, or at its Cable port, once, then end the connection.
 
         Posts of the channels and the window of the settings move both ways, unless they are older than `after_ms`. An
-        audit moves none. `report` gets the counts, also if there is an error. Raises NodeError and ReconcileError.
+        audit moves none. `report` gets the counts, also if there is an error. Raises NodeError.
         """
         check_address(address)
         terms = Terms(from_ms=checked_time("after_ms", after_ms))

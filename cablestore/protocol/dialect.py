@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
-from cablestore.errors import FormatError
+from cablestore.errors import OpenError
 from cablestore.protocol.keys import utf8
 
 ARCHIVES_CHANNEL: Final = "cablestore-archives"
@@ -37,7 +37,7 @@ class Dialect:
     def channel_id(self, name: str) -> str:
         """Return the form of a channel's name by which posts are compared, indexed and listed.
 
-        Raises InvalidPostError for a name that UTF-8 cannot say: no post can name that channel.
+        Raises ArgumentError for a name that UTF-8 cannot say: no post can name that channel.
         """
         if not name.isascii():  # most names are, and this costs less than to encode them: each decoded post has one
             utf8(name, "a channel's name")
@@ -70,8 +70,10 @@ DIALECTS: Final = {dialect.name: dialect for dialect in (LEGACY, DRAFT8)}
 
 
 def dialect_named(name: str) -> Dialect:
-    """Return the dialect called `name`, or raise FormatError."""
+    """Return the dialect called `name`, or raise OpenError."""
     try:
         return DIALECTS[name]
     except KeyError:
-        raise FormatError(f"unknown dialect {name!r}; this version knows {', '.join(DIALECTS)}") from None
+        raise OpenError(
+            f"unknown dialect {name!r}: this version of cablestore knows {', '.join(DIALECTS)}. Install a newer version"
+        ) from None

@@ -17,7 +17,7 @@ from typing import Final, Self, TypeVar
 from weakref import WeakValueDictionary
 
 from cablestore.closable import Closable
-from cablestore.errors import CorruptStoreError, NotAStoreError, SdsError, StorageError, StoreLockedError
+from cablestore.errors import CorruptStoreError, OpenError, SdsError, StorageError, StoreLockedError
 from cablestore.files import lock, make_folder, make_part, restrict, share_lock, unlock
 from cablestore.forks import ProcessBound, bind
 from cablestore.index.batches import batches
@@ -73,12 +73,12 @@ class CausalLog(Closable, ProcessBound):
         """Open the causal logs of the store in a folder. With `create` they are made if there are none.
 
         The store itself need not be open. With `read_only` nothing is made or written: `rows`, `status` and the like
-        work, and what would write raises StorageError. Raises StoreLockedError if they are open already, NotAStoreError if there are
-        none, StorageError if reading or writing fails.
+        work, and what would write raises StorageError. Raises StoreLockedError if they are open already, OpenError if
+        there are none, StorageError if reading or writing fails.
         """
         path = _path_of(store_folder)
         if (read_only or not create) and not path.is_dir():
-            raise NotAStoreError(f"no causal logs found at {path}: a program makes them with CausalLog.open")
+            raise OpenError(f"no causal logs found at {path}: a program makes them with CausalLog.open")
         try:
             if not read_only:
                 make_folder(path.parent)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
 
 from cablestore import limits
-from cablestore.errors import InvalidPostError
+from cablestore.errors import ArgumentError
 from cablestore.index.engine import Transaction
 from cablestore.index.reader import Reader
 from cablestore.index.verdict import Verdict
@@ -49,7 +49,7 @@ class Composer:
 
         It links to the heads of its channel. It is dated now or just after the last own post, and after the posts that
         it replaces. If the author of a text or a topic is not a member, a post/join comes first, one millisecond
-        earlier (wire.md 5.4.3). Raises InvalidPostError for a post that would have no effect: a post/leave of one who
+        earlier (wire.md 5.4.3). Raises ArgumentError for a post that would have no effect: a post/leave of one who
         is not a member, which would make the channel for everybody, one that replaces a post dated too far ahead, and the
         name of a user or a channel that nobody sees.
         """
@@ -60,9 +60,7 @@ class Composer:
         if isinstance(body, Text | Topic | Join | Leave):
             channel = reader.dialect.channel_id(body.channel)
             if isinstance(body, Leave) and not self._is_member(reader, channel):
-                raise InvalidPostError(
-                    f"cannot leave {body.channel!r}: you are not a member of it. Nothing was written"
-                )
+                raise ArgumentError(f"cannot leave {body.channel!r}: you are not a member of it. Nothing was written")
             joins = isinstance(body, Text | Topic) and not self._is_member(reader, channel)
             if joins or isinstance(body, Join):
                 require_visible("channel", body.channel)
@@ -127,8 +125,8 @@ def changed_info(info: Info, *, name: str | None, accept_role: bool | None, othe
 
 
 def require_deletable(post: Post, public_key: bytes) -> None:
-    """Raise InvalidPostError for a post that a user cannot delete: one of another author, or a deletion."""
+    """Raise ArgumentError for a post that a user cannot delete: one of another author, or a deletion."""
     if post.author != public_key:
-        raise InvalidPostError(f"the post {post.hash.hex()} is by {post.author.hex()}: only its author can delete it")
+        raise ArgumentError(f"the post {post.hash.hex()} is by {post.author.hex()}: only its author can delete it")
     if post.type == DELETE:
-        raise InvalidPostError(f"the post {post.hash.hex()} is a post/delete, and a deletion cannot be deleted")
+        raise ArgumentError(f"the post {post.hash.hex()} is a post/delete, and a deletion cannot be deleted")

@@ -16,7 +16,7 @@ from types import NoneType
 from typing import TYPE_CHECKING, Self
 
 from cablestore.arguments import check, check_given, check_instance, check_text, checked_each
-from cablestore.errors import CorruptStoreError, FormatError, NotAStoreError
+from cablestore.errors import CorruptStoreError, OpenError
 from cablestore.export.exporter import export_store
 from cablestore.export.manifest import Filters, Manifest
 from cablestore.files import Location, check_location
@@ -150,13 +150,13 @@ class ClosedStore:
 
         Without a number of `processes` a large store is rebuilt in as many as there are cores; 1 stays in this process.
         What cannot be read is left out and reported; then the old database is kept beside the new one. The number of lost
-        posts is unknown if the rows that count them may be lost too. Raises
-        StorageError if files cannot be read, IdentityError if the key of local-only posts is missing.
+        posts is unknown if the rows that count them may be lost too. Raises StorageError if files cannot be read,
+        IdentityError if the key of local-only posts is missing.
 
         With `only_whole` nothing changes if something would be left out, and CorruptStoreError says what.
 
         A view that the store has and the catalog lacks is dropped if `drop_views` names it. If `drop_views` does not,
-        MissingViewError is raised and nothing changes.
+        OpenError is raised and nothing changes.
         """
         checked_each("drop_views", drop_views, check_text)
         check(progress=progress)
@@ -251,8 +251,8 @@ class ClosedStore:
     def roll_back(self, generation: str) -> TakeoverReport:
         """Make an earlier generation the live one, with all that arrived since. The one that was live is kept.
 
-        Raises NotAStoreError for a generation that is not kept, OutdatedViewError if another version built its
-        views, MissingViewError if either generation has views that the catalog lacks.
+        Raises OpenError for a generation that is not kept and if either generation has views that the catalog lacks,
+        OutdatedViewError if another version built the views of `generation`.
         """
         from cablestore.index.takeover import take_over  # noqa: PLC0415 - opening a store does without it
 
@@ -286,9 +286,9 @@ class ClosedStore:
     def recover(self, generation: str) -> RecoverReport:
         """Make a generation live if the header is lost, overwritten, or names a database that is missing.
 
-        If the database is too damaged to say its dialect, this object must have been
-        given one. Other generations stay as they are. Raises NotAStoreError for a generation that is not there or is
-        unfinished, or if the dialect is needed, FormatError for a dialect that is not the database's.
+        If the database is too damaged to say its dialect, this object must have been given one. Other generations stay
+        as they are. Raises OpenError for a generation that is missing or unfinished, and if the dialect is needed or is
+        not the database's.
         """
         self._require_writable()
         with closing(Folder.open_without_header(self.path, generation)) as folder:
@@ -297,11 +297,11 @@ class ClosedStore:
             said, posts, recorded = _read_whole(folder.database_path, self._catalog)
             known = said or self._dialect
             if known is None:
-                raise NotAStoreError(
+                raise OpenError(
                     f"the database in {folder.database_path} is damaged and lacks its dialect: name it with --dialect"
                 )
             if self._dialect not in {None, known}:
-                raise FormatError(
+                raise OpenError(
                     f"the database in {folder.database_path} is for the dialect {known.name}, expected is "
                     f"{self._dialect.name}"
                 )
@@ -395,4 +395,4 @@ def _read_whole(path: Path, catalog: Catalog) -> tuple[Dialect | None, int | Non
 def _require_kept(folder: Folder, generation: str) -> None:
     if generation not in folder.header.kept:
         kept = ", ".join(folder.header.kept) or "none"
-        raise NotAStoreError(f"the store at {folder.path} keeps no generation {generation!r}; it keeps: {kept}")
+        raise OpenError(f"the store at {folder.path} keeps no generation {generation!r}; it keeps: {kept}")

@@ -25,7 +25,7 @@ class StoreOptions:
     catalog: Catalog = CATALOG
     """Views to maintain: `cablestore.views.CATALOG`, or `CATALOG.extended([...])` with custom views."""
     allow_missing_views: bool = False
-    """Open a store that has views which `catalog` lacks, for reading: writes raise MissingViewError."""
+    """Open a store that has views which `catalog` lacks, for reading: writes raise OpenError."""
     moderated: bool = True
     """If False, the store keeps and shows everything and ignores the moderation posts in it."""
     clock: Callable[[], int] = system_clock_ms

@@ -9,7 +9,7 @@ from contextlib import suppress
 from people import ANN, BOB, CYD, Person, raws
 
 from cablestore import CableStore, Post
-from cablestore.errors import InvalidPostError
+from cablestore.errors import ArgumentError
 from cablestore.moderation import UserRole
 
 CHANNELS = ("default", "aside", "third")
@@ -18,7 +18,7 @@ Turn = Callable[[CableStore, random.Random], None]
 
 
 def leave_if_in(store: CableStore, channel: str) -> None:
-    with suppress(InvalidPostError):  # who is not in a channel cannot leave it
+    with suppress(ArgumentError):  # who is not in a channel cannot leave it
         store.leave(channel, sync=False)
 
 
