@@ -124,6 +124,8 @@ def _split(text: str) -> SplitResult:
         parts = parts._replace(scheme=_SAME.get(parts.scheme, parts.scheme))
         _refuse_credentials(parts)
         _ = parts.port
+    except ArgumentError:
+        raise
     except ValueError:  # its message may have a password in it
         raise ArgumentError(
             "a URI is malformed: its server or port is invalid, or it is not UTF-8. Expected SCHEME://PLACE/FOLDER"

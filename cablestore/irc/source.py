@@ -170,6 +170,8 @@ def _damage(name: PurePath) -> Iterator[None]:
     """Turn exceptions of decompressors and archives into an error that names the file."""
     try:
         yield
+    except ArgumentError:  # it names the file
+        raise
     except OSError as error:
         if error.errno is not None:  # an I/O error, not one of a decompressor
             with storage_errors(Path(name)):

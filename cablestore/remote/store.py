@@ -136,7 +136,7 @@ class RemoteItems(Iterator[T], Generic[T]):
 
     def __del__(self) -> None:
         if hasattr(self, "_is_over"):
-            with suppress(CableStoreError):
+            with suppress(CableStoreError):  # in a forked process, which must not use it
                 self.close()
 
 
@@ -242,7 +242,7 @@ class RemoteSnapshot(_Snapshot, Closable):
 
     def __del__(self) -> None:
         if hasattr(self, "_calls"):
-            with suppress(CableStoreError):
+            with suppress(CableStoreError):  # in a forked process, which must not use it
                 self.close()
 
 
