@@ -82,8 +82,10 @@ class Writer:
     ) -> tuple[list[Outcome], list[Outcome]]:
         """Store an admitted batch and discard other posts, in one write. Returns the outcomes of both.
 
-        The caller has asked `admitted.refusal`.
+        Raises ArgumentError, before it writes, if `admitted.refusal` names a post.
         """
+        if problem := admitted.refusal():
+            raise ArgumentError(problem)
         signed = admitted.signed()
         with self._engine.transaction() as transaction:
             state = self._present.follow_identity()
