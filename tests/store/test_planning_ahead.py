@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from people import ANN, BOB, raws
 
 from cablestore import LEGACY, Block, CableStore, Dialect, Outcome, Post, StoreOptions, Verdict
-from cablestore.errors import ArgumentError, StoreClosedError
+from cablestore.errors import CableStoreError, StoreClosedError
 from cablestore.index.view import View
 from cablestore.moderation import Action, UserRole
 from cablestore.protocol import crypto

@@ -169,7 +169,9 @@ def test_what_cannot_be_written_is_refused_and_nothing_is_stored(store: CableSto
         lambda: store.moderation.unhide(users=[ANN.key], channel="\udcff"),
     ]
     for write in refused:
-        with pytest.raises(ArgumentError, match=r"cannot be written: |must be text that UTF-8 can say|cannot be encoded as UTF-8"):
+        with pytest.raises(
+            ArgumentError, match=r"cannot be written: |must be text that UTF-8 can say|cannot be encoded as UTF-8"
+        ):
             write()
     assert store.dump_digest() == before
 
