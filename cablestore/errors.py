@@ -1,10 +1,17 @@
-"""Errors that cablestore raises. Each message describes the problem and a remedy."""
+"""Errors that cablestore raises. Each message describes the problem and a remedy.
+
+The first classes are for stores. Each of the last ones is for one subsystem.
+"""
 
 from __future__ import annotations
 
 
 class CableStoreError(Exception):
-    """Base class of all errors that this package raises."""
+    """Base class of all errors that this package raises.
+
+    Raised directly for mistakes of the calling program: an own view fails, or a forked process uses a store, log or
+    node that its parent opened.
+    """
 
     exit_status = 2
     """Exit status of a command that fails with this error."""
@@ -13,34 +20,9 @@ class CableStoreError(Exception):
 class ArgumentError(CableStoreError, ValueError, TypeError):
     """An argument has a wrong type or value.
 
-    This includes an unusable path or URI, a search without words, and a malformed invitation or moderation seed. It
-    also
-    includes a local value that is not JSON, and a moderation action that the protocol forbids.
+    This includes an unusable path or URI, a post that exceeds a limit of the protocol or has no effect, and an action
+    that the protocol forbids. It also includes a view with an invalid name or keys, and an unreadable chat log.
     """
-
-
-class MissingExtraError(CableStoreError, ModuleNotFoundError):
-    """A dependency of the requested function is in an extra that is not installed. The message names the extra."""
-
-
-class DecodeError(CableStoreError):
-    """Bytes are malformed.
-
-    `offset` counts bytes from the start of the decoded document.
-    """
-
-    def __init__(self, offset: int, reason: str) -> None:
-        super().__init__(f"{reason} (at byte {offset})")
-        self.offset = offset
-        self.reason = reason
-
-
-class UnknownPostTypeError(DecodeError):
-    """The dialect does not define the `post_type` of a post. The post is discarded (wire.md 5.1.4)."""
-
-
-class InvalidPostError(CableStoreError, ValueError):
-    """A new post exceeds a protocol limit or has no effect, or a requested channel name is invalid."""
 
 
 class NotFoundError(CableStoreError, LookupError):
@@ -48,11 +30,7 @@ class NotFoundError(CableStoreError, LookupError):
 
 
 class CursorError(CableStoreError, ValueError):
-    """The cursor is invalid or belongs to another query. Use the unchanged cursor of an earlier page."""
-
-
-class ChangesCursorError(CableStoreError, ValueError):
-    """A cursor of changes is malformed or outdated. Fetch a new page and use its cursor."""
+    """A cursor of messages or changes is invalid, or of another query or state. Fetch a new page and use its cursor."""
 
 
 class IdentityError(CableStoreError):
@@ -60,49 +38,25 @@ class IdentityError(CableStoreError):
 
 
 class OpenError(CableStoreError):
-    """A store cannot be opened. The subclasses name the reason."""
-
-
-class NotAStoreError(OpenError):
-    """The folder is not a store, or contains other files."""
+    """A store cannot be opened: it is missing, incomplete, of another format or dialect, or lacks code of its views."""
 
 
 class StoreLockedError(OpenError):
     """The store is already open, in this process or another."""
 
 
-class FormatError(OpenError):
-    """The store was written by a newer version, or for another dialect."""
-
-
 class OutdatedViewError(OpenError):
-    """A stored view was built by another version of its code, so it cannot be read."""
-
-
-class MissingViewError(OutdatedViewError):
-    """The store has views whose code is not installed, so it cannot be written, checked or rebuilt."""
-
-
-class ViewError(CableStoreError):
-    """A view cannot be used: its name or keys are invalid or taken, or its package cannot be loaded."""
+    """A stored view was built by another version of its code, so it is not read. A rebuild builds it again."""
 
 
 class StorageError(CableStoreError):
-    """An I/O error: the disk is full, read-only or missing."""
+    """An I/O error: the disk is full, read-only or missing, or a file is missing."""
 
     exit_status = 3
 
 
-class MissingFileError(StorageError, FileNotFoundError):
-    """A file to be read is not in its folder or object store."""
-
-
 class CorruptStoreError(StorageError):
-    """Stored data is damaged."""
-
-
-class MissingDatabaseError(StorageError):
-    """A store's folder lacks its header, or the database that the header names. No replacement is created."""
+    """Stored data is damaged, or the header or database of a store is missing. Nothing is created in its place."""
 
 
 class OwnerGoneError(StorageError):
@@ -113,83 +67,49 @@ class StoreClosedError(CableStoreError):
     """The store, or the snapshot, was closed before this call."""
 
 
-class ForkedError(CableStoreError):
-    """The store, log or node was open when this process was forked, so only the parent process can use it."""
+class MissingExtraError(CableStoreError, ModuleNotFoundError):
+    """A dependency is missing. The message names the extra of this package that installs it."""
 
 
-class LogFormatError(CableStoreError):
-    """A chat log has an unknown format, or cannot be unpacked."""
+class DecodeError(CableStoreError):
+    """Malformed bytes. The message has the reason and the position.
+
+    `offset` counts bytes from the start of the decoded document. `is_unknown_type` is True for a post of a type that
+    this version does not know; such a post is discarded (wire.md 5.1.4).
+    """
+
+    def __init__(self, offset: int, reason: str, *, is_unknown_type: bool = False) -> None:
+        super().__init__(f"{reason} (at byte {offset})")
+        self.offset = offset
+        self.reason = reason
+        self.is_unknown_type = is_unknown_type
 
 
 class ExportError(CableStoreError):
-    """An export cannot be used: it is not an export, or it has another format, dialect or catalog."""
+    """An export cannot be used: it is missing, damaged, or has another format, dialect or catalog.
 
-
-class CorruptExportError(ExportError):
-    """A file of an export, or of a reindexing in progress, is damaged or missing."""
+    Also raised for a damaged intermediate file of a rebuild or reindexing.
+    """
 
 
 class BackupError(CableStoreError):
-    """A backup cannot be created or restored: its folder is in use or has other files, or the target is not empty."""
-
-
-class CorruptBackupError(BackupError):
-    """A file of a backup is damaged or missing."""
+    """A backup cannot be made or restored: it is damaged, its folder is in use, or the target is not empty."""
 
 
 class ReindexError(CableStoreError):
-    """A reindexing job fails: workers cannot access its folder, or rows do not match."""
+    """A reindexing job fails: Spark or Java fails, workers do not see its folder, or rows do not agree.
 
-
-class SparkError(ReindexError):
-    """Spark, Java or a worker does not start, or fails. The message has the cause."""
-
-    exit_status = 1
-
-
-class HandshakeError(CableStoreError):
-    """The peer has another cabal key, or its handshake was altered, replayed, truncated or malformed."""
-
-
-class NodeError(CableStoreError):
-    """A node fails: an address is malformed or in use, or a peer cannot be reached."""
+    `exit_status` is 1 if Spark or Java fails.
+    """
 
 
 class ArchiveError(CableStoreError):
-    """A history archive, its index or its torrent cannot be created, fetched or trusted."""
+    """A history archive, its index or its torrent cannot be created, fetched, stored or verified."""
 
 
-class IncompleteError(ArchiveError):
-    """A folder of archives to share is incomplete: its files do not match the torrent of its index."""
-
-
-class NoSuchContentError(ArchiveError):
-    """The content store, or the requested node, does not have the content with this id."""
-
-
-class NoRoomError(ArchiveError):
-    """A dataset does not fit: it exceeds the quota, the disk, or the size of one dataset."""
-
-
-class UnreachableError(ArchiveError):
-    """A node does not answer, or stopped during a transfer. Received data is kept: try again, or try another node."""
-
-
-class ReconcileError(CableStoreError):
-    """A reconciliation cannot continue: malformed bytes, an exceeded limit, or an unsupported range."""
-
-
-class ReconcileLimitError(ReconcileError):
-    """A reconciliation found more differences than its limit. It transfers these; the next one finds the rest."""
-
-
-class PeerRefusedError(ReconcileError):
-    """The peer rejected or ended a reconciliation; `reason` is its reason in one word."""
-
-    def __init__(self, reason: str, text: str) -> None:
-        super().__init__(text)
-        self.reason = reason
+class NodeError(CableStoreError):
+    """A node fails: an address is malformed or in use, or a peer cannot be reached, refuses, or violates the protocol."""
 
 
 class SdsError(CableStoreError):
-    """A message of a causal log is malformed or too large, or the log cannot carry out a request."""
+    """A message of a causal log is malformed or too large, or the log cannot execute a request."""

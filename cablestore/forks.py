@@ -4,7 +4,7 @@ A fork copies memory and descriptors, but not threads. In the child, a database 
 call would wait for a missing thread. A lock file would stay locked after its owner has ended. Therefore each child that
 Python forks first changes these objects:
 
-* each bound object raises ForkedError on every use, and its `close` and the end of its `with` do nothing;
+* each bound object raises CableStoreError on every use, and its `close` and the end of its `with` do nothing;
 * its C++ objects are never destroyed, because their destructors write files and wait for threads;
 * descriptors of locks and sockets lead to /dev/null. Their numbers stay in use, so closing them later is harmless.
 
@@ -21,7 +21,7 @@ from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 from weakref import WeakSet
 
-from cablestore.errors import ForkedError
+from cablestore.errors import CableStoreError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -56,7 +56,7 @@ class ProcessBound:
 
 
 def bind(thing: ProcessBound) -> None:
-    """Make every use of an object raise ForkedError in children that are forked from now on."""
+    """Make every use of an object raise CableStoreError in children that are forked from now on."""
     _bound.add(thing)
 
 
@@ -112,7 +112,7 @@ def _release(descriptors: set[int]) -> None:
 
 
 def _leave(thing: ProcessBound, owner: int) -> None:
-    """Keep the native parts of an object, and replace its class by one whose methods raise ForkedError."""
+    """Keep the native parts of an object, and replace its class by one whose methods raise CableStoreError."""
     for bound in thing._bound_parts():  # noqa: SLF001 - of the base
         _leave(bound, owner)
     native = list(thing._native_parts())  # noqa: SLF001 - of the base
@@ -125,7 +125,7 @@ def _leave(thing: ProcessBound, owner: int) -> None:
 
 
 def _refusing(kind: type, owner: int) -> type:
-    """Return a subclass whose objects raise ForkedError on every use except closing."""
+    """Return a subclass whose objects raise CableStoreError on every use besides closing."""
 
     def get(self: object, name: str) -> Any:
         if name.startswith("__") and name.endswith("__"):
@@ -135,7 +135,7 @@ def _refusing(kind: type, owner: int) -> type:
         return refuse()
 
     def refuse(*_: object) -> NoReturn:
-        raise ForkedError(
+        raise CableStoreError(
             f"this {kind.__name__} belongs to process {owner}, and process {os.getpid()} was forked from it. A forked "
             "process cannot use what was open at the fork: open it after the fork, in one process at a time"
         )

@@ -19,7 +19,7 @@ from cablestore.archive.format.archive import Archive
 from cablestore.archive.format.period import Period, week_of
 from cablestore.archive.format.profile import Profile, Topic, topics_of
 from cablestore.archive.weeks import archives_of, messages_of, stones_by
-from cablestore.errors import CorruptExportError
+from cablestore.errors import ExportError
 from cablestore.export.writer import HASH_AT, POST_AT, TYPE_AT, post_record, record_start
 from cablestore.files import ObjectFolder
 from cablestore.index.database import Row
@@ -134,7 +134,7 @@ def archive(job: WeeksJob, runs: Sequence[str], first_posts_ms: Mapping[str, int
 
 
 def read_week(job: WeeksJob, runs: Sequence[str], index: int) -> WeekContent:
-    """Return everything dated in a week. Raises CorruptExportError if a run is damaged."""
+    """Return everything dated in a week. Raises ExportError if a run is damaged."""
     week = WeekContent([], [])
     for record, value in read_bucket(job.folder, runs, index, len(job.weeks) + 1):
         if value:
@@ -179,11 +179,11 @@ def _fields(made: Archive) -> dict[str, Any]:
 def read_archives(
     folder: ObjectFolder, report: Mapping[str, Any], week: Period, topics: tuple[Topic, ...]
 ) -> list[Archive]:
-    """Return the archives of a week from a task. Raises CorruptExportError if its file is damaged."""
+    """Return the archives of a week from a task. Raises ExportError if its file is damaged."""
     data = memoryview(folder.read(report["file"]))
     archives = list(_cut_out(data, report["archives"], week, topics))
     if [made.sha256.hex() for made in archives] != [fields["sha256"] for fields in report["archives"]]:
-        raise CorruptExportError(f"{folder.file(report['file'])} is damaged. Remove {folder} and run again")
+        raise ExportError(f"{folder.file(report['file'])} is damaged. Remove {folder} and run again")
     return archives
 
 

@@ -12,7 +12,7 @@ import signal
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from cablestore.errors import CableStoreError, SparkError, StorageError
+from cablestore.errors import CableStoreError, ReindexError, StorageError
 
 _OF_JAVA: Final = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS", "SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS")
 _OF_ADDRESSES: Final = ("SPARK_LOCAL_HOSTNAME", "SPARK_LOCAL_IP")
@@ -20,6 +20,12 @@ _OF_PYTHON: Final = ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON")
 _OF_FOLDERS: Final = ("SPARK_LOCAL_DIRS", "SPARK_EXECUTOR_DIRS", "LOCAL_DIRS")
 _OF_VERSIONS: Final = ("SPARK_HOME", "SPARK_CONF_DIR", "SPARK_DIST_CLASSPATH", "JAVA_HOME")
 _OF_HADOOP: Final = ("HADOOP_CONF_DIR", "YARN_CONF_DIR")
+
+
+class SparkError(ReindexError):
+    """Spark, its Java or one of its workers does not start, fails or ends. The message has the cause."""
+
+    exit_status = 1
 
 
 class KnownFailure(NamedTuple):

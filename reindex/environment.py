@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from cablestore.errors import SparkError
+from cablestore.reindex.causes import SparkError
 from cablestore.reindex.java import find_java
 
 _OF_ANOTHER_SPARK: Final = re.compile(

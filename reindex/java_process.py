@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TextIO
 
-from cablestore.errors import CableStoreError, SparkError
-from cablestore.reindex.causes import cause_of_log, ending
+from cablestore.errors import CableStoreError
+from cablestore.reindex.causes import SparkError, cause_of_log, ending
 from cablestore.reindex.environment import working_directory
 
 STOP_TIMEOUT_S: Final = 30

@@ -11,12 +11,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
-from cablestore.errors import ReindexError, SparkError, StorageError
+from cablestore.errors import ReindexError, StorageError
 from cablestore.files import Location, ObjectFolder, folder_of
 from cablestore.index.view import Catalog
 from cablestore.protocol.body import DELETE
 from cablestore.protocol.dialect import Dialect
 from cablestore.protocol.post import Post
+from cablestore.reindex.causes import SparkError
 from cablestore.reindex.inputs import Input
 from cablestore.reprs import hex_repr
 

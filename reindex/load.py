@@ -45,7 +45,7 @@ def load(
     """Load the segments in `folder`, which are in order of keys, into a LevelDB in `scratch`. Return its path.
 
     `progress` is called with the number of rows loaded since the last call. Raises StorageError if writing fails,
-    CorruptExportError for a damaged segment.
+    ExportError for a damaged segment.
     """
     make_folder(scratch)
     parts = share_out(segments)

@@ -19,7 +19,7 @@ from itertools import chain
 from pathlib import Path
 
 from cablestore import limits
-from cablestore.errors import CorruptExportError, ExportError, OutdatedViewError, ReindexError, StoreLockedError
+from cablestore.errors import ExportError, OutdatedViewError, ReindexError, StoreLockedError
 from cablestore.export.importer import consents_of
 from cablestore.export.manifest import CoveredLog, Manifest, read_arrivals
 from cablestore.files import Location, folder_of
@@ -103,12 +103,9 @@ def reindex(
     `data` is one of these views. `work` is a folder that the workers share, as a path or URI. It is by default beside
     `out`, and is removed at the end unless `keep_work`. If it is a URI, Spark's own files and its log are beside `out`.
 
-    The new database is read back completely. Each row is compared with the derived and the added rows. With `check` all
-    rows are also derived from its posts a second time, as by `ClosedStore.check`.
-
-    Raises ExportError, ArchiveError, ReindexError, StorageError and OpenError. Raises MissingViewError for a store with
-    views that `catalog` lacks, OutdatedViewError if `views` lacks some that must be rebuilt. After an error the store
-    is unchanged.
+    Raises ExportError, ArchiveError, ReindexError, StorageError, and OpenError, also for a store with views that
+    `catalog` lacks. Its subclass OutdatedViewError means that `views` lacks some that must be rebuilt. After any error
+    the store is unchanged.
     """
     out = store_path(out).absolute()
     beside, scratch = (out.with_name(f"{out.name}.{ending}") for ending in ("reindex", "loading"))
@@ -144,14 +141,14 @@ def reindex(
 def _claims_of(manifests: Sequence[Manifest], *, skip_corrupt: bool) -> tuple[list[list[Consent]], dict[str, str]]:
     """Return the statements about roles in exports, and the problems of the skipped ones by name.
 
-    Raises CorruptExportError for a damaged one, unless `skip_corrupt`.
+    Raises ExportError for a damaged one, unless `skip_corrupt`.
     """
     claims: list[list[Consent]] = []
     damaged: dict[str, str] = {}
     for manifest in manifests:
         try:
             claims += consents_of([manifest])
-        except CorruptExportError as error:
+        except ExportError as error:
             if not skip_corrupt:
                 raise
             damaged[f"consents of {manifest.source}"] = str(error)
@@ -182,7 +179,7 @@ def covered(manifests: Sequence[Manifest], out: Path) -> CoveredLog | None:
 
 
 def _require_views(out: Path, catalog: Catalog, views: frozenset[str]) -> None:
-    """Raise MissingViewError or OutdatedViewError before the job starts. An open store is checked at the end."""
+    """Raise OpenError or OutdatedViewError before the job starts. An open store is checked at the end."""
     if peek(out) is not None:
         with suppress(StoreLockedError), locked_folder(out) as folder, _live(folder, catalog, views):
             pass
@@ -412,7 +409,7 @@ def _hashes(rows: Iterable[Row]) -> Iterator[Row]:
 def _live(folder: Folder, catalog: Catalog, views: frozenset[str] = frozenset()) -> Iterator[Reader | None]:
     """Open the live database of a closed store for reading. Yield None if the store is new.
 
-    Raises MissingViewError if it has views that the catalog lacks, because the next generation would lack them too.
+    Raises OpenError if it has views that the catalog lacks, because the next generation would lack them too.
     Raises OutdatedViewError if only `views` are rebuilt and others have another version than in the catalog.
     """
     if folder.is_new:

@@ -14,9 +14,8 @@ from importlib import import_module
 from threading import Event
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
-from cablestore.errors import SparkError
 from cablestore.interruptible import awaited, in_thread
-from cablestore.reindex.causes import cause_of_query
+from cablestore.reindex.causes import SparkError, cause_of_query
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -11,7 +11,7 @@ from typing import Any, Final, Self
 import blake3
 import msgpack
 
-from cablestore.errors import CorruptExportError
+from cablestore.errors import ExportError
 from cablestore.export.segment import SegmentWriter, read_segment
 from cablestore.files import ObjectFolder
 from cablestore.index.database import Row
@@ -150,7 +150,7 @@ def read_rows(folder: ObjectFolder, segment: RowSegment) -> Iterator[list[Row]]:
     file = folder.file(segment.file)
     for block in read_segment(file, segment.blake3):
         if {*map(type, block)} - {tuple} or {*map(len, block)} - {_ROW_FIELDS}:
-            raise CorruptExportError(f"{file} does not hold rows. Remove the folder and run again")
+            raise ExportError(f"{file} does not hold rows. Remove the folder and run again")
         yield list(block)
 
 

@@ -235,7 +235,7 @@ class CableReader(DataSourceReader):
         return self.bounds.may_hold(source)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of one input. Raises CorruptExportError, ArchiveError, StorageError."""
+        """Yield the rows of one input. Raises ExportError, ArchiveError, StorageError."""
         if partition.value is None:  # Spark requests one partition if the list is empty
             return
         dialect, source = partition.value
@@ -268,7 +268,7 @@ def rows_of(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of one input within bounds: its posts, or its deletions.
 
-    Raises CorruptExportError, ArchiveError, StorageError. Archives are verified, including signatures.
+    Raises ExportError, ArchiveError, StorageError. Archives are verified, including signatures.
     """
     if not isinstance(source, SegmentInput):
         with tempfile.TemporaryDirectory() as scratch:  # verified archives are marked there

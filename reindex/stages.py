@@ -19,7 +19,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from cablestore.documents import read_document
-from cablestore.errors import CableStoreError, CorruptExportError, ReindexError
+from cablestore.errors import CableStoreError, ExportError, ReindexError
 from cablestore.files import Location, ObjectFolder, for_each, remove
 from cablestore.index.meta import Sizes, add_sizes
 from cablestore.index.parallel import partitions_for
@@ -362,7 +362,7 @@ def _report(path: str, data: bytes) -> dict[str, Any]:
     try:
         return read_document(data, dict[str, Any])
     except ValueError as error:
-        raise CorruptExportError(f"{path} is damaged: {error}. Remove its folder and run again") from None
+        raise ExportError(f"{path} is damaged: {error}. Remove its folder and run again") from None
 
 
 def _reported(work: ObjectFolder, stage: str) -> frozenset[int]:

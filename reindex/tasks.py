@@ -29,16 +29,7 @@ from typing import Any, Final
 import msgpack
 import pyarrow as pa
 
-from cablestore import errors
-from cablestore.errors import (
-    ArchiveError,
-    CableStoreError,
-    CorruptExportError,
-    DecodeError,
-    ExportError,
-    ReindexError,
-    StorageError,
-)
+from cablestore.errors import ArchiveError, CableStoreError, DecodeError, ExportError, ReindexError, StorageError
 from cablestore.files import ObjectFolder
 from cablestore.index.batches import gc_paused
 from cablestore.index.database import Row
@@ -387,6 +378,8 @@ def reporting(work: Callable[[int], dict[str, Any]]) -> Callable[[Batches], Batc
     return task
 
 
+_REPORTED_CLASSES: Final = (ArchiveError, ExportError, StorageError)
+"""Classes of the errors of tasks. All other errors become a ReindexError."""
 _failed: Final[dict[str, dict[str, Any]]] = {}
 """Report of a task that could not read or write, by its stage: the last one in this worker process."""
 
@@ -402,7 +395,8 @@ def _report(stage: str, work: Callable[[], dict[str, Any]]) -> pa.RecordBatch:
         with gc_paused():
             report = dict(_failed[stage]) if stage in _failed else work()
     except CableStoreError as error:
-        report = {"error": str(error), "kind": type(error).__name__}
+        kind = next((each for each in _REPORTED_CLASSES if isinstance(error, each)), ReindexError)
+        report = {"error": str(error), "kind": kind.__name__}
         if isinstance(error, StorageError):
             _failed.clear()
             _failed[stage] = report
@@ -412,12 +406,8 @@ def _report(stage: str, work: Callable[[], dict[str, Any]]) -> pa.RecordBatch:
 
 def error_of(report: dict[str, Any]) -> CableStoreError:
     """Return the error that a task reported."""
-    kind = getattr(errors, report["kind"], ReindexError)
-    return (
-        kind(report["error"])
-        if kind in (ArchiveError, CorruptExportError, ExportError, StorageError)
-        else ReindexError(report["error"])
-    )
+    kinds: dict[str, type[CableStoreError]] = {kind.__name__: kind for kind in _REPORTED_CLASSES}
+    return kinds.get(report["kind"], ReindexError)(report["error"])
 
 
 def finish(job: ShuffledJob, name: str, report: dict[str, Any]) -> dict[str, Any]:

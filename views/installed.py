@@ -9,7 +9,7 @@ from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Final
 
-from cablestore.errors import ViewError
+from cablestore.errors import CableStoreError
 from cablestore.index.view import Catalog, View
 from cablestore.views import CATALOG
 
@@ -20,7 +20,7 @@ GROUP: Final = "cablestore.views"
 def installed_catalog() -> Catalog:
     """Return cablestore's own views and those of installed packages.
 
-    Raises ViewError for a package that cannot be loaded, and for views that cannot be combined.
+    Raises CableStoreError for a package that cannot be loaded, and ArgumentError for views that a catalog refuses.
     """
     points = sorted(entry_points(group=GROUP), key=lambda point: (point.name, point.value))
     return CATALOG.extended(view for point in points for view in _load(point))
@@ -32,12 +32,12 @@ def _load(point: EntryPoint) -> tuple[View, ...]:
     try:
         loaded: Any = point.load()
     except Exception as error:
-        raise ViewError(
+        raise CableStoreError(
             f"{where} cannot be loaded: {type(error).__name__}: {error}. Repair or remove the package"
         ) from error
     views = (loaded,) if isinstance(loaded, View) else loaded
     if not isinstance(views, list | tuple) or not all(isinstance(view, View) for view in views):
-        raise ViewError(f"{where} is of type {type(loaded).__name__}. It must be a View or a list of them")
+        raise CableStoreError(f"{where} is of type {type(loaded).__name__}. It must be a View or a list of them")
     return tuple(views)
 
 

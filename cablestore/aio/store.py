@@ -19,7 +19,7 @@ from cablestore.aio.moderator import AsyncModerator
 from cablestore.aio.queries import AsyncQueries, AsyncSnapshot
 from cablestore.aio.threads import Threads, to_the_end
 from cablestore.arguments import check, check_given, check_instance, check_text
-from cablestore.errors import FormatError, StoreClosedError, StoreLockedError
+from cablestore.errors import OpenError, StoreClosedError, StoreLockedError
 from cablestore.forks import ProcessBound, bind
 from cablestore.index.place import LogPlace
 from cablestore.index.verdict import Outcome
@@ -58,7 +58,10 @@ def _open_or_connect(path: Path | str, **options: Any) -> CableStore:
             raise
     if (dialect := options.get("dialect")) is not None and dialect != store.dialect:
         store.close()
-        raise FormatError(f"the store at {path} has the dialect {store.dialect.name}, not {dialect.name}")
+        raise OpenError(
+            f"the store at {path} is for the dialect {store.dialect.name}, not {dialect.name}. The dialect of a store "
+            "cannot be changed"
+        )
     return store
 
 

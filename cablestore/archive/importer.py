@@ -18,7 +18,7 @@ from cablestore.archive.format.commitment import Commitment
 from cablestore.archive.format.index import Index, VerifiedIndex
 from cablestore.archive.format.period import Period
 from cablestore.archive.format.profile import PROFILES, Entry, Profile
-from cablestore.errors import ArchiveError, InvalidPostError
+from cablestore.errors import ArchiveError
 from cablestore.index.batches import gc_paused
 from cablestore.index.reader import Reader
 from cablestore.index.tombstone import Tombstone
@@ -204,11 +204,10 @@ def write_archive(
         deleted_here.extend(_held_targets(reader, admitted.posts))
         return [] if others is None else list(posts_beside(reader, form, entry, {*others, *hashes}))
 
-    try:
-        with gc_paused():
-            outcomes, discarded = store.parts.writer.replace(admitted, surplus, sync=True)
-    except InvalidPostError as error:
-        raise ArchiveError(f"archive {entry.archive_id} was not imported: {error}") from None
+    if problem := admitted.refusal():
+        raise ArchiveError(f"archive {entry.archive_id} was not imported: {problem}")
+    with gc_paused():
+        outcomes, discarded = store.parts.writer.replace(admitted, surplus, sync=True)
     if stones:
         store.parts.writer.lay_skeletons(stones, sync=True)
     found = [outcome.verdict for outcome in outcomes]

@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import Final
 
 from cablestore.archive.content.community import CidFolder
+from cablestore.archive.errors import IncompleteError
 from cablestore.archive.folder import ArchiveFolder
 from cablestore.archive.format.announcement import link_text
 from cablestore.archive.format.index import VerifiedIndex
 from cablestore.archive.format.magnet import check_community
 from cablestore.archive.format.profile import Entry
 from cablestore.archive.member import verified_by_any_profile
-from cablestore.errors import ArchiveError, IncompleteError
+from cablestore.errors import ArchiveError
 from cablestore.limits import MAX_TORRENT_SIZE_BYTES
 from cablestore.protocol.dialect import DRAFT8, LEGACY, Dialect
 

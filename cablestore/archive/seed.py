@@ -11,10 +11,11 @@ from __future__ import annotations
 
 from typing import Final
 
+from cablestore.archive.errors import IncompleteError
 from cablestore.archive.folder import ArchiveFolder
 from cablestore.archive.local import are_whole
 from cablestore.archive.torrent.engine import TorrentEngine
-from cablestore.errors import ArchiveError, IncompleteError, StorageError
+from cablestore.errors import ArchiveError, StorageError
 
 _OF_INDEX: Final = 3
 """Number of values at the end of a folder's state that describe the index."""

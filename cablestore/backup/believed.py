@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from cablestore.backup.reading import BackupReading
-from cablestore.errors import CableStoreError, CorruptBackupError
+from cablestore.errors import BackupError, CableStoreError
 from cablestore.index import arrival_log
 from cablestore.index.database import Row
 from cablestore.index.leveldb import LevelDB
@@ -44,7 +44,7 @@ class BelievedRows:
     """Posts and tombstones that are not trusted, by reason."""
 
     def reject(self, damaged: Mapping[str, int]) -> None:
-        """Count impossible rows. Raises CorruptBackupError without `salvage`, or if the key may be wrong.
+        """Count impossible rows. Raises BackupError without `salvage`, or if the key may be wrong.
 
         Rows that an attacker added to a backup must not prevent the restore of the others.
         """
@@ -54,7 +54,7 @@ class BelievedRows:
         if not self.reading.salvage and (self.believes_all or unopened == self.sealed > 0):
             reasons = ", ".join(f"{count:,} of: {what}" for what, count in damaged.items())
             key = " If the key is another one than that of the store, name the right one." if unopened else ""
-            raise CorruptBackupError(
+            raise BackupError(
                 f"{self.reading.folder} holds what cannot be restored: {reasons}.{key} To restore the rest, use --salvage"
             )
         self.sealed -= unopened

@@ -28,7 +28,7 @@ import blake3
 from msgspec import Meta, Struct, to_builtins
 
 from cablestore.documents import as_declared, read_checked, with_checksum
-from cablestore.errors import BackupError, CorruptBackupError, CorruptExportError, IdentityError
+from cablestore.errors import BackupError, ExportError, IdentityError
 from cablestore.export.segment import read_segment
 from cablestore.files import LocalFolder, ObjectFile, ObjectFolder, cache_folder, open_folder, restrict, try_lock
 from cablestore.index import arrival_log
@@ -165,8 +165,7 @@ class _Version(Struct):
 def read_backup(folder: ObjectFolder) -> BackupManifest:
     """Return the manifest of a backup. Its own checksum is verified.
 
-    Raises BackupError if the backup is missing, unfinished or of another format, CorruptBackupError if the manifest is
-    damaged.
+    Raises BackupError if there is no finished backup, it has another format or its manifest is damaged.
     """
     path = folder.file(MANIFEST)
     try:
@@ -176,7 +175,7 @@ def read_backup(folder: ObjectFolder) -> BackupManifest:
             f"{folder} is not a finished backup: {MANIFEST} is missing. Run `cablestore backup` first"
         ) from None
     except ValueError as error:
-        raise CorruptBackupError(
+        raise BackupError(
             f"{path} is damaged: {error}. Use another copy of the backup. To write it again from the store, remove "
             f"{MANIFEST} and run `cablestore backup`"
         ) from None
@@ -203,18 +202,16 @@ def _manifest_of(path: ObjectFile, data: bytes) -> BackupManifest:
 def read_piece(folder: ObjectFolder, piece: Piece) -> tuple[Any, ...]:
     """Return the items of a piece: posts, or [key, value]. Its checksum is verified first.
 
-    Raises CorruptBackupError for a file that is missing or damaged, StorageError after an I/O error.
+    Raises BackupError for a file that is missing or damaged, StorageError after an I/O error.
     """
     file = folder.file(piece.file)
     try:
         blocks = list(islice(read_segment(file), 2))
-    except CorruptExportError as error:
-        raise CorruptBackupError(
-            str(error).replace("Write the segment again", MEND).replace("Write it again", MEND)
-        ) from None
+    except ExportError as error:
+        raise BackupError(str(error).replace("Write the segment again", MEND).replace("Write it again", MEND)) from None
     items = blocks[0] if len(blocks) == 1 else ()
     if (blake3.blake3(pack(items)).hexdigest(), len(items)) != (piece.blake3, piece.items):
-        raise CorruptBackupError(f"{file} is damaged: its content does not match its BLAKE3. {MEND}")
+        raise BackupError(f"{file} is damaged: its content does not match its BLAKE3. {MEND}")
     return items
 
 
@@ -235,7 +232,7 @@ def read_rows(folder: ObjectFolder, piece: Piece) -> Iterator[list[Row]]:
     if len(rows) != len(items) or not all(
         type(key) is type(value) is bytes and key.startswith(prefixes) for key, value in rows
     ):
-        raise CorruptBackupError(f"{folder.file(piece.file)} holds an item that is not a row of this kind. {MEND}")
+        raise BackupError(f"{folder.file(piece.file)} holds an item that is not a row of this kind. {MEND}")
     yield rows
 
 
@@ -243,7 +240,7 @@ def read_posts(folder: ObjectFolder, piece: Piece) -> Iterator[list[bytes]]:
     """Yield the posts of a piece in one block, without verification. Raises the same errors as `read_piece`."""
     items = read_piece(folder, piece)
     if not all(type(raw) is bytes for raw in items):
-        raise CorruptBackupError(f"{folder.file(piece.file)} holds an item that is not a post. {MEND}")
+        raise BackupError(f"{folder.file(piece.file)} holds an item that is not a post. {MEND}")
     yield list(items)
 
 

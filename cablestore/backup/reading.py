@@ -19,7 +19,7 @@ from cablestore.backup.manifest import (
     read_posts,
     read_rows,
 )
-from cablestore.errors import CorruptBackupError, IdentityError, StorageError
+from cablestore.errors import BackupError, IdentityError, StorageError
 from cablestore.files import ObjectFolder
 from cablestore.index.database import Row
 from cablestore.index.verdict import Outcome, Verdict
@@ -50,9 +50,9 @@ class BackupReading:
         self._listed = {problem.file: problem for problem in listed}
 
     def require_complete(self) -> None:
-        """Raise CorruptBackupError for the first file that a listing shows to be damaged."""
+        """Raise BackupError for the first file that a listing shows to be damaged."""
         for problem in self._listed.values():
-            raise CorruptBackupError(problem.what)
+            raise BackupError(problem.what)
 
     def posts(self, intake: Intake) -> Iterator[Verified]:
         """Yield the posts of each piece, verified on all cores while the caller stores the previous piece."""
@@ -78,7 +78,7 @@ class BackupReading:
             return
         try:
             yield from blocks
-        except (CorruptBackupError, StorageError) as error:
+        except (BackupError, StorageError) as error:
             if not self.salvage:
                 raise
             self.problems[piece.file] = BackupProblem(piece.file, str(error))

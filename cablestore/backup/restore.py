@@ -20,7 +20,7 @@ from cablestore.backup.believed import BelievedRows
 from cablestore.backup.causal_logs import make_causal_logs
 from cablestore.backup.manifest import KEY_FILE, BackupProblem, claimed, load_key, read_backup
 from cablestore.backup.reading import BackupReading
-from cablestore.errors import BackupError, CorruptBackupError, IdentityError, StoreLockedError
+from cablestore.errors import BackupError, IdentityError, StoreLockedError
 from cablestore.files import (
     Location,
     folder_of,
@@ -114,9 +114,8 @@ def restore(
     `without_sealed` omits them. `salvage` restores the intact part of a damaged backup. The remains of an interrupted
     restore are not mistaken for a store; run it again.
 
-    Raises BackupError if the folder is not a backup or the target is not empty, CorruptBackupError if a file of the
-    backup is damaged. Raises IdentityError if the key is missing or another one, StorageError if reading or writing
-    fails.
+    Raises BackupError if the folder is not a backup, a file of it is damaged or the target is not empty, IdentityError
+    if the key is missing or another one, StorageError if reading or writing fails.
     """
     source, target = folder_of(folder), store_path(path).absolute()
     _refuse_full(target)
@@ -170,7 +169,7 @@ def _key_of(reading: BackupReading, given: Identity | None, *, without_sealed: b
             f"{error}. Or name a copy of the key with --key; if it is lost, --without-local-only restores the rest"
         ) from None
     if found.public_key.hex() != manifest.key:
-        raise CorruptBackupError(
+        raise BackupError(
             f"{source.file(KEY_FILE)} is another key than {manifest.key}, which the backup names. Name a copy of that one "
             "with --key"
         )

@@ -33,7 +33,7 @@ def verify_backup(
     Return its manifest and its problems. Only `restore` can check that the store's key signed the backup, because it
     has the key. Here the signature is compared with the key in the backup.
 
-    Raises BackupError if the folder is not a backup, CorruptBackupError if its manifest is damaged.
+    Raises BackupError if the folder is not a backup or its manifest is damaged.
     """
     place = folder_of(folder)
     with claimed(place), closing(SignatureVerifier()) as verifier:

@@ -11,7 +11,7 @@ from typing import Final
 
 from cablestore.chat.amounts import MAX_EVENTS
 from cablestore.chat.name_watch import NameWatch
-from cablestore.errors import ChangesCursorError, OwnerGoneError, StoreClosedError
+from cablestore.errors import CursorError, OwnerGoneError, StoreClosedError
 from cablestore.store.changes import (
     Change,
     MessageAdded,
@@ -164,7 +164,7 @@ class StoreFollower:
         if not changes.is_all:
             try:
                 found, self._cursor = self._store.next_changes(self._cursor, timeout_s=0)
-            except ChangesCursorError:  # the store was rebuilt
+            except CursorError:  # the store was rebuilt
                 changes.is_all = True
         if changes.is_all:
             self._cursor = self._store.cursor

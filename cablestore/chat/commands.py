@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 from cablestore.chat import doing
 from cablestore.chat.doing import Client, Do, Request
 from cablestore.chat.lines import ChannelPlace
-from cablestore.errors import CableStoreError
+from cablestore.errors import ArgumentError, CableStoreError
 from cablestore.store.naming import folded
 
 
@@ -93,12 +93,8 @@ class Typed(NamedTuple):
     argument: str
 
 
-class UnknownCommandError(CableStoreError):
-    """A typed command does not exist, lacks its argument, or must not have one."""
-
-
 def read(text: str) -> Typed:
-    """Parse a typed text. A message that begins with / is typed as //. Raises UnknownCommandError.
+    """Parse a typed text. A message that begins with / is typed as //. Raises ArgumentError.
 
     A path such as /etc/hosts is a message.
     """
@@ -110,12 +106,12 @@ def read(text: str) -> Typed:
     name, argument = name.lower(), argument.strip()
     if name not in _BY_NAME:
         instead = _ELSEWHERE.get(name, "/help lists all commands")
-        raise UnknownCommandError(f"Unknown command /{name}. {instead}. Type // to send a text that begins with /")
+        raise ArgumentError(f"Unknown command /{name}. {instead}. Type // to send a text that begins with /")
     command = _BY_NAME[name]
     if command.needs_argument and not argument:
-        raise UnknownCommandError(f"/{name} needs an argument: /{name} {command.arguments}. {command.meaning}")
+        raise ArgumentError(f"/{name} needs an argument: /{name} {command.arguments}. {command.meaning}")
     if not command.arguments and argument:
-        raise UnknownCommandError(f"/{name} accepts no argument: {argument!r}. {command.meaning}: /{name}")
+        raise ArgumentError(f"/{name} accepts no argument: {argument!r}. {command.meaning}: /{name}")
     return Typed(next(each for each in COMMANDS if COMMANDS[each] is command), argument)
 
 
@@ -127,10 +123,10 @@ async def run(text: str, client: Client, place: ChannelPlace) -> str:
 
 
 def explained(name: str) -> str:
-    """Return the help on one command. Raises UnknownCommandError."""
+    """Return the help on one command. Raises ArgumentError."""
     wanted = name.strip().removeprefix("/").lower()
     if wanted not in _BY_NAME:
-        raise UnknownCommandError(f"Unknown command /{wanted}. {_ELSEWHERE.get(wanted, '/help lists all commands')}")
+        raise ArgumentError(f"Unknown command /{wanted}. {_ELSEWHERE.get(wanted, '/help lists all commands')}")
     command = _BY_NAME[wanted]
     others = [each for each, known in _BY_NAME.items() if known is command and each != wanted]
     also = f" Also {', '.join(f'/{each}' for each in others)}." if others else ""
@@ -139,7 +135,7 @@ def explained(name: str) -> str:
 
 def is_a_message(text: str) -> bool:
     """Return True if a typed text has content for others, which is kept if it cannot be sent."""
-    with suppress(UnknownCommandError):
+    with suppress(ArgumentError):
         return read(text).command in ("", "me", "topic")
     return False
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from cablestore.errors import CableStoreError
+from cablestore.errors import ArgumentError
 
 _ORDER: Final = ("super", "ctrl", "alt", "shift")
 """Modifiers, in the order of the help."""
@@ -42,24 +42,20 @@ _ADVICE: Final = (
 )
 
 
-class KeyNameError(CableStoreError, ValueError):
-    """The text is not the name of a key that can be assigned to an action."""
-
-
 def key_named(text: str) -> str:
     """Return the key with a name, as Textual spells it. Case and the order of modifiers are ignored.
 
-    Raises KeyNameError for a key that cannot be assigned to an action.
+    Raises ArgumentError for a key that cannot be assigned to an action.
     """
     parts = re.sub(r"\s", "", text).lower().split("+")
     *modifiers, base = (_OTHER_NAMES.get(part, part) for part in parts)
     key = "+".join([*sorted(set(modifiers)), base])
     if _FIXED.fullmatch(key):
-        raise KeyNameError(f"{text!r} has a fixed use. {_ADVICE}")
+        raise ArgumentError(f"{text!r} has a fixed use. {_ADVICE}")
     if not _FREE.fullmatch(key):
         is_typed = set(modifiers) <= {"shift"} and (len(base) == 1 or base == "space" or not base)
         why = "can be part of a text" if is_typed else "is not a key that every terminal sends"
-        raise KeyNameError(f"{text!r} {why}. {_ADVICE}")
+        raise ArgumentError(f"{text!r} {why}. {_ADVICE}")
     return key
 
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Final, Literal, TypeAlias, get_args
 
-from cablestore.chat.key_names import KeyNameError, key_named, shown_key
+from cablestore.chat.key_names import key_named, shown_key
 from cablestore.chat.keys import KEY_ACTIONS, Keys
-from cablestore.errors import CableStoreError
+from cablestore.errors import ArgumentError
 
 ThemeName: TypeAlias = Literal["dark", "light"]
 THEME_NAMES: Final[tuple[ThemeName, ...]] = get_args(ThemeName)
@@ -30,29 +30,25 @@ class ChatSettings:
     """Keys of actions with other than the default keys, by the names of the actions."""
 
 
-class ChatSettingsError(CableStoreError, ValueError):
-    """A setting is unknown, or has an invalid value."""
-
-
 def settings_in(values: Mapping[str, Any]) -> ChatSettings:
-    """Return the settings in the tables of a file. Raises ChatSettingsError."""
+    """Return the settings in the tables of a file. Raises ArgumentError."""
     _refuse_unknown("", values, ("theme", *_SWITCHES, "keys"))
     if values.get("theme", "dark") not in THEME_NAMES:
         quoted = " or ".join(f'"{each}"' for each in THEME_NAMES)
-        raise ChatSettingsError(f"theme must be {quoted}")
+        raise ArgumentError(f"theme must be {quoted}")
     for name in _SWITCHES:
         if not isinstance(values.get(name, True), bool):
-            raise ChatSettingsError(f"{name} must be true or false")
+            raise ArgumentError(f"{name} must be true or false")
     chosen = values.get("keys", {})
     if not isinstance(chosen, dict):
-        raise ChatSettingsError("keys must be a table, [keys]")
+        raise ArgumentError("keys must be a table, [keys]")
     return ChatSettings(**{**values, "keys": MappingProxyType(_keys_in(chosen))})
 
 
 def _refuse_unknown(table: str, values: Mapping[str, Any], known: Mapping[str, Any] | tuple[str, ...]) -> None:
     unknown = sorted(values.keys() - set(known))
     if unknown:
-        raise ChatSettingsError(f"{table}{', '.join(unknown)} is not known. Known are: {', '.join(sorted(known))}")
+        raise ArgumentError(f"{table}{', '.join(unknown)} is not known. Known are: {', '.join(sorted(known))}")
 
 
 def _keys_in(chosen: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
@@ -64,7 +60,7 @@ def _keys_in(chosen: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
         for key in keys:
             if key in actions:
                 first, second = sorted((actions[key], name), key=lambda each: each not in found)
-                raise ChatSettingsError(
+                raise ArgumentError(
                     f"keys.{first}: {shown_key(key)} is also a key of {second}. Use another key for one of them"
                 )
             actions[key] = name
@@ -74,8 +70,8 @@ def _keys_in(chosen: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
 def _keys_of(name: str, value: Any) -> tuple[str, ...]:
     texts = [value] if isinstance(value, str) else value
     if not isinstance(texts, list) or not texts or not all(isinstance(text, str) for text in texts):
-        raise ChatSettingsError(f'keys.{name} must be an array of keys, as ["ctrl+n", "f8"]')
+        raise ArgumentError(f'keys.{name} must be an array of keys, as ["ctrl+n", "f8"]')
     try:
         return tuple(dict.fromkeys(map(key_named, texts)))
-    except KeyNameError as error:
-        raise ChatSettingsError(f"keys.{name}: {error}") from None
+    except ArgumentError as error:
+        raise ArgumentError(f"keys.{name}: {error}") from None

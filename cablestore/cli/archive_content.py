@@ -15,7 +15,7 @@ from cablestore.cli.options import json_option
 from cablestore.cli.output import Output, size
 from cablestore.cli.service import StopSignal, run_on_loop
 from cablestore.cli.values import PathValue
-from cablestore.errors import ArchiveError, NoSuchContentError
+from cablestore.errors import ArchiveError
 
 
 @click.command()
@@ -93,7 +93,7 @@ def _delete_here(folder: Path, cid: Cid) -> int:
     with ContentStore.open(folder) as store:
         before = store.space().used_size_bytes
         if not store.delete(cid):
-            raise NoSuchContentError(f"dataset not found: {cid} is not in the content store at {folder}")
+            raise ArchiveError(f"dataset not found: {cid} is not in the content store at {folder}")
         return before - store.space().used_size_bytes
 
 
@@ -107,7 +107,7 @@ async def _delete_on_node(url: str, cid: Cid) -> int:
         await client.delete(cid)
         freed_size_bytes = before.used_size_bytes - (await client.space()).used_size_bytes
     if not is_there and freed_size_bytes <= 0:
-        raise NoSuchContentError(f"dataset not found: {cid} is not on {url}")
+        raise ArchiveError(f"dataset not found: {cid} is not on {url}")
     return max(freed_size_bytes, 0)
 
 

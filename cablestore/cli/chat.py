@@ -17,7 +17,7 @@ import click
 from platformdirs import user_config_path
 
 from cablestore.chat.hosting import Hosting
-from cablestore.chat.settings import ChatSettings, ChatSettingsError, settings_in
+from cablestore.chat.settings import ChatSettings, settings_in
 from cablestore.cli.client_store import CabalChoice, open_cabal
 from cablestore.cli.config_file import read_tables
 from cablestore.cli.options import all_of, store_option
@@ -25,6 +25,7 @@ from cablestore.cli.output import safe
 from cablestore.cli.serve_options import AddressType, invited, joining_options, settings_of
 from cablestore.cli.service import StopSignal, run_on_loop
 from cablestore.cli.values import PathValue, channel_name
+from cablestore.errors import ArgumentError
 from cablestore.extras import naming_extras
 from cablestore.peers import Address
 
@@ -73,7 +74,7 @@ def _read_settings(_: click.Context, __: click.Parameter, path: Path | None) -> 
         return ChatSettings()
     try:
         return settings_in(read_tables(path))
-    except ChatSettingsError as error:
+    except ArgumentError as error:
         raise click.UsageError(f"{path}: {safe(str(error))}") from None
 
 

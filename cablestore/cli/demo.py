@@ -21,7 +21,7 @@ from cablestore.cli.reindex import tell_reindexed
 from cablestore.cli.service import ending_on_sigterm
 from cablestore.cli.stores import open_store
 from cablestore.cli.values import PathValue
-from cablestore.errors import CableStoreError, LogFormatError
+from cablestore.errors import ArgumentError, CableStoreError
 from cablestore.files import LocalFolder
 from cablestore.irc.survey import Options, survey
 from cablestore.protocol.body import Delete
@@ -218,10 +218,10 @@ def deletions_of(store: CableStore, messages: Iterable[Message]) -> list[tuple[M
 
 
 def busiest_channel(store: CableStore) -> str:
-    """Return the channel with the most messages. Raises LogFormatError if the logs have no message or join."""
+    """Return the channel with the most messages. Raises ArgumentError if the logs have no message or join."""
     channels = list(store.channels())
     if not channels:
-        raise LogFormatError("nobody joins or says anything in these logs: there is nothing to show")
+        raise ArgumentError("nobody joins or says anything in these logs: there is nothing to show. Choose other logs")
     return max(channels, key=lambda channel: channel.posts.get("text", 0)).name
 
 

@@ -16,7 +16,8 @@ from cablestore.cli.options import common_options, full_users
 from cablestore.cli.output import Output
 from cablestore.cli.stores import node_of, open_or_connect
 from cablestore.cli.values import cabal_key_hex, text_value
-from cablestore.errors import ArgumentError, NodeError, NotAStoreError
+from cablestore.errors import NodeError
+from cablestore.index.header import peek
 from cablestore.moderation import Seed, UserRole
 from cablestore.peers import Address, Invitation
 from cablestore.protocol.crypto import KEY_SIZE_BYTES
@@ -45,12 +46,8 @@ def _with_store_if_any(function: Callable[..., Any]) -> Callable[..., Any]:
     def command(*args: Any, path: Path, **kwargs: Any) -> Any:
         is_default = click.get_current_context().get_parameter_source("path") is ParameterSource.DEFAULT
         with ExitStack() as stack:
-            try:
-                store = stack.enter_context(open_or_connect(path))
-            except (NotAStoreError, ArgumentError):
-                if not is_default or not (kwargs["new_key"] or kwargs["key"]):
-                    raise
-                store = None
+            does_without = is_default and (kwargs["new_key"] or kwargs["key"]) and peek(path) is None
+            store = None if does_without else stack.enter_context(open_or_connect(path))
             return function(*args, store=store, **kwargs)
 
     return command

@@ -15,7 +15,7 @@ import click
 from cablestore.cli.options import reading_options
 from cablestore.cli.output import Output, size
 from cablestore.cli.stores import connect_to_owner
-from cablestore.errors import NotAStoreError, StoreLockedError
+from cablestore.errors import OpenError, StoreLockedError
 from cablestore.index.folder import CAUSAL_LOGS
 from cablestore.index.header import peek
 
@@ -49,7 +49,7 @@ def sds() -> None:
 def status(path: Path, out: Output, read_only: bool) -> None:
     """Show for each channel how many messages are in the log, waiting, missing, unacknowledged, lost, or unread."""
     if peek(path) is None and not (path / CAUSAL_LOGS).is_dir():
-        raise NotAStoreError(f"no store and no causal logs found at {path}")
+        raise OpenError(f"no store and no causal logs found at {path}. Name the folder of a store")
     if not (path / CAUSAL_LOGS).is_dir():
         out.note("no causal logs")
         return

@@ -26,7 +26,7 @@ _LOG: Final = logging.getLogger("cablestore.node")
 
 
 def open_store(path: Path, *, create: bool = True, dialect: Dialect | None = None) -> CableStore:
-    """Open a store for writing. Raises MissingViewError if it has views that are not installed."""
+    """Open a store for writing. Raises OpenError if it has views that are not installed."""
     return CableStore.open(path, create=create, dialect=dialect, options=StoreOptions(catalog=installed_catalog()))
 
 
@@ -50,7 +50,7 @@ def open_upgraded(path: Path) -> CableStore:
 def open_to_read(path: Path, *, read_only: bool = False) -> CableStore:
     """Open a store for reading, even if it has views that are not installed.
 
-    Writes then raise MissingViewError. With `read_only`, nothing is written into its folder.
+    Writes then raise OpenError. With `read_only`, nothing is written into its folder.
     """
     return CableStore.open(
         path,

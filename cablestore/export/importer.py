@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import chain
 
-from cablestore.errors import CorruptExportError, ExportError
+from cablestore.errors import ExportError
 from cablestore.export.manifest import Manifest, read_consents, read_manifest, read_posts, read_tombstones
 from cablestore.files import Location
 from cablestore.index.batches import batches
@@ -49,8 +49,8 @@ class ImportSummary:
 def manifests_of(folders: Iterable[Location], dialect: Dialect | None) -> list[Manifest]:
     """Read the manifests of exports that are imported together. All must have the given dialect, or else the same one.
 
-    Raises ExportError, and CorruptExportError if a file in the listing of an export is missing, too short or too long.
-    Then nothing is imported.
+    Raises ExportError, also if the listing of an export shows that a file is missing, too short or too long: nothing of
+    it is imported then.
     """
     manifests = [read_manifest(folder) for folder in folders]
     for manifest in manifests:
@@ -70,7 +70,7 @@ def _check_sizes(manifest: Manifest) -> None:
         size_bytes = sizes.get(segment.file)
         if size_bytes != segment.size_bytes:
             found = "is missing" if size_bytes is None else f"is damaged: it has {size_bytes:,} bytes"
-            raise CorruptExportError(
+            raise ExportError(
                 f"{manifest.source.file(segment.file)} {found}, expected {segment.size_bytes:,} bytes. Copy or write it again"
             )
 

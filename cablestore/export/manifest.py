@@ -25,7 +25,7 @@ from msgspec import Meta, Struct, to_builtins
 from cablestore import limits
 from cablestore.arguments import Time, check, check_bytes, check_text, checked_each, checked_time
 from cablestore.documents import as_declared, read_checked, read_document, with_checksum
-from cablestore.errors import CorruptExportError, ExportError
+from cablestore.errors import ExportError
 from cablestore.export.segment import read_segment
 from cablestore.files import Location, ObjectFile, ObjectFolder, folder_of, restrict
 from cablestore.index.place import is_shared
@@ -224,11 +224,15 @@ class _Rest(Struct):
     segments: tuple[Segment, ...]
 
 
+class DamagedManifestError(ExportError):
+    """The manifest of an export is damaged."""
+
+
 def read_manifest(folder: Location) -> Manifest:
     """Return the manifest of an export, in a folder or at a URI. Its own checksum is verified.
 
-    Raises ExportError if the export is missing, unfinished, or has another format or dialect, CorruptExportError if the
-    manifest is damaged.
+    Raises ExportError if there is no finished export or if it has another format or dialect, and its subclass
+    DamagedManifestError if the manifest is damaged.
     """
     source = folder_of(folder)
     try:
@@ -240,7 +244,7 @@ def read_manifest(folder: Location) -> Manifest:
             ) from None
         raise ExportError(f"{source} is not an export: {MANIFEST} is missing") from None
     except ValueError as error:
-        raise _damaged(source.file(MANIFEST), str(error)) from None
+        raise _damaged(source.file(MANIFEST), str(error), DamagedManifestError) from None
 
 
 def _manifest_of(source: ObjectFolder, data: bytes) -> Manifest:
@@ -271,8 +275,8 @@ def plain(source: ObjectFolder) -> Path | ObjectFolder:
     return source.path if source.is_local else source
 
 
-def _damaged(path: ObjectFile, reason: str) -> CorruptExportError:
-    return CorruptExportError(f"{path} is damaged: {reason}. Copy the export again, or make a new one")
+def _damaged(path: ObjectFile, reason: str, kind: type[ExportError] = ExportError) -> ExportError:
+    return kind(f"{path} is damaged: {reason}. Copy the export again, or make a new one")
 
 
 def check_segments(segments: Sequence[Segment]) -> None:
@@ -303,7 +307,7 @@ def _filters_of(fields: _FilterFields) -> Filters:
 def read_posts(folder: Location, segment: Segment) -> Iterator[list[bytes]]:
     """Yield the encoded posts of a segment in blocks, in order of (timestamp, hash).
 
-    The file's checksum is verified first. Raises CorruptExportError, which contains the file's name, if it is missing
+    The file's checksum is verified first. Raises ExportError, which contains the file's name, if it is missing
     or damaged or does not match the manifest; StorageError after an I/O error.
     """
     path = folder_of(folder).file(segment.file)
@@ -377,7 +381,7 @@ class CoveredLog(Struct, frozen=True):
 def read_arrivals(folder: Location) -> CoveredLog | None:
     """Return the part of a store's arrival log that an export covers.
 
-    Return None for an export of a store in memory. Raises CorruptExportError if the file is malformed.
+    Return None for an export of a store in memory. Raises ExportError if the file is malformed.
     """
     source = folder_of(folder)
     path = source.file(ARRIVALS)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from cablestore import limits
-from cablestore.errors import CorruptStoreError, DecodeError, UnknownPostTypeError
+from cablestore.errors import CorruptStoreError, DecodeError
 from cablestore.export.filter import Selection
 from cablestore.export.sort import merge, write_sorted
 from cablestore.export.writer import POST_AT, TYPE_AT, post_record
@@ -108,7 +108,7 @@ def records_of(rows: list[Row]) -> list[bytes]:
         if len(key) != _KEY_SIZE_BYTES:
             raise _damaged(key, "its key has no hash")
         if record[TYPE_AT] not in TYPE_NAMES:
-            unknown = UnknownPostTypeError(SIGNED_FROM, f"unknown post type {record[TYPE_AT]}")
+            unknown = DecodeError(SIGNED_FROM, f"unknown post type {record[TYPE_AT]}", is_unknown_type=True)
             refuse_newer(unknown, record[POST_AT:], key[_HASH_AT:])
             raise _damaged(key, unknown.reason)
     return records

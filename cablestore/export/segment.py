@@ -17,7 +17,7 @@ import blake3
 import msgpack
 
 from cablestore import zstd
-from cablestore.errors import CorruptExportError
+from cablestore.errors import ExportError
 from cablestore.files import ObjectFile, file_of, storage_errors
 from cablestore.limits import MAX_SEGMENT_BLOCK_SIZE_BYTES
 
@@ -80,7 +80,7 @@ class SegmentWriter:
 def read_segment(file: Path | ObjectFile, expected_blake3: str | None = None) -> Iterator[tuple[Any, ...]]:
     """Yield the blocks of a segment, tuples of items. With a checksum, the file is verified first.
 
-    Raises CorruptExportError, which contains the file's name, if it is missing, has another checksum or is not a
+    Raises ExportError, which contains the file's name, if it is missing, has another checksum or is not a
     segment, and StorageError after an I/O error.
     """
     path = file_of(file)
@@ -95,18 +95,18 @@ def read_segment(file: Path | ObjectFile, expected_blake3: str | None = None) ->
             unpacker.feed(chunk)
             for block in unpacker:
                 if not isinstance(block, tuple):
-                    raise CorruptExportError(f"{path} holds a block that is not a list. Write the segment again")
+                    raise ExportError(f"{path} holds a block that is not a list. Write the segment again")
                 yield block
                 size_bytes = 0
             size_bytes += len(chunk)
             if size_bytes >= MAX_SEGMENT_BLOCK_SIZE_BYTES:
-                raise CorruptExportError(
+                raise ExportError(
                     f"{path} holds a block of more than {MAX_SEGMENT_BLOCK_SIZE_BYTES} bytes. Write the segment again"
                 )
         if unpacker.read_bytes(1):
-            raise CorruptExportError(f"{path} ends within a block. Write the segment again")
+            raise ExportError(f"{path} ends within a block. Write the segment again")
     except (zstd.ZstdError, EOFError, ValueError, TypeError, msgpack.exceptions.UnpackException) as error:
-        raise CorruptExportError(f"{path} is not a segment of blocks: {error}. Write it again") from None
+        raise ExportError(f"{path} is not a segment of blocks: {error}. Write it again") from None
 
 
 def segment_blake3(file: Path | ObjectFile) -> str:
@@ -123,10 +123,10 @@ def _checked(file: ObjectFile, expected_blake3: str | None) -> bytes:
     try:
         data = file.folder.read(file.name)
     except FileNotFoundError:
-        raise CorruptExportError(f"{file} is missing. Copy or write it again") from None
+        raise ExportError(f"{file} is missing. Copy or write it again") from None
     found = blake3.blake3(data).hexdigest() if expected_blake3 else None
     if found != expected_blake3:
-        raise CorruptExportError(
+        raise ExportError(
             f"{file} is damaged: its BLAKE3 is {found}, expected {expected_blake3}. Copy or write it again"
         )
     return data

@@ -19,7 +19,7 @@ from typing import Final
 
 import msgpack
 
-from cablestore.errors import CorruptExportError
+from cablestore.errors import ExportError
 from cablestore.files import storage_errors, whole_file
 
 _BLOCK_SIZE_BYTES: Final = 65_536
@@ -57,7 +57,7 @@ def write_sorted(path: Path, records: list[bytes]) -> None:
 def merge(runs: Iterable[Path], after: bytes = b"") -> Iterator[list[bytes]]:
     """Yield the records of all runs that are greater than `after`, in order, in lists of any length.
 
-    Raises CorruptExportError for a damaged run.
+    Raises ExportError for a damaged run.
     """
     readers = [_blocks(path) for path in runs]
     heads = [(_next_block(reader, after), reader) for reader in readers]
@@ -94,6 +94,6 @@ def _blocks(path: Path) -> Iterator[list[bytes]]:
         if not header:
             return
         if len(header) < _HEADER.size or len(data) < size_bytes or zlib.crc32(data) != crc:
-            raise CorruptExportError(f"{path} is damaged. Remove its folder and start again")
+            raise ExportError(f"{path} is damaged. Remove its folder and start again")
         yield msgpack.unpackb(data)
         at += len(header) + len(data)

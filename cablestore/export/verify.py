@@ -15,9 +15,10 @@ from typing import Any, Final
 import blake3
 
 from cablestore import limits
-from cablestore.errors import CorruptExportError, DecodeError, StorageError
+from cablestore.errors import DecodeError, ExportError, StorageError
 from cablestore.export.manifest import (
     MANIFEST,
+    DamagedManifestError,
     Manifest,
     Place,
     Segment,
@@ -77,7 +78,7 @@ def verify_export(
     report = ExportReport()
     try:
         manifest = read_manifest(folder)
-    except CorruptExportError as error:
+    except DamagedManifestError as error:
         report.tell(MANIFEST, str(error))
         return report
     with (
@@ -191,7 +192,7 @@ class _Verification:
         """Check a file. An error becomes a problem of this file."""
         try:
             work(*arguments)
-        except (CorruptExportError, StorageError) as error:
+        except (ExportError, StorageError) as error:
             self.report.tell(file, str(error))
 
     def _posts(self, segment: Segment, progress: Callable[[int], None]) -> None:

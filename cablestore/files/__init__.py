@@ -1,7 +1,7 @@
 """Files on this disk, locks, and folders at any path or URI whose files are never incomplete."""
 
 from cablestore.files.access import create, file_mode, make_folder, make_part, restrict, set_access, set_files
-from cablestore.files.folder import LocalFolder, ObjectFile, ObjectFolder, file_of
+from cablestore.files.folder import LocalFolder, MissingFileError, ObjectFile, ObjectFolder, file_of
 from cablestore.files.foreign import is_foreign
 from cablestore.files.local import (
     cache_folder,
@@ -30,6 +30,7 @@ from cablestore.files.temporary import TemporaryFolder, make_temporary
 __all__ = [
     "LocalFolder",
     "Location",
+    "MissingFileError",
     "ObjectFile",
     "ObjectFolder",
     "TemporaryFolder",

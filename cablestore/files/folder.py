@@ -16,10 +16,14 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import BinaryIO
 
-from cablestore.errors import MissingFileError, StorageError
+from cablestore.errors import StorageError
 from cablestore.files.access import make_folder
 from cablestore.files.foreign import is_foreign
 from cablestore.files.local import storage_errors, sync_folder, unique_suffix, whole_file
+
+
+class MissingFileError(StorageError, FileNotFoundError):
+    """A file that is read is not in its folder or object store."""
 
 
 class ObjectFolder(ABC):

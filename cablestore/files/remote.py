@@ -22,9 +22,9 @@ from functools import lru_cache
 from typing import Any, BinaryIO, Final, TypeVar
 from urllib.parse import SplitResult, parse_qsl, quote, urlsplit
 
-from cablestore.errors import ArgumentError, MissingFileError, StorageError
+from cablestore.errors import ArgumentError, StorageError
 from cablestore.extras import naming_extras
-from cablestore.files.folder import ObjectFolder
+from cablestore.files.folder import MissingFileError, ObjectFolder
 from cablestore.files.foreign import is_foreign
 from cablestore.files.local import storage_errors, unique_suffix
 from cablestore.files.uri import escaped

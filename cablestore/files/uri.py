@@ -131,6 +131,8 @@ def _split(text: str) -> SplitResult:
     _refuse_credentials(parts)
     try:
         _ = parts.port
+    except ArgumentError:
+        raise
     except ValueError:
         raise ArgumentError(_MALFORMED) from None
     if _CONTROL.search(text) or text.strip() != text:

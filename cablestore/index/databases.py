@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
-from cablestore.errors import CorruptStoreError, MissingDatabaseError, StorageError
+from cablestore.errors import CorruptStoreError, StorageError
 from cablestore.index import meta, notes
 from cablestore.index.database import Database
 from cablestore.index.evidence import Evidence, note_lost_writes
@@ -33,7 +33,7 @@ def open_generation(folder: Folder, generation: str, tuning: Tuning | None = Non
         note_lost_writes(path)
     try:
         return LevelDB(path, tuning)
-    except (CorruptStoreError, MissingDatabaseError):
+    except CorruptStoreError:
         raise
     except StorageError as error:
         raise StorageError(f"{error}. {READ_ONLY_ADVICE}") from None

@@ -10,12 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final, Self
 
-from cablestore.errors import (
-    CableStoreError,
-    MissingViewError,
-    OutdatedViewError,
-    StorageError,
-)
+from cablestore.errors import CableStoreError, OutdatedViewError, StorageError
 from cablestore.forks import ProcessBound, bind
 from cablestore.index import arrival_log, meta, notes
 from cablestore.index.batches import Progress
@@ -171,8 +166,7 @@ class Engine(ProcessBound):
 
         `unseal` decrypts local-only posts. With `any_views` a database is opened with any views, to read only posts.
         With `allow_missing_views` a database with views that the catalog lacks is opened for reading: a transaction
-        raises MissingViewError. With `read_only` nothing is written into the folder, and a transaction raises
-        StorageError.
+        raises OpenError. With `read_only` nothing is written into the folder, and a transaction raises StorageError.
         """
         folder = (
             Folder.open_to_read(path, dialect=dialect)
@@ -193,7 +187,7 @@ class Engine(ProcessBound):
                 engine = cls(database, folder, folder.header.dialect, catalog, tuning, unseal, missing)
             except OutdatedViewError as error:
                 database.close()
-                if not read_only or isinstance(error, MissingViewError):
+                if not read_only:
                     raise
                 raise OutdatedViewError(f"{error}. {_OUTDATED_ADVICE}") from None
             except BaseException:
@@ -281,13 +275,13 @@ class Engine(ProcessBound):
         self._tell_waiting()
 
     def require_writable(self) -> None:
-        """Raise StorageError if the store was opened read-only, and MissingViewError like `require_views`."""
+        """Raise StorageError if the store was opened read-only, and OpenError like `require_views`."""
         if self.is_read_only:
             refuse_to_write()
         self.require_views()
 
     def require_views(self) -> None:
-        """Raise MissingViewError if the database has views that the catalog lacks, so that it is read-only."""
+        """Raise OpenError if the database has views that the catalog lacks, so that it is read-only."""
         if self._missing_views:
             where = str(self.folder.path) if self.folder is not None else "the store"
             raise meta.missing_error(self._missing_views, where)

@@ -36,7 +36,7 @@ from pathlib import Path
 from typing import Final, Self
 
 from cablestore import files, forks
-from cablestore.errors import ArgumentError, FormatError, NotAStoreError
+from cablestore.errors import ArgumentError, OpenError
 from cablestore.files import storage_errors, sync_folder
 from cablestore.forks import ProcessBound, bind
 from cablestore.index.evidence import COUNTS_DRAFT, COUNTS_FILE
@@ -113,7 +113,7 @@ class Folder(ProcessBound):
     def open(cls, path: Path, *, create: bool, dialect: Dialect | None) -> Self:
         """Lock the folder and read its header. With `create`, create a store if none exists.
 
-        Raises NotAStoreError, StoreLockedError, FormatError, MissingDatabaseError if the header or the database that it
+        Raises OpenError and its subclass StoreLockedError, CorruptStoreError if the header or the database that it
         names is missing, and StorageError for I/O errors. After an error, nothing was written.
         """
         path = store_path(path).absolute()
@@ -155,17 +155,17 @@ class Folder(ProcessBound):
     def open_without_header(cls, path: Path, generation: str) -> Self:
         """Lock the folder without reading its header, to activate `generation` with `restore`.
 
-        Raises NotAStoreError if that generation is missing, holds no database or is unfinished.
+        Raises OpenError if that generation is missing, holds no database or is unfinished.
         """
         path = store_path(path).absolute()
         database = path / generation
         with storage_errors(f"the store at {path} cannot be opened"):
             if not path.is_dir():
-                raise NotAStoreError(f"no store found at {path}")
+                raise OpenError(f"no store found at {path}. Name the folder of a store")
             if not is_generation(generation) or not holds_database(database):
-                raise NotAStoreError(f"generation {generation!r} not found. {what_is_there(path)}")
+                raise OpenError(f"generation {generation!r} not found. {what_is_there(path)}")
             if mark_of(database) == UNFINISHED:
-                raise NotAStoreError(
+                raise OpenError(
                     f"{database} is unfinished: an interrupted rebuild or reindexing left it. {what_is_there(path)}"
                 )
             lock = _acquire(path)
@@ -343,11 +343,11 @@ def _find(path: Path, dialect: Dialect | None, *, create: bool) -> Header | None
     """Return the header of the store in a folder, None if a store can be created. Raises like `Folder.open`."""
     if path.exists():
         if not path.is_dir():
-            raise NotAStoreError(f"{path} is a file, but a store is a folder")
+            raise OpenError(f"{path} is a file, but a store is a folder. Name a folder")
         if (path / HEADER_FILE).exists():
             header = whole_header(path)
             if dialect is not None and dialect != header.dialect:
-                raise FormatError(
+                raise OpenError(
                     f"the store at {path} is for the dialect {header.dialect.name}, not {dialect.name}. The dialect of "
                     "a store cannot be changed"
                 )
@@ -359,11 +359,9 @@ def _find(path: Path, dialect: Dialect | None, *, create: bool) -> Header | None
             entry.name for entry in path.iterdir() if not (is_own(entry.name) or files.is_foreign(entry.name))
         )
         if foreign:
-            raise NotAStoreError(
-                f"{path} is not a store: it holds {', '.join(foreign[:3])}. Choose a new or empty folder"
-            )
+            raise OpenError(f"{path} is not a store: it holds {', '.join(foreign[:3])}. Choose a new or empty folder")
     if not create:
-        raise NotAStoreError(f"no store found at {path}. Run `cablestore init` to make one")
+        raise OpenError(f"no store found at {path}. Run `cablestore init` to make one")
     return None
 
 

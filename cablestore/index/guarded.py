@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from cablestore.errors import ForkedError, StorageError, StoreClosedError, ViewError
+from cablestore.errors import CableStoreError, StorageError, StoreClosedError
 from cablestore.index.database import Row
 from cablestore.index.tombstone import Tombstone
 from cablestore.protocol.post import Post
 
-_OF_THE_STORE: Final = (StorageError, StoreClosedError, ForkedError)
+_OF_THE_STORE: Final = (StorageError, StoreClosedError)
 """Errors of the reader that a view's function gets. They are not errors of the view."""
 _SHORTENING_BYTES: Final = bytes(range(4))
 _SHOWN_BYTES: Final = 80
@@ -37,9 +37,9 @@ class _Guard:
         except Exception as error:
             raise self._error(arguments, f"raised {type(error).__name__}: {error}") from error
 
-    def _error(self, arguments: tuple[Any, ...], what_happened: str) -> ViewError:
+    def _error(self, arguments: tuple[Any, ...], what_happened: str) -> CableStoreError:
         about = next((_about(each) for each in arguments if isinstance(each, Post | Tombstone)), "")
-        return ViewError(f"the view {self.view} failed{about}: `{self.what}` {what_happened}. Correct the view")
+        return CableStoreError(f"the view {self.view} failed{about}: `{self.what}` {what_happened}. Correct the view")
 
 
 @dataclass(frozen=True)
@@ -108,9 +108,10 @@ class GuardedItems(_Guard):
 
     def __call__(self, *arguments: Any) -> Iterator[Row]:
         """Call the function and check its errors."""
+        found = self._called(*arguments)
         try:
-            yield from self._called(*arguments)
-        except (ViewError, *_OF_THE_STORE):
+            yield from found
+        except _OF_THE_STORE:
             raise
         except Exception as error:
             raise self._error(arguments, f"raised {type(error).__name__}: {error}") from error

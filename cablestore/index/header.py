@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from cablestore.errors import FormatError, MissingDatabaseError, NotAStoreError
+from cablestore.errors import CorruptStoreError, OpenError
 from cablestore.files import storage_errors, write_whole
 from cablestore.index.generations import DRAFT, FINISHED, UNFINISHED, databases_of, is_generation, mark_of
 from cablestore.index.leveldb_files import holds_database
@@ -36,7 +36,7 @@ class Header:
 def peek(path: Path) -> Header | None:
     """Return the header of the store in a folder without opening it, None if the folder has no store.
 
-    Raises MissingDatabaseError if the header or its database is missing, and otherwise like `Folder.open`.
+    Raises CorruptStoreError if the header or its database is missing, and otherwise like `Folder.open`.
     """
     with storage_errors(f"the store at {path} cannot be read"):
         if not path.is_dir():
@@ -61,12 +61,12 @@ def put_header(path: Path, header: Header) -> None:
 
 
 def whole_header(path: Path) -> Header:
-    """Return the header of a store. Raises MissingDatabaseError if its database is missing."""
+    """Return the header of a store. Raises CorruptStoreError if its database is missing."""
     header = _read(path)
     while problem := _problem_of(path / header.generation):
         before, header = header, _read(path)
         if header == before:  # otherwise another process has just replaced the database
-            raise MissingDatabaseError(
+            raise CorruptStoreError(
                 f"{path / HEADER_FILE} names {header.generation}, which {problem}. {what_is_there(path)}"
             )
     return header
@@ -81,18 +81,18 @@ def _problem_of(database: Path) -> str:
 
 
 def refuse_half_restored(path: Path) -> None:
-    """Raise NotAStoreError if a restore into a folder is unfinished."""
+    """Raise OpenError if a restore into a folder is unfinished."""
     if (path / RESTORING).exists():
-        raise NotAStoreError(
+        raise OpenError(
             f"{path} is not a store yet: a restore into it is under way, or was interrupted. Run `cablestore restore` "
             "again"
         )
 
 
 def refuse_lost_header(path: Path) -> None:
-    """Raise MissingDatabaseError if a folder without a header has databases of a store."""
+    """Raise CorruptStoreError if a folder without a header has databases of a store."""
     if any(mark_of(path / name) not in {UNFINISHED, FINISHED} for name in databases_of(path)):
-        raise MissingDatabaseError(f"{path / HEADER_FILE} is missing. {what_is_there(path)}")
+        raise CorruptStoreError(f"{path / HEADER_FILE} is missing. {what_is_there(path)}")
 
 
 def what_is_there(path: Path) -> str:
@@ -116,18 +116,18 @@ def _read(path: Path) -> Header:
         version, name, generation = int(fields["format"]), str(fields["dialect"]), str(fields["generation"])
         store_id, kept = str(fields.get("store", "")), tuple(map(str, fields.get("kept", ())))
     except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
-        raise NotAStoreError(
+        raise OpenError(
             f"{path / HEADER_FILE} is not the header of a store: JSON with format, dialect, generation. "
             f"{what_is_there(path)}"
         ) from None
     if version != FORMAT:
-        raise FormatError(
+        raise OpenError(
             f"the store at {path} has format {version}, this version of cablestore reads {FORMAT}: "
             + ("install a newer one" if version > FORMAT else "export it with the version that wrote it")
         )
     for found in (generation, *kept):
         if not is_generation(found):
-            raise NotAStoreError(
+            raise OpenError(
                 f"{path / HEADER_FILE} names {found[:80]!r}, which is not a generation of a store. "
                 f"{what_is_there(path)}"
             )

@@ -24,7 +24,7 @@ import plyvel
 
 from cablestore import forks
 from cablestore.closable import Closable
-from cablestore.errors import CorruptStoreError, MissingDatabaseError, StorageError, StoreClosedError
+from cablestore.errors import CorruptStoreError, StorageError, StoreClosedError
 from cablestore.files import make_folder, set_files, storage_errors, sync_file, sync_folder
 from cablestore.index.bulk_writer import BulkWriter
 from cablestore.index.database import Database, Row
@@ -116,8 +116,8 @@ class LevelDB(forks.ProcessBound):
         """Open the folder. With `create`, create a database if none exists.
 
         With `paranoid` a damaged log is an error; otherwise everything after the damage is dropped. Raises
-        MissingDatabaseError if the database is missing and `create` is false, CorruptStoreError for damage, and
-        StorageError for I/O errors.
+        CorruptStoreError for damage, and if there is no database and `create` is false. Raises StorageError for I/O
+        errors.
         """
         self._path = path
         self._tuning = tuning or Tuning()
@@ -144,7 +144,7 @@ class LevelDB(forks.ProcessBound):
         path, tuning = self._path, self._tuning
         try:
             if not create and not holds_database(path):  # LevelDB would write into the folder before it raises
-                raise MissingDatabaseError(f"no database found at {path}: put it back from a backup")
+                raise CorruptStoreError(f"no database found at {path}: put it back from a backup")
             if is_misnamed(path):
                 raise _damaged_for("its file CURRENT names no list of tables")
             if is_outdated(path):

@@ -9,7 +9,7 @@ from typing import Final
 import plyvel
 
 from cablestore import forks
-from cablestore.errors import ForkedError
+from cablestore.errors import CableStoreError
 from cablestore.interruptible import in_thread
 
 TRIAL_TIMEOUT_S: Final = 2.0
@@ -53,9 +53,9 @@ def _write_trial() -> None:
         database.close()
 
 
-def no_thread() -> ForkedError:
+def no_thread() -> CableStoreError:
     """Return the error for operations that need the thread in a process that lacks it."""
-    return ForkedError(
+    return CableStoreError(
         "LevelDB lacks its thread in this process, because it was used before the process was forked: large writes are "
         "not possible. Start processes with `spawn` or `forkserver`, or fork before the first store is opened"
     )

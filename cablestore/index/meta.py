@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from cablestore.errors import CorruptStoreError, FormatError, MissingViewError, OutdatedViewError, ViewError
+from cablestore.errors import ArgumentError, CorruptStoreError, OpenError, OutdatedViewError
 from cablestore.index.database import Row
 from cablestore.index.packing import pack, unpack
 from cablestore.index.view import Catalog
@@ -42,7 +42,7 @@ def meta_row(catalog: Catalog, dialect: Dialect, format_version: int) -> Row:
 def dialect_of(value: bytes | None, format_version: int, where: str) -> Dialect | None:
     """Return the dialect in the meta row, None if the row is missing or unreadable.
 
-    Raises FormatError if the database has another format.
+    Raises OpenError if the database has another format.
     """
     try:
         found_meta = None if value is None else unpack(value)
@@ -52,12 +52,14 @@ def dialect_of(value: bytes | None, format_version: int, where: str) -> Dialect 
         case {"format": int(found), "dialect": str(name)} if found == format_version:
             return dialect_named(name)
         case {"format": int(found)}:
-            raise FormatError(f"{where} has format {found}, this version of cablestore reads {format_version}")
+            raise OpenError(
+                f"{where} has format {found}, this version of cablestore reads {format_version}. Use the version that wrote it"
+            )
     return None
 
 
 def check_meta(value: bytes, catalog: Catalog, dialect: Dialect, where: str) -> None:
-    """Raise FormatError for another dialect, OutdatedViewError for a missing or outdated view.
+    """Raise OpenError for another dialect, OutdatedViewError for a missing or outdated view.
 
     Raises CorruptStoreError for a damaged row. Views that the catalog lacks are left to `require_views`.
     """
@@ -69,7 +71,7 @@ def check_meta(value: bytes, catalog: Catalog, dialect: Dialect, where: str) -> 
                 f"the database of {where} lacks its dialect and views. `cablestore rebuild` makes a new one"
             )
     if name != dialect.name:
-        raise FormatError(f"{where} has the dialect {dialect.name}, but its database has {name}")
+        raise OpenError(f"{where} has the dialect {dialect.name}, but its database has {name}")
     outdated = [
         f"{name} (found {'none' if found is None else found}, expected {catalog.versions[name]})"
         for name, found in outdated_views(value, catalog).items()
@@ -100,13 +102,13 @@ def missing_views(value: bytes | None, catalog: Catalog) -> dict[str, int]:
 
 
 def require_views(value: bytes | None, catalog: Catalog, where: str, drop: frozenset[str] = frozenset()) -> None:
-    """Raise MissingViewError if a database has views that the catalog lacks, except for those to drop.
+    """Raise OpenError if a database has views that the catalog lacks, except for those to drop.
 
-    Raises ViewError for a name to drop that is not among them.
+    Raises ArgumentError for a name to drop that is not among them.
     """
     found = missing_views(value, catalog)
     if drop - found.keys():
-        raise ViewError(
+        raise ArgumentError(
             f"{', '.join(sorted(drop - found.keys()))} cannot be dropped from {where}: only a view that the store has "
             f"and that is not installed can. These are: {', '.join(sorted(found)) or 'none'}"
         )
@@ -114,11 +116,11 @@ def require_views(value: bytes | None, catalog: Catalog, where: str, drop: froze
         raise missing_error({name: version for name, version in found.items() if name not in drop}, where)
 
 
-def missing_error(views: dict[str, int], where: str) -> MissingViewError:
+def missing_error(views: dict[str, int], where: str) -> OpenError:
     """Return the error for a store with views whose code is not installed."""
     names = ", ".join(f"{name} {version}" for name, version in sorted(views.items()))
     drop = " ".join(f"--drop-view {name}" for name in sorted(views))
-    return MissingViewError(
+    return OpenError(
         f"{where} has views that are not installed: {names}. Install the package that provides them (entry points of "
         "the group "
         f"cablestore.views). Without it the store can be read only; `cablestore rebuild {drop}` removes them from the "

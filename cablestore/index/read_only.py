@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from cablestore.errors import MissingDatabaseError, StorageError
+from cablestore.errors import CorruptStoreError, StorageError
 from cablestore.files import TemporaryFolder, make_temporary
 from cablestore.index.leveldb import LevelDB, Tuning
 from cablestore.index.leveldb_files import holds_database
@@ -56,12 +56,12 @@ class ReadOnlyLevelDB(LevelDB):
 def open_read_only(path: Path, tuning: Tuning | None = None, *, scratch: Path | None = None) -> ReadOnlyLevelDB:
     """Open the database in a folder read-only. The overlay is created in `scratch`, by default a temporary folder.
 
-    Raises MissingDatabaseError if the database is missing, CorruptStoreError for damage, and StorageError if it cannot
-    be read or without space for temporary files.
+    Raises CorruptStoreError for damage, and if there is no database. Raises StorageError if it cannot be read or if
+    there is no room for temporary files.
     """
     try:
         if not holds_database(path):
-            raise MissingDatabaseError(f"no database found at {path}: put it back from a backup")
+            raise CorruptStoreError(f"no database found at {path}: put it back from a backup")
         files = list(path.iterdir())
         copied = [file for file in files if file.suffix not in _TABLES and file.name not in {"LOCK", "LOG", "LOG.old"}]
         if scratch is None:

@@ -8,7 +8,7 @@ from heapq import merge
 from typing import Final
 
 from cablestore import limits
-from cablestore.errors import CorruptStoreError, DecodeError, FormatError, UnknownPostTypeError
+from cablestore.errors import CorruptStoreError, DecodeError, OpenError
 from cablestore.index.database import Row, Source
 from cablestore.index.local import WITNESSED, local_key
 from cablestore.index.tombstone import Tombstone
@@ -35,9 +35,9 @@ def _decoded(raw: bytes, dialect: Dialect) -> Post:
 
 
 def refuse_newer(error: DecodeError, raw: bytes, hash_hex: bytes) -> None:
-    """Raise FormatError if a stored post is intact, but of an unknown type, stored by a newer version."""
-    if isinstance(error, UnknownPostTypeError) and post_hash(raw).hex().encode() == hash_hex:
-        raise FormatError(
+    """Raise OpenError if a stored post is whole, but of an unknown type: a newer version stored it. It is not lost."""
+    if error.is_unknown_type and post_hash(raw).hex().encode() == hash_hex:
+        raise OpenError(
             f"the store has posts that this version of cablestore cannot read: {error.reason}. Install a newer version"
         ) from None
 

@@ -25,7 +25,7 @@ import blake3
 import msgpack
 
 from cablestore import zstd
-from cablestore.errors import CorruptExportError, DecodeError
+from cablestore.errors import DecodeError, ExportError
 from cablestore.files import ObjectFolder, folder_of, for_each, storage_errors
 from cablestore.index.database import Row
 from cablestore.index.derive import Derivation, combine, key_of
@@ -85,7 +85,7 @@ def read_bucket(
     buckets: int,
     tell_hash: Callable[[int], object] = lambda _: None,
 ) -> list[Row]:
-    """Return the pieces of one bucket from all runs, sorted by key. Raises CorruptExportError and StorageError.
+    """Return the pieces of one bucket from all runs, sorted by key. Raises ExportError and StorageError.
 
     `tell_hash` is called with the hash of each run's part.
     """
@@ -98,7 +98,7 @@ def read_bucket(
             try:
                 pieces += msgpack.unpackb(zstd.decompress(blob), use_list=False)
             except (zstd.ZstdError, ValueError, TypeError) as error:
-                raise CorruptExportError(f"{folder.file(name)} is damaged: {error}. Remove it and run again") from None
+                raise ExportError(f"{folder.file(name)} is damaged: {error}. Remove it and run again") from None
     pieces.sort(key=key_of)
     return pieces
 
@@ -114,9 +114,9 @@ def _blob(folder: ObjectFolder, name: str, *, index: int, buckets: int) -> bytes
             file.seek(start)
             blob = file.read(stop - start)
     except (FileNotFoundError, struct.error) as error:
-        raise CorruptExportError(f"{path} cannot be read: {error}. Remove it and run again") from None
+        raise ExportError(f"{path} cannot be read: {error}. Remove it and run again") from None
     if len(blob) != stop - start:
-        raise CorruptExportError(f"{path} ends within bucket {index}. Remove it and run again")
+        raise ExportError(f"{path} ends within bucket {index}. Remove it and run again")
     return blob
 
 

@@ -33,7 +33,7 @@ from itertools import pairwise
 from struct import Struct
 from typing import Any, Final
 
-from cablestore.errors import CorruptStoreError, ViewError
+from cablestore.errors import ArgumentError, CorruptStoreError
 from cablestore.index.database import Row
 from cablestore.index.guarded import GuardedItems, GuardedKey, GuardedRows, GuardedValue
 from cablestore.index.latest import ORDER_KEY_SIZE_BYTES, order_key
@@ -282,7 +282,7 @@ class View:
 class Catalog:
     """The views of a store, sorted by the types of their posts. Immutable.
 
-    Raises ViewError for two views with the same name, and for prefixes that overlap, are reserved or do not have the
+    Raises ArgumentError for two views with the same name, and for prefixes that overlap, are reserved or do not have the
     form `!word!`. The same for a fold, tally, census or tree whose prefix is not one of its view's.
     """
 
@@ -312,22 +312,24 @@ class Catalog:
     def extended(self, views: Iterable[View]) -> Catalog:
         """Return a catalog with additional custom views.
 
-        Raises ViewError for a view whose keys do not begin with `!x!<name>!`, and in the same cases as `Catalog`. A
+        Raises ArgumentError for a view whose keys do not begin with `!x!<name>!`, and for what a catalog refuses. A
         name has up to 64 of the characters a-z, 0-9, `_`, `-` and `.`, and begins with a letter or digit. If a function
-        of these views raises, or returns rows outside of the prefixes, the write or rebuild raises ViewError.
+        of these views raises, or returns rows outside of the prefixes, the write or rebuild raises CableStoreError.
         """
         added = tuple(views)
         for view in added:
             if not isinstance(view, View):
-                raise ViewError(f"{type(view).__name__} is not a view: a catalog is extended with instances of View")
+                raise ArgumentError(
+                    f"{type(view).__name__} is not a view: a catalog is extended with instances of View"
+                )
             if not _OWN_NAME.fullmatch(view.name):
-                raise ViewError(
+                raise ArgumentError(
                     f"{view.name!r} is not a name for a view: use up to 64 of the characters a-z, 0-9, '_', '-' and '.'"
                 )
             own = OWN_PREFIX + view.name.encode() + b"!"
             for prefix in view.prefixes:
                 if not prefix.startswith(own):
-                    raise ViewError(
+                    raise ArgumentError(
                         f"the view {view.name} has the prefix {_shown(prefix)}. Let its prefixes begin with "
                         f"{_shown(own)}"
                     )
@@ -429,29 +431,31 @@ def _check_names(views: tuple[View, ...]) -> None:
     names = [view.name for view in views]
     for name in names:
         if names.count(name) > 1:
-            raise ViewError(f"{names.count(name)} views have the name {name}. Rename or remove all but one")
+            raise ArgumentError(f"{names.count(name)} views have the name {name}. Rename or remove all but one")
 
 
 def _check_prefixes(views: tuple[View, ...]) -> None:
     for view in views:
         for prefix in view.prefixes:
             if not _PREFIX.fullmatch(prefix):
-                raise ViewError(f"the view {view.name} has the prefix {_shown(prefix)}. It must have the form !word!")
+                raise ArgumentError(
+                    f"the view {view.name} has the prefix {_shown(prefix)}. It must have the form !word!"
+                )
             if prefix.split(b"!")[1] in _RESERVED:
-                raise ViewError(
+                raise ArgumentError(
                     f"the view {view.name} has the prefix {_shown(prefix)}, which is reserved. Choose another"
                 )
         inner = _inner_prefixes(view)
         for prefix in inner:
             if prefix not in view.prefixes or inner.count(prefix) > 1:
-                raise ViewError(
+                raise ArgumentError(
                     f"the view {view.name} has a fold, tally, census or tree with the prefix {_shown(prefix)}. "
                     "It must be one of the view's prefixes, for this one alone"
                 )
     prefixes = sorted((prefix, view.name) for view in views for prefix in view.prefixes)
     for (prefix, name), (other, other_name) in pairwise(prefixes):
         if other.startswith(prefix):
-            raise ViewError(
+            raise ArgumentError(
                 f"the prefix {_shown(other)} of the view {other_name} overlaps with {_shown(prefix)} of the view "
                 f"{name}. Choose another"
             )

@@ -11,14 +11,14 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final, NamedTuple
 
-from cablestore.errors import LogFormatError
+from cablestore.errors import ArgumentError
 from cablestore.irc.dates import STAMP, Stamp, stamp_of
 from cablestore.irc.days import stamp_of_words
 
 _SHOWN_CHARACTERS: Final = 100
 
 
-class NotALogError(LogFormatError):
+class NotALogError(ArgumentError):
     """A file is not a log, or lacks information that an import needs. Other files can be imported without it."""
 
 

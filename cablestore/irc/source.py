@@ -1,7 +1,7 @@
 """Sources of chat logs: files, folders, compressed files and nested archives, all read as streams.
 
 Files are not unpacked to the disk. The first bytes of a file determine its type. A file that cannot be used raises
-LogFormatError with its name and the reason; an I/O error raises StorageError.
+ArgumentError with its name and the reason; an I/O error raises StorageError.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pathlib import Path, PurePath, PurePosixPath
 from typing import IO, Any, Final, cast
 
 from cablestore import limits
-from cablestore.errors import LogFormatError
+from cablestore.errors import ArgumentError
 from cablestore.files import is_foreign, storage_errors
 from cablestore.irc.lines import shortened
 
@@ -53,7 +53,7 @@ def _is_hidden(path: PurePath) -> bool:
 def files_below(path: Path) -> list[Path]:
     """Return the files of a path; for a folder, all except hidden ones and those in hidden folders.
 
-    Raises LogFormatError if there are none.
+    Raises ArgumentError if there are none.
     """
     with storage_errors(path):
         if path.is_dir():
@@ -61,10 +61,10 @@ def files_below(path: Path) -> list[Path]:
                 file for file in path.rglob("*") if file.is_file() and not _is_hidden(file.relative_to(path))
             )
             if not found:
-                raise LogFormatError(f"the folder {path} is empty: it has no log")
+                raise ArgumentError(f"the folder {path} is empty: it has no log")
             return found
         if not path.is_file():
-            raise LogFormatError(f"file or folder not found: {path}")
+            raise ArgumentError(f"file or folder not found: {path}")
     return [path]
 
 
@@ -105,7 +105,7 @@ def logs_in_order(source: Path, numbers: Sequence[int]) -> Generator[LogStream]:
                 if turn == len(numbers):
                     return
         if turn == before:
-            raise LogFormatError(f"{source} was changed while it was read. Import it again")
+            raise ArgumentError(f"{source} was changed while it was read. Import it again")
 
 
 class _Held:
@@ -160,7 +160,7 @@ class _Reading:
     def count(self, size_bytes: int) -> None:
         self.unpacked_bytes += size_bytes
         if self.unpacked_bytes > limits.MAX_LOGS_UNPACKED_SIZE_BYTES:
-            raise LogFormatError(
+            raise ArgumentError(
                 f"{self.source} unpacks to more than {limits.MAX_LOGS_UNPACKED_SIZE_BYTES:,} bytes. Import it in parts"
             )
 
@@ -170,6 +170,8 @@ def _damage(name: PurePath) -> Iterator[None]:
     """Convert exceptions of decompressors and archives to an error with the file's name."""
     try:
         yield
+    except ArgumentError:  # it names the file
+        raise
     except OSError as error:
         if error.errno is not None:  # an I/O error, not one of a decompressor
             with storage_errors(Path(name)):
@@ -187,8 +189,8 @@ def _damage(name: PurePath) -> Iterator[None]:
         raise _damaged(name) from None
 
 
-def _damaged(name: PurePath) -> LogFormatError:
-    return LogFormatError(f"{name} is damaged or cut off: it cannot be unpacked to its end. Get it again")
+def _damaged(name: PurePath) -> ArgumentError:
+    return ArgumentError(f"{name} is damaged or cut off: it cannot be unpacked to its end. Get it again")
 
 
 def _unwrapped(
@@ -196,7 +198,7 @@ def _unwrapped(
 ) -> Iterator[tuple[PurePath, IO[bytes], int]]:
     """Yield the files of lines in a file. A packed file is read to its end."""
     if wrappings > limits.MAX_LOG_WRAPPINGS:
-        raise LogFormatError(f"{name} is packed more than {limits.MAX_LOG_WRAPPINGS} times. Unpack it")
+        raise ArgumentError(f"{name} is packed more than {limits.MAX_LOG_WRAPPINGS} times. Unpack it")
     with _damage(name):
         head = file.read(_BLOCK_SIZE_BYTES)
     whole = _rest(name, head, file)
@@ -208,7 +210,7 @@ def _unwrapped(
             pass
     elif head.startswith((b"PK\x03\x04", b"PK\x05\x06")):
         if wrappings:
-            raise LogFormatError(f"{name} is a zip archive in another archive. Unpack the outer one")
+            raise ArgumentError(f"{name} is a zip archive in another archive. Unpack the outer one")
         for path, stream, entry_bytes in _zip_entries(reading, name, file):
             yield from _unwrapped(reading, path, stream, entry_bytes, wrappings + 1)
     elif _is_tar(name, head):
@@ -217,7 +219,7 @@ def _unwrapped(
     else:
         kind = next((kind for magic, kind in _UNREAD.items() if head.startswith(magic)), None)
         if kind is not None:
-            raise LogFormatError(f"{name} is packed with {kind}, which cannot be read. Unpack it")
+            raise ArgumentError(f"{name} is packed with {kind}, which cannot be read. Unpack it")
         yield name, whole, size_bytes
 
 
@@ -321,7 +323,7 @@ def _tar_entries(name: PurePath, file: IO[bytes]) -> Iterator[tuple[PurePath, IO
             entries = _counted_entry(name, entries)
             kind = _kind_of(entry)
             if kind:
-                raise LogFormatError(
+                raise ArgumentError(
                     f"{name} holds {kind}, {_shown(entry.name)}: an archive of logs must have only files and folders"
                 )
             path = _inside(name, entry.name)
@@ -367,7 +369,7 @@ class _Forward:
     def read(self, size_bytes: int) -> bytes:
         self._left -= size_bytes
         if self._left < 0:
-            raise LogFormatError(
+            raise ArgumentError(
                 f"{self._name} has an entry with a header of more than {limits.MAX_LOG_ENTRY_HEADER_SIZE_BYTES:,} "
                 "bytes, which no archive of logs has. Unpack it"
             )
@@ -396,17 +398,15 @@ def _zip_entries(reading: _Reading, name: PurePath, file: IO[bytes]) -> Iterator
             entries = _counted_entry(name, entries)
             path = _inside(name, entry.filename)
             if stat.S_IFMT(entry.external_attr >> 16) not in (0, stat.S_IFREG, stat.S_IFDIR):
-                raise LogFormatError(
+                raise ArgumentError(
                     f"{name} holds an entry that is not a file, {_shown(entry.filename)}: an archive of logs must have "
                     "only files and folders"
                 )
             if entry.flag_bits & 1:
-                raise LogFormatError(f"{name} has an encrypted entry, {_shown(entry.filename)}. Unpack it")
+                raise ArgumentError(f"{name} has an encrypted entry, {_shown(entry.filename)}. Unpack it")
             if entry.is_dir() or _is_hidden(path.relative_to(name)):
                 continue
-            unreadable = LogFormatError(
-                f"{name} packs {_shown(entry.filename)} in a way that cannot be read. Unpack it"
-            )
+            unreadable = ArgumentError(f"{name} packs {_shown(entry.filename)} in a way that cannot be read. Unpack it")
             if entry.compress_type == zipfile.ZIP_LZMA:  # its dictionary may use any amount of memory
                 raise unreadable
             try:
@@ -422,15 +422,15 @@ def _zip_entries(reading: _Reading, name: PurePath, file: IO[bytes]) -> Iterator
 
 def _counted_entry(name: PurePath, entries: int) -> int:
     if entries >= limits.MAX_LOG_ARCHIVE_ENTRIES:
-        raise LogFormatError(f"{name} holds more than {limits.MAX_LOG_ARCHIVE_ENTRIES:,} entries. Import it in parts")
+        raise ArgumentError(f"{name} holds more than {limits.MAX_LOG_ARCHIVE_ENTRIES:,} entries. Import it in parts")
     return entries + 1
 
 
 def _inside(archive: PurePath, name: str) -> PurePath:
-    """Return the path of an entry below its archive. Raises LogFormatError if it is outside the archive."""
+    """Return the path of an entry below its archive. Raises ArgumentError if it is outside the archive."""
     path = PurePosixPath(name)
     if path.is_absolute() or ".." in path.parts:
-        raise LogFormatError(
+        raise ArgumentError(
             f"{archive} holds the entry {_shown(name)}, which leads out of the archive. None of it was read"
         )
     return PurePath(archive, path)

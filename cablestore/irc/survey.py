@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Final
 
 from cablestore import limits
-from cablestore.errors import LogFormatError
+from cablestore.errors import ArgumentError
 from cablestore.irc.dates import Clock, Stamp, real_date
 from cablestore.irc.encodings import detected, read_lines
 from cablestore.irc.events import LONG_CHARACTERS
@@ -97,7 +97,7 @@ def survey(paths: Iterable[Path], options: Options, names: Names = _NO_NAMES) ->
     that its path marks with `#`; else the one of all other files if they agree, in formats whose lines name it; else
     the name of the file or the folder. The date comes from the lines, else from the path, else from the options.
 
-    Raises LogFormatError for a path that does not exist or has no lines, and if no file is a log.
+    Raises ArgumentError for a path that does not exist or has no lines, and if no file is a log.
     """
     result = Survey()
     found: dict[tuple[Path, int], tuple[LogFile, bool]] = {}
@@ -109,7 +109,7 @@ def survey(paths: Iterable[Path], options: Options, names: Names = _NO_NAMES) ->
                 if log is not None:
                     found[log.source, log.number] = log, path.is_file() and log.path == path.absolute()
         if is_empty:
-            raise LogFormatError(f"{path} is empty: it has no line of a log")
+            raise ArgumentError(f"{path} is empty: it has no line of a log")
     public = _public(list(found.values()), options, result)
     named = {log.evidence.channel for log in public if log.evidence.channel and log.format.names_channel}
     common = named.pop() if len(named) == 1 else ""
@@ -122,10 +122,10 @@ def survey(paths: Iterable[Path], options: Options, names: Names = _NO_NAMES) ->
     return result
 
 
-def _nothing(result: Survey) -> LogFormatError:
+def _nothing(result: Survey) -> ArgumentError:
     if result.not_logs:
-        return LogFormatError(result.not_logs[0][1])
-    return LogFormatError(
+        return ArgumentError(result.not_logs[0][1])
+    return ArgumentError(
         f"{result.private[0]} is a private conversation, and no other file is the log of a channel. Use --queries to publish "
         "it, or --channel with the file if it is the log of a channel"
     )

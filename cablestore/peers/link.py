@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import Any, Final, cast
 
 from cablestore import limits
-from cablestore.errors import DecodeError, HandshakeError, ReconcileError
+from cablestore.errors import DecodeError
 from cablestore.peers.address import Address
 from cablestore.peers.agreement import Agreement
 from cablestore.peers.audience import Audience
@@ -22,7 +22,8 @@ from cablestore.peers.own_addresses import address_of
 from cablestore.peers.pace import MessagePace
 from cablestore.peers.peer_events import Peer, PeerConnected, PeerInStep, PeerLost, PeerSilent
 from cablestore.peers.silence import LifeCheck, Silence
-from cablestore.protocol.secure_channel import SecureChannel
+from cablestore.protocol.secure_channel import HandshakeError, SecureChannel
+from cablestore.reconcile.errors import ReconcileError
 from cablestore.reconcile.messages import LIFE_REQUEST, LIFE_SIGN
 from cablestore.store.options import system_clock_ms
 

@@ -245,9 +245,8 @@ class Node(ProcessBound):
     ) -> ReconcileReport:
         """Reconcile with a store at its reconciliation port, or at its Cable port, once, then end the connection.
 
-        Posts of the channels and the window of the settings are exchanged in both directions, unless they are older
-        than `after_ms`. An audit exchanges none. `report` gets the counts, also after an error. Raises NodeError and
-        ReconcileError.
+        Posts of the channels and the window of the settings move both ways, unless they are older than `after_ms`. An
+        audit moves none. `report` gets the counts, also if there is an error. Raises NodeError.
         """
         check_address(address)
         terms = Terms(from_ms=checked_time("after_ms", after_ms))

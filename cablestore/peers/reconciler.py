@@ -16,14 +16,7 @@ from typing import Any, Final, NamedTuple
 from weakref import WeakKeyDictionary
 
 from cablestore import limits
-from cablestore.errors import (
-    CableStoreError,
-    NodeError,
-    PeerRefusedError,
-    ReconcileError,
-    ReconcileLimitError,
-    StorageError,
-)
+from cablestore.errors import CableStoreError, NodeError, StorageError
 from cablestore.peers.address import Address
 from cablestore.peers.agreement import Agreement
 from cablestore.peers.context import PeerContext
@@ -36,6 +29,7 @@ from cablestore.peers.report import ReconcileReport
 from cablestore.peers.slots import reconciliation_to_stop
 from cablestore.peers.sync import Sync
 from cablestore.peers.time_ranges import TimeRanges
+from cablestore.reconcile.errors import PeerRefusedError, ReconcileError, ReconcileLimitError
 from cablestore.reconcile.messages import (
     CHANGED,
     EQUAL,

@@ -10,13 +10,7 @@ from functools import partial
 from typing import Final, TypeVar
 
 from cablestore import limits
-from cablestore.errors import (
-    CableStoreError,
-    PeerRefusedError,
-    ReconcileError,
-    ReconcileLimitError,
-    StorageError,
-)
+from cablestore.errors import CableStoreError, StorageError
 from cablestore.index.place import LogPlace
 from cablestore.index.verdict import FALSE_CLAIMS, Outcome, Verdict
 from cablestore.peers.context import PeerContext
@@ -26,6 +20,7 @@ from cablestore.peers.report import ReconcileReport
 from cablestore.protocol.keys import NS_PER_MS
 from cablestore.protocol.post import Post
 from cablestore.reconcile.conversation import ArrivedPosts, Hooks, ReconcileConversation
+from cablestore.reconcile.errors import PeerRefusedError, ReconcileError, ReconcileLimitError
 from cablestore.reconcile.messages import EndReason, Purpose, Terms, size_error
 from cablestore.reconcile.sets import OrderedSet
 from cablestore.reconcile.stored_set import stored_set

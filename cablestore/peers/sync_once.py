@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from cablestore import limits
-from cablestore.errors import NodeError, ReconcileError
+from cablestore.errors import NodeError
 from cablestore.peers.address import Address
 from cablestore.peers.connection import Connection
 from cablestore.peers.context import PeerContext
@@ -56,7 +56,7 @@ class SingleSync:
             await self._reconciler.until_equal(ReconcileJob(connection, terms, found, progress=progress))
         except LostError:
             await self._lost(connection)
-        except (NodeError, ReconcileError) as error:
+        except NodeError as error:
             self._context.log.info("requesting all posts", extra={"peer": connection.name, "reason": str(error)})
         channels = len(await self._context.reads.call(own_channels)) if connection.coverage.is_all else 0
         return SyncReport(channels, found.posts_received, found.refused, found.missing, found.unstored)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields
 from typing import ClassVar, Final, NamedTuple, get_args
 
 from cablestore.arguments import check_instance
-from cablestore.errors import UnknownPostTypeError
+from cablestore.errors import DecodeError
 from cablestore.protocol import body_fields as form
 from cablestore.protocol.dialect import DIALECTS, Dialect
 from cablestore.protocol.keys import utf8
@@ -75,7 +75,7 @@ class Info:
 
     @classmethod
     def of(cls, *, name: str | None = None, accept_role: bool | None = None, **others: bytes) -> Info:
-        """Return an info with these properties. Raises InvalidPostError for a name that cannot be encoded as UTF-8."""
+        """Return an info with these properties. Raises ArgumentError for a name that cannot be encoded as UTF-8."""
         pairs: list[tuple[str, bytes]] = []
         if name is not None:
             pairs.append(("name", utf8(name, "the user name")))
@@ -242,7 +242,7 @@ def read_body(post_type: int, buffer: bytes, at: int, dialect: Dialect) -> tuple
     """Read the body of a post of this type at offset `at`. Return it and the offset after it."""
     found = _READERS.get(post_type)
     if found is None or dialect.name not in found[1]:
-        raise UnknownPostTypeError(at, f"unknown post type {post_type}")
+        raise DecodeError(at, f"unknown post type {post_type}", is_unknown_type=True)
     kind, _, readers = found
     values = []
     for read in readers:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
-from cablestore.errors import FormatError
+from cablestore.errors import OpenError
 from cablestore.protocol.keys import utf8
 
 ARCHIVES_CHANNEL: Final = "cablestore-archives"
@@ -38,7 +38,7 @@ class Dialect:
     def channel_id(self, name: str) -> str:
         """Return the form of a channel's name in which posts are compared, indexed and listed.
 
-        Raises InvalidPostError for a name that cannot be encoded as UTF-8, which no post can contain.
+        Raises ArgumentError for a name that cannot be encoded as UTF-8, which no post can contain.
         """
         if not name.isascii():  # to encode the name of each decoded post would cost more
             utf8(name, "a channel's name")
@@ -71,8 +71,10 @@ DIALECTS: Final = {dialect.name: dialect for dialect in (LEGACY, DRAFT8)}
 
 
 def dialect_named(name: str) -> Dialect:
-    """Return the dialect called `name`. Raises FormatError."""
+    """Return the dialect called `name`. Raises OpenError."""
     try:
         return DIALECTS[name]
     except KeyError:
-        raise FormatError(f"unknown dialect {name!r}; this version knows {', '.join(DIALECTS)}") from None
+        raise OpenError(
+            f"unknown dialect {name!r}: this version of cablestore knows {', '.join(DIALECTS)}. Install a newer version"
+        ) from None

@@ -9,7 +9,7 @@ import re
 from functools import lru_cache
 from typing import Final
 
-from cablestore.errors import CorruptStoreError, DecodeError, InvalidPostError
+from cablestore.errors import ArgumentError, CorruptStoreError, DecodeError
 
 SEPARATOR: Final = b"!"
 TIME_DIGITS: Final = 16
@@ -97,11 +97,11 @@ def after_prefix(prefix: bytes) -> bytes:
 
 
 def utf8(text: str, what: str) -> bytes:
-    """Return a string in UTF-8. Raises InvalidPostError, which contains `what`, for one with surrogates."""
+    """Return a string in UTF-8. Raises ArgumentError, which contains `what`, for one with surrogates."""
     try:
         return text.encode()
     except UnicodeEncodeError:
-        raise InvalidPostError(f"{what} must be text that UTF-8 can say, not {text[:80]!r}") from None
+        raise ArgumentError(f"{what} must be text that UTF-8 can say, not {text[:80]!r}") from None
 
 
 def parse_hex(text: str, what: str, size_bytes: int = 32, *, is_secret: bool = False) -> bytes:

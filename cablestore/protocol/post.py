@@ -15,7 +15,7 @@ from typing import Final
 
 from cablestore import limits
 from cablestore.arguments import check_bytes, check_id, check_instance, check_whole, checked_each
-from cablestore.errors import DecodeError, InvalidPostError
+from cablestore.errors import ArgumentError, DecodeError
 from cablestore.protocol.body import (
     LINKABLE_TYPES,
     LOCAL_ONLY,
@@ -89,8 +89,8 @@ class Post:
 def decode_post(raw: bytes, dialect: Dialect, digest: bytes | None = None) -> Post:
     """Decode a whole post without verifying its signature. Pass `digest` if the hash is already known.
 
-    Raises UnknownPostTypeError for a type that no dialect has, and DecodeError, with offset and reason, for bytes that
-    are not a well-formed post of at most `limits.MAX_POST_SIZE_BYTES`.
+    Raises DecodeError, with offset and reason, for bytes that are not a well-formed post of at most
+    `limits.MAX_POST_SIZE_BYTES`. Its `is_unknown_type` is true for a post of a type that no dialect has.
     """
     if type(raw) is not bytes:
         check_bytes("raw", raw)
@@ -150,7 +150,7 @@ def peek_type(raw: bytes) -> int | None:
 def encode_post(
     body: Body, *, links: tuple[bytes, ...], timestamp_ms: int, identity: Identity, dialect: Dialect
 ) -> Post:
-    """Encode and sign a post. Raises InvalidPostError if it exceeds a limit of the protocol."""
+    """Encode and sign a post. Raises ArgumentError if it exceeds a limit of the protocol."""
     check_body(body)
     checked_each("links", links, check_id)
     check_whole("timestamp_ms", timestamp_ms)
@@ -162,9 +162,9 @@ def encode_post(
         )
         return decode_post(identity.public_key + identity.sign(content) + content, dialect)
     except UnicodeEncodeError as error:
-        raise InvalidPostError(
+        raise ArgumentError(
             f"a post/{TYPE_NAMES[body.type]} has text that cannot be encoded as UTF-8: {error}"
         ) from None
     except (DecodeError, ValueError) as error:
         reason = error.reason if isinstance(error, DecodeError) else str(error)
-        raise InvalidPostError(f"this post/{TYPE_NAMES[body.type]} cannot be written: {reason}") from None
+        raise ArgumentError(f"this post/{TYPE_NAMES[body.type]} cannot be written: {reason}") from None

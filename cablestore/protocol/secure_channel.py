@@ -13,7 +13,7 @@ from typing import Final
 
 from nacl.exceptions import CryptoError
 
-from cablestore.errors import HandshakeError
+from cablestore.errors import NodeError
 from cablestore.protocol.crypto import KEY_SIZE_BYTES
 from cablestore.protocol.noise_handshake import TAG_SIZE_BYTES, XX_PSK0, CipherState, NoiseHandshake
 
@@ -37,6 +37,10 @@ MAX_ENCODABLE_SIZE_BYTES: Final = 4_000_000_000
 
 END_OF_STREAM: Final = bytes(LENGTH_SIZE_BYTES)
 """The length zero, encrypted like any other length, as the last part of the stream (handshake.md 4.4)."""
+
+
+class HandshakeError(NodeError):
+    """The peer has another cabal key, or its bytes were changed, repeated, cut or not a handshake."""
 
 
 class SecureChannel:

@@ -18,11 +18,12 @@ from functools import reduce
 from operator import xor
 from typing import Final, NamedTuple
 
-from cablestore.errors import DecodeError, ReconcileError
+from cablestore.errors import DecodeError
 from cablestore.limits import MAX_AUDIT_CUTS
 from cablestore.protocol.crypto import HASH_SIZE_BYTES
 from cablestore.protocol.fields import read_sized, sized
 from cablestore.protocol.varint import encode_varint, read_varint
+from cablestore.reconcile.errors import ReconcileError
 from cablestore.reconcile.ids import END_NS, EVERYTHING, Bound, Range
 from cablestore.reconcile.sets import Fingerprint, OrderedSet
 from cablestore.reconcile.splitting import ranges_between

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from cablestore.errors import ReconcileError
 from cablestore.limits import (
     MAX_RECONCILE_FRAME_SIZE_BYTES,
     MAX_RECONCILE_ITEMS,
@@ -25,6 +24,7 @@ from cablestore.limits import (
 from cablestore.protocol.crypto import HASH_SIZE_BYTES
 from cablestore.protocol.varint import encode_varint
 from cablestore.reconcile.dialects import SyncDialect
+from cablestore.reconcile.errors import ReconcileError
 from cablestore.reconcile.ids import END_NS, Bound, Range, SyncID
 from cablestore.reconcile.payload import Content, Header, ItemSet, Payload, PayloadPart, Shards, Topics
 

@@ -36,7 +36,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from cablestore.errors import DecodeError, PeerRefusedError, ReconcileError, ReconcileLimitError
+from cablestore.errors import DecodeError
 from cablestore.limits import (
     MAX_TALK_BATCHES,
     MAX_TALK_DIFFERENCES,
@@ -52,6 +52,7 @@ from cablestore.protocol.keys import NS_PER_MS
 from cablestore.protocol.post import Post, decode_post
 from cablestore.reconcile.audit import Audit, answer
 from cablestore.reconcile.dialects import SPEC
+from cablestore.reconcile.errors import PeerRefusedError, ReconcileError, ReconcileLimitError
 from cablestore.reconcile.ids import END_NS, EVERYTHING, Range, SyncID, of_times, range_around
 from cablestore.reconcile.messages import (
     END_MS,

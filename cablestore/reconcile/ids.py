@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from cablestore.errors import ReconcileError
 from cablestore.protocol.crypto import HASH_SIZE_BYTES
+from cablestore.reconcile.errors import ReconcileError
 from cablestore.reprs import hex_repr
 
 END_NS: Final = 2**63 - 1

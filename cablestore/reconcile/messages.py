@@ -27,7 +27,7 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Final, NamedTuple, get_args
 
-from cablestore.errors import DecodeError, ReconcileError
+from cablestore.errors import DecodeError
 from cablestore.limits import (
     MAX_CHANNEL_CODEPOINTS,
     MAX_RECONCILE_TOPICS,
@@ -38,6 +38,7 @@ from cablestore.protocol.fields import read_choice, read_sized, read_text, sized
 from cablestore.protocol.keys import NS_PER_MS
 from cablestore.protocol.message import FrameReader
 from cablestore.protocol.varint import encode_varint, read_varint
+from cablestore.reconcile.errors import ReconcileError
 from cablestore.reconcile.ids import END_NS
 
 PROTOCOL: Final = "cablestore-reconcile/1"

@@ -11,7 +11,6 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
-from cablestore.errors import ReconcileError
 from cablestore.limits import (
     MAX_TALK_BATCHES,
     MAX_TALK_UNSENT,
@@ -22,6 +21,7 @@ from cablestore.limits import (
 from cablestore.protocol.body import DELETE
 from cablestore.protocol.flow_window import BatchStart, FlowWindow
 from cablestore.protocol.post import Post
+from cablestore.reconcile.errors import ReconcileError
 from cablestore.reconcile.ids import SyncID
 from cablestore.reconcile.messages import PostsFrame
 from cablestore.reconcile.transfer import encode_post

@@ -33,7 +33,6 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
 
-from cablestore.errors import ReconcileError
 from cablestore.index.batches import gc_paused
 from cablestore.limits import (
     MAX_RECONCILE_DIFFERENCES,
@@ -43,6 +42,7 @@ from cablestore.limits import (
 )
 from cablestore.reconcile.codec import decode, encode
 from cablestore.reconcile.dialects import SyncDialect, agreed
+from cablestore.reconcile.errors import ReconcileError
 from cablestore.reconcile.ids import EVERYTHING, Range, SyncID
 from cablestore.reconcile.payload import Header, Payload
 from cablestore.reconcile.sets import OrderedSet

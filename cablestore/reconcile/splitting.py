@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Final
 
-from cablestore.errors import ReconcileError
 from cablestore.limits import MAX_RECONCILE_ITEMS
 from cablestore.reconcile.dialects import SyncDialect
+from cablestore.reconcile.errors import ReconcileError
 from cablestore.reconcile.ids import Bound, Range, SyncID
 from cablestore.reconcile.payload import ItemSet, PayloadPart
 from cablestore.reconcile.sets import OrderedSet

@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from cablestore.errors import ArchiveError, ReconcileError
+from cablestore.errors import ArchiveError
 from cablestore.limits import MAX_TRANSFER_FRAME_SIZE_BYTES, MAX_WAKU_TRANSFER_FRAME_SIZE_BYTES
 from cablestore.protocol.crypto import post_hash
 from cablestore.protocol.keys import NS_PER_MS
@@ -31,6 +31,7 @@ from cablestore.protocol.waku import (
     message_of,
 )
 from cablestore.reconcile.dialects import NWAKU_036, NWAKU_037, SPEC, SyncDialect
+from cablestore.reconcile.errors import ReconcileError
 from cablestore.reconcile.ids import SyncID
 
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Final, Generic, NoReturn, Pa
 from cablestore import limits
 from cablestore.arguments import check, check_given, check_iterable
 from cablestore.closable import Closable
-from cablestore.errors import CableStoreError, ForkedError, StoreClosedError
+from cablestore.errors import CableStoreError, StoreClosedError
 from cablestore.forks import ProcessBound, bind
 from cablestore.index.batches import batches
 from cablestore.index.folder import store_path
@@ -136,7 +136,7 @@ class RemoteItems(Iterator[T], Generic[T]):
 
     def __del__(self) -> None:
         if hasattr(self, "_is_over"):
-            with suppress(ForkedError):
+            with suppress(CableStoreError):  # in a forked process, which must not use it
                 self.close()
 
 
@@ -242,7 +242,7 @@ class RemoteSnapshot(_Snapshot, Closable):
 
     def __del__(self) -> None:
         if hasattr(self, "_calls"):
-            with suppress(ForkedError):
+            with suppress(CableStoreError):  # in a forked process, which must not use it
                 self.close()
 
 

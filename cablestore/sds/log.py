@@ -17,7 +17,7 @@ from typing import Final, Self, TypeVar
 from weakref import WeakValueDictionary
 
 from cablestore.closable import Closable
-from cablestore.errors import CorruptStoreError, NotAStoreError, SdsError, StorageError, StoreLockedError
+from cablestore.errors import CorruptStoreError, OpenError, SdsError, StorageError, StoreLockedError
 from cablestore.files import lock, make_folder, make_part, restrict, share_lock, unlock
 from cablestore.forks import ProcessBound, bind
 from cablestore.index.batches import batches
@@ -74,11 +74,11 @@ class CausalLog(Closable, ProcessBound):
 
         The store itself need not be open. With `read_only`, the folder is not changed: `rows`, `status` and similar
         methods work, and methods that write raise StorageError. Raises StoreLockedError if they are already open,
-        NotAStoreError if they do not exist, and StorageError if reading or writing fails.
+        OpenError if they do not exist, and StorageError if reading or writing fails.
         """
         path = _path_of(store_folder)
         if (read_only or not create) and not path.is_dir():
-            raise NotAStoreError(f"no causal logs found at {path}: a program makes them with CausalLog.open")
+            raise OpenError(f"no causal logs found at {path}: a program makes them with CausalLog.open")
         try:
             if not read_only:
                 make_folder(path.parent)

@@ -15,7 +15,7 @@ from dataclasses import replace
 from itertools import islice
 from typing import Final, NamedTuple
 
-from cablestore.errors import NotAStoreError, SdsError
+from cablestore.errors import OpenError, SdsError
 from cablestore.limits import MAX_SDS_BATCH, MAX_SDS_EFFECTS_READ
 from cablestore.protocol.body import JOIN, TEXT, TOPIC
 from cablestore.protocol.crypto import HASH_SIZE_BYTES, post_hash
@@ -42,10 +42,10 @@ def causal_log(store: CableStore) -> CausalLog:
 def channel_status(store: CableStore) -> list[ChannelStatus]:
     """Return the status of each channel of a store's causal logs, which no other process may have open.
 
-    Raises NotAStoreError without logs, and StoreLockedError if another process has them open.
+    Raises OpenError without logs, and StoreLockedError if another process has them open.
     """
     if store.path is None:
-        raise NotAStoreError("a store in memory has no folder for causal logs")
+        raise OpenError("a store in memory has no folder for causal logs")
     opened = CausalLog.open_here(store.path)
     if opened is not None:
         return opened.status()

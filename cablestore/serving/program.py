@@ -288,5 +288,5 @@ def _require_time(call: Call) -> None:
 
 
 def _class_of(error: CableStoreError) -> str:
-    """Return the name of an error's class in `cablestore.errors`."""
-    return next(kind.__name__ for kind in type(error).__mro__ if hasattr(errors, kind.__name__))
+    """Return the name of the class of an error, or of the nearest base that is in `cablestore.errors`."""
+    return next(kind.__name__ for kind in type(error).__mro__ if kind.__module__ == errors.__name__)

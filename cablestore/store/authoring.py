@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
 
 from cablestore import limits
-from cablestore.errors import InvalidPostError
+from cablestore.errors import ArgumentError
 from cablestore.index.engine import Transaction
 from cablestore.index.reader import Reader
 from cablestore.index.verdict import Verdict
@@ -51,7 +51,7 @@ class Composer:
         the posts that it replaces. If the author of a text or a topic is not a member, a post/join comes first, dated
         one millisecond earlier (wire.md 5.4.3). The join then links to the heads, and the text or topic to the join.
 
-        Raises InvalidPostError in three cases: the author of a post/leave is not a member, so the post would create the
+        Raises ArgumentError in three cases: the author of a post/leave is not a member, so the post would create the
         channel for everyone; a replaced post is dated too far ahead; or the name of a user or a channel is invisible.
         """
         reader, now_ms = transaction.reader, self._clock()
@@ -61,9 +61,7 @@ class Composer:
         if isinstance(body, Text | Topic | Join | Leave):
             channel = reader.dialect.channel_id(body.channel)
             if isinstance(body, Leave) and not self._is_member(reader, channel):
-                raise InvalidPostError(
-                    f"cannot leave {body.channel!r}: you are not a member of it. Nothing was written"
-                )
+                raise ArgumentError(f"cannot leave {body.channel!r}: you are not a member of it. Nothing was written")
             joins = isinstance(body, Text | Topic) and not self._is_member(reader, channel)
             if joins or isinstance(body, Join):
                 require_visible("channel", body.channel)
@@ -128,8 +126,8 @@ def changed_info(info: Info, *, name: str | None, accept_role: bool | None, othe
 
 
 def require_deletable(post: Post, public_key: bytes) -> None:
-    """Raise InvalidPostError for a post that a user cannot delete: a post of another author, or a post/delete."""
+    """Raise ArgumentError for a post that a user cannot delete: a post of another author, or a post/delete."""
     if post.author != public_key:
-        raise InvalidPostError(f"the post {post.hash.hex()} is by {post.author.hex()}: only its author can delete it")
+        raise ArgumentError(f"the post {post.hash.hex()} is by {post.author.hex()}: only its author can delete it")
     if post.type == DELETE:
-        raise InvalidPostError(f"the post {post.hash.hex()} is a post/delete, and a deletion cannot be deleted")
+        raise ArgumentError(f"the post {post.hash.hex()} is a post/delete, and a deletion cannot be deleted")

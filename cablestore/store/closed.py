@@ -16,7 +16,7 @@ from types import NoneType
 from typing import TYPE_CHECKING, Self
 
 from cablestore.arguments import check, check_given, check_instance, check_text, checked_each
-from cablestore.errors import CorruptStoreError, FormatError, NotAStoreError
+from cablestore.errors import CorruptStoreError, OpenError
 from cablestore.export.exporter import export_store
 from cablestore.export.manifest import Filters, Manifest
 from cablestore.files import Location, check_location
@@ -157,7 +157,7 @@ class ClosedStore:
         With `only_whole`, nothing changes if parts would be left out. CorruptStoreError names them.
 
         Views that the store has and the catalog lacks are dropped if `drop_views` names them. Otherwise
-        MissingViewError is raised and nothing changes.
+        OpenError is raised and nothing changes.
         """
         checked_each("drop_views", drop_views, check_text)
         check(progress=progress)
@@ -253,8 +253,8 @@ class ClosedStore:
     def roll_back(self, generation: str) -> TakeoverReport:
         """Make an earlier generation live, and add everything that arrived since. The current generation is kept.
 
-        Raises NotAStoreError if the generation is not kept. Raises OutdatedViewError if another version built its
-        views, and MissingViewError if either generation has views that the catalog lacks.
+        Raises OpenError for a generation that is not kept and if either generation has views that the catalog lacks,
+        OutdatedViewError if another version built the views of `generation`.
         """
         from cablestore.index.takeover import take_over  # noqa: PLC0415 - not needed to open a store
 
@@ -288,9 +288,9 @@ class ClosedStore:
     def recover(self, generation: str) -> RecoverReport:
         """Make a generation live if the header is lost, overwritten, or names a missing database.
 
-        If the database is too damaged to contain its dialect, this object must have been given one. Other generations
-        do not change. Raises NotAStoreError if the generation is missing or unfinished, or if the dialect is required;
-        FormatError if the dialect differs from that of the database.
+        If the database is too damaged to say its dialect, this object must have been given one. Other generations stay
+        as they are. Raises OpenError for a generation that is missing or unfinished, and if the dialect is needed or is
+        not the database's.
         """
         self._require_writable()
         with closing(Folder.open_without_header(self.path, generation)) as folder:
@@ -299,11 +299,11 @@ class ClosedStore:
             said, posts, recorded = _read_whole(folder.database_path, self._catalog)
             known = said or self._dialect
             if known is None:
-                raise NotAStoreError(
+                raise OpenError(
                     f"the database in {folder.database_path} is damaged and lacks its dialect: name it with --dialect"
                 )
             if self._dialect not in {None, known}:
-                raise FormatError(
+                raise OpenError(
                     f"the database in {folder.database_path} is for the dialect {known.name}, expected is "
                     f"{self._dialect.name}"
                 )
@@ -397,4 +397,4 @@ def _read_whole(path: Path, catalog: Catalog) -> tuple[Dialect | None, int | Non
 def _require_kept(folder: Folder, generation: str) -> None:
     if generation not in folder.header.kept:
         kept = ", ".join(folder.header.kept) or "none"
-        raise NotAStoreError(f"the store at {folder.path} keeps no generation {generation!r}; it keeps: {kept}")
+        raise OpenError(f"the store at {folder.path} keeps no generation {generation!r}; it keeps: {kept}")

@@ -7,7 +7,7 @@ from typing import Final
 
 import blake3
 
-from cablestore.errors import ChangesCursorError
+from cablestore.errors import CursorError
 from cablestore.index import arrival_log
 from cablestore.index.place import mark_at
 from cablestore.index.reader import Reader
@@ -27,21 +27,21 @@ def cursor_of(reader: Reader) -> str:
 
 
 def sequence_of(reader: Reader, cursor: str) -> int:
-    """Return the number of the entry after which a cursor continues. Raises ChangesCursorError.
+    """Return the number of the entry after which a cursor continues. Raises CursorError.
 
     The cursor must be of this database, and of a state that it has had.
     """
     found = _FORM.fullmatch(cursor)
     if found is None:
-        raise ChangesCursorError(f"{cursor[:200]!r} is not a cursor of changes. {_ADVICE}")
+        raise CursorError(f"{cursor[:200]!r} is not a cursor of changes. {_ADVICE}")
     generation, check, sequence = found[1], found[2], int(found[3])
     if generation != reader.generation:
-        raise ChangesCursorError(
+        raise CursorError(
             f"the cursor is of {generation}, the store has {reader.generation} now: it was rebuilt, or the cursor is of "
             f"another store. {_ADVICE}"
         )
     if sequence >= arrival_log.next_sequence(reader) or check != _check(reader, sequence):
-        raise ChangesCursorError(f"the cursor is of entry {sequence}, which the store lost or never had. {_ADVICE}")
+        raise CursorError(f"the cursor is of entry {sequence}, which the store lost or never had. {_ADVICE}")
     return sequence
 
 

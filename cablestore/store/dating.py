@@ -14,7 +14,7 @@ from itertools import islice, takewhile
 from typing import Final, NamedTuple
 
 from cablestore import limits
-from cablestore.errors import InvalidPostError
+from cablestore.errors import ArgumentError
 from cablestore.index.database import Row
 from cablestore.index.reader import Reader
 from cablestore.moderation.applied import AppliedModeration
@@ -69,7 +69,7 @@ class ReplacedPosts(NamedTuple):
 def date_after(replaced: ReplacedPosts, time_ms: int, now_ms: int, own_key: bytes) -> int:
     """Return `time_ms`, or the time just after the latest replaced post if that is later.
 
-    Raises InvalidPostError if that time is a week or more ahead of the clock.
+    Raises ArgumentError if that time is a week or more ahead of the clock.
     """
     end_ms = now_ms + limits.MAX_FUTURE_MS
     latest = next(replaced.here, None)
@@ -80,7 +80,7 @@ def date_after(replaced: ReplacedPosts, time_ms: int, now_ms: int, own_key: byte
     return max(time_ms, latest.timestamp_ms + 1 if latest else 0, next(known, -1) + 1)
 
 
-def _not_yet(posts: list[DatedPost], own_key: bytes) -> InvalidPostError:
+def _not_yet(posts: list[DatedPost], own_key: bytes) -> ArgumentError:
     latest, listed = posts[0], posts[: limits.MAX_POSTS_IN_THE_WAY_LISTED]
     is_own = latest.author == own_key
     until_ms = latest.timestamp_ms + 2 - limits.MAX_FUTURE_MS
@@ -91,7 +91,7 @@ def _not_yet(posts: list[DatedPost], own_key: bytes) -> InvalidPostError:
     else:
         key, digest = latest.author.hex()[:_KEY_DIGITS], latest.hash.hex()[:_HASH_DIGITS]
         remedy = f"Hide its author with `cablestore hide {key}`, or drop the post with `cablestore drop {digest}`"
-    return InvalidPostError(
+    return ArgumentError(
         f"this cannot take effect until {utc(until_ms)}: {'your' if is_own else 'the'} post "
         f"{latest.hash.hex()[:_HASH_DIGITS]} that it replaces is dated {utc(latest.timestamp_ms)}. Nothing was "
         f"written. {remedy}"

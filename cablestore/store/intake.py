@@ -8,7 +8,7 @@ from typing import Final
 
 from cablestore import limits
 from cablestore.arguments import check_instance
-from cablestore.errors import DecodeError, InvalidPostError, UnknownPostTypeError
+from cablestore.errors import DecodeError
 from cablestore.index.batches import batches
 from cablestore.index.signatures import Results, SignatureVerifier
 from cablestore.index.verdict import Outcome, Verdict, too_far_ahead
@@ -61,16 +61,15 @@ class IntakeBatch:
         if not self.is_planned_ahead or not all(self.signed()):
             yield self.signed()
 
-    def check(self, signed: list[bool]) -> None:
-        """Raise InvalidPostError if any post of the batch is rejected."""
+    def refusal(self) -> str:
+        """Return which posts of the batch must be refused and why, "" if none. Waits for the verification."""
         wrong = [outcome for outcome in self.outcomes if outcome is not None]
-        for post, is_right in zip(self.posts, signed, strict=True):
+        for post, is_right in zip(self.posts, self.signed(), strict=True):
             if not is_right:
                 wrong.append(Outcome(post.hash, Verdict.BAD_SIGNATURE, _REASONS[Verdict.BAD_SIGNATURE]))
-        if wrong:
-            raise InvalidPostError(
-                f"{len(wrong)} posts are refused, among them {wrong[0].hash.hex()}: {wrong[0].reason}"
-            )
+        if not wrong:
+            return ""
+        return f"{len(wrong)} posts are refused, among them {wrong[0].hash.hex()}: {wrong[0].reason}"
 
     def settle(self, verdicts: list[Verdict]) -> list[Outcome]:
         """Return the outcome of every post of the batch, given the verdicts on `posts`."""
@@ -101,7 +100,7 @@ class Intake:
             try:
                 post = decode_post(raw, self.dialect)
             except DecodeError as error:
-                verdict = Verdict.UNKNOWN_TYPE if isinstance(error, UnknownPostTypeError) else Verdict.MALFORMED
+                verdict = Verdict.UNKNOWN_TYPE if error.is_unknown_type else Verdict.MALFORMED
                 batch.outcomes.append(Outcome(post_hash(raw), verdict, str(error)))
                 continue
             refusal = None

@@ -13,7 +13,7 @@ import unicodedata
 from functools import lru_cache
 from typing import Final
 
-from cablestore.errors import InvalidPostError
+from cablestore.errors import ArgumentError
 from cablestore.scripts import (
     emoji_or_cluster,
     has_attached_words,
@@ -66,11 +66,9 @@ def shown_name(name: str | None, public_key: bytes) -> str:
 
 
 def require_visible(what: str, name: str | None) -> None:
-    """Raise InvalidPostError if the name of a user or a channel has only invisible characters."""
+    """Raise ArgumentError if the name of a user or a channel has only invisible characters."""
     if name and is_invisible(name):
-        raise InvalidPostError(
-            f"the {what} name {name!a} has only invisible characters: choose one that others can see"
-        )
+        raise ArgumentError(f"the {what} name {name!a} has only invisible characters: choose one that others can see")
 
 
 def is_named(folded_text: str, folded_name: str) -> bool:

@@ -22,7 +22,7 @@ from cablestore.arguments import (
     checked_window,
 )
 from cablestore.closable import Closable
-from cablestore.errors import ArgumentError, MissingViewError, OutdatedViewError
+from cablestore.errors import ArgumentError, OutdatedViewError
 from cablestore.files import Location, check_location
 from cablestore.forks import ProcessBound, bind
 from cablestore.index.batches import Progress, batches, no_progress
@@ -133,13 +133,13 @@ class CableStore(Queries, Closable, ProcessBound):
         `is_read_only` describes `read_only` stores. `dialect` applies to a new store (default: legacy) and must match
         that of an existing one. `identity` replaces the key file in the folder. With `upgrade`, a store whose views
         another version built is rebuilt first, and `progress` counts its posts. An interrupted upgrade leaves the store
-        unchanged; the next call repeats it. A store with views that `options.catalog` lacks raises MissingViewError.
+        unchanged; the next call repeats it. A store with views that `options.catalog` lacks raises OpenError.
 
-        Raises ArgumentError for an unusable path, and a subclass of OpenError that states the reason. Raises
-        StorageError for I/O errors and damaged files. Its subclass CorruptStoreError means that an upgrade would lose a
-        post; then nothing changes. Its subclass MissingDatabaseError means that the header or the database is lost;
-        then nothing is created. Raises IdentityError if the key file is unreadable, malformed, empty or readable by
-        others, and if local-only posts need a missing key.
+        Raises ArgumentError for an unusable path, and OpenError if the store cannot be opened: its subclasses
+        StoreLockedError and OutdatedViewError name the two reasons that pass. Raises StorageError for I/O errors. Its
+        subclass CorruptStoreError means damage: the header or the database is lost, and nothing is created, or an
+        upgrade would lose a post, and nothing changes. Raises IdentityError if the key file is unreadable, malformed,
+        empty or readable by others, and if local-only posts need a missing key.
         """
         check(create=create, upgrade=upgrade, progress=progress, read_only=read_only)
         _check_parts(dialect, identity, options)
@@ -157,8 +157,8 @@ class CableStore(Queries, Closable, ProcessBound):
         )
         try:
             engine = open_engine(create=create)
-        except OutdatedViewError as error:
-            if isinstance(error, MissingViewError) or read_only or not upgrade:
+        except OutdatedViewError:
+            if read_only or not upgrade:
                 raise
             from cablestore.store.closed import ClosedStore  # noqa: PLC0415 - opening a store does without it
 
@@ -273,7 +273,7 @@ class CableStore(Queries, Closable, ProcessBound):
         """Sign and store a post that links to the heads of its channel, dated now or just after the last own post.
 
         If the author of a text or topic is not a member of the channel, the same write adds a post/join before it
-        (wire.md 5.4.3). With `sync`, the post is on disk when the call returns. Raises InvalidPostError.
+        (wire.md 5.4.3). With `sync`, the post is on disk when the call returns. Raises ArgumentError.
         """
         return self._writer.write(body, sync=sync)
 
@@ -338,7 +338,7 @@ class CableStore(Queries, Closable, ProcessBound):
     def delete(self, hashes: bytes | Iterable[bytes], *, sync: bool = True, force: bool = False) -> list[Post]:
         """Delete own posts, here and on peers that receive the deletion. Returns one post/delete, or several if needed.
 
-        Local-only posts are discarded instead, because a post/delete would reveal their hash. Raises InvalidPostError,
+        Local-only posts are discarded instead, because a post/delete would reveal their hash. Raises ArgumentError,
         and deletes nothing, for posts of others, for deletions and for unknown hashes. With `force`, hashes may be
         unknown: the deletion waits for the post, which another device of the user may have.
         """
@@ -409,7 +409,7 @@ class CableStore(Queries, Closable, ProcessBound):
 
         `after` is the cursor of a page, a snapshot or `next_changes`; None means the current state. With a `channel`,
         only changes of this channel and those of all channels are yielded. Ends after `timeout_s` without a change, or
-        when the store is closed. Raises ChangesCursorError if the store is rebuilt: fetch a new page then.
+        when the store is closed. Raises CursorError if the store is rebuilt: fetch a new page then.
 
         `LocalChanged` is reported with `local` only. A program that saves its cursor in `store.local` after each change
         therefore does not wake itself.
@@ -422,7 +422,7 @@ class CableStore(Queries, Closable, ProcessBound):
         """Return the changes after a cursor and the next cursor, or wait for the first change.
 
         Each changed object is reported once, in its current state. Changes are idempotent: a client may apply one twice
-        or start at an older cursor. After `timeout_s` the result has no changes. Raises ChangesCursorError for a cursor
+        or start at an older cursor. After `timeout_s` the result has no changes. Raises CursorError for a cursor
         of another database, and StoreClosedError when the store is closed. `local` has the meaning of `changes`.
         """
         return self._follower.next_changes(after, channel, timeout_s, local=local)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from cablestore import limits
 from cablestore.arguments import check, check_bytes, check_id, check_iterable
-from cablestore.errors import InvalidPostError
+from cablestore.errors import ArgumentError
 from cablestore.index.batches import Progress, batches
 from cablestore.index.drops import dropped_post
 from cablestore.index.engine import Engine
@@ -80,9 +80,13 @@ class Writer:
     def replace(
         self, admitted: IntakeBatch, surplus: Callable[[Reader], Iterable[bytes]], *, sync: bool
     ) -> tuple[list[Outcome], list[Outcome]]:
-        """Store an admitted batch and discard other posts, in one write. Returns the outcomes of both."""
+        """Store an admitted batch and discard other posts, in one write. Returns the outcomes of both.
+
+        Raises ArgumentError, before it writes, if `admitted.refusal` names a post.
+        """
+        if problem := admitted.refusal():
+            raise ArgumentError(problem)
         signed = admitted.signed()
-        admitted.check(signed)
         with self._engine.transaction() as transaction:
             state = self._present.follow_identity()
             plan = transaction.plan()
@@ -148,7 +152,7 @@ class Writer:
             unknown = [digest for digest in targets if not (force or _is_known(transaction.reader, digest))]
             if unknown:
                 more = f" and {len(unknown) - 1} more" if unknown[1:] else ""
-                raise InvalidPostError(
+                raise ArgumentError(
                     f"post {unknown[0].hex()}{more} not found. Nothing was deleted. Force the deletion if another "
                     "device has the post: `--force`, or `force=True`"
                 )
@@ -159,7 +163,7 @@ class Writer:
             return [self.write(Delete(tuple(part)), sync=sync) for part in parts]
 
     def _is_private(self, reader: Reader, digest: bytes) -> bool:
-        """Return True if a post is local-only. Raises InvalidPostError if the user cannot delete it."""
+        """Return True if a post is local-only. Raises ArgumentError if the user cannot delete it."""
         post = reader.post(digest)
         if post is None:
             return False

@@ -20,7 +20,7 @@ from cablestore.archive.format.period import WEEK_MS
 from cablestore.archive.format.profile import Entry
 from cablestore.archive.importer import import_archives, import_deletions
 from cablestore.archive.writer import ArchivePlan
-from cablestore.errors import ArchiveError, InvalidPostError
+from cablestore.errors import ArchiveError, ArgumentError
 from cablestore.index.tombstone import Skeleton
 from cablestore.protocol.body import LOCAL_ONLY, Block
 from cablestore.protocol.post import SIGNED_FROM, decode_post
@@ -185,7 +185,7 @@ def test_replace_is_all_or_nothing() -> None:
     here = BOB.text("default", "here", at=FIRST_MS)
     store = store_of([here])
     for wrong in (decode_post(bytes(forged), LEGACY), ANN.text("default", "ahead", at=2**42)):
-        with pytest.raises(InvalidPostError, match="1 posts are refused"):
+        with pytest.raises(ArgumentError, match="1 posts are refused"):
             store.parts.writer.replace(store.parts.intake.admit([good, wrong]), lambda _: [here.hash], sync=True)
         assert store.get(here.hash) is not None
         assert store.get(good.hash) is None

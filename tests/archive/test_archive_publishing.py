@@ -20,6 +20,7 @@ from cablestore.archive.content.community import CidFolder
 from cablestore.archive.content.remote import ContentRemote
 from cablestore.archive.content.server import ContentServer
 from cablestore.archive.content.store import ContentStore
+from cablestore.archive.errors import NoRoomError, UnreachableError
 from cablestore.archive.fetch import ArchiveSources, fetching
 from cablestore.archive.folder import ArchiveFolder
 from cablestore.archive.format import index as index_format
@@ -32,7 +33,7 @@ from cablestore.archive.importer import ArchiveImportReport
 from cablestore.archive.local import cid_archives, community_folder, local_archives
 from cablestore.archive.member import ImportLog, import_noted, verified_by_any_profile, wanted
 from cablestore.archive.publish import ARCHIVE_FILENAME, MEDIA_TYPE, NodeTarget, Publisher, PublishReport
-from cablestore.errors import ArchiveError, NoRoomError, UnreachableError
+from cablestore.errors import ArchiveError
 from cablestore.protocol.crypto import post_hash
 
 ME = CONTROL.public_key

@@ -24,11 +24,12 @@ from torrents import session_of
 from waiting import LIMIT_S, wait_until
 
 from cablestore import CableStore
+from cablestore.archive.errors import IncompleteError
 from cablestore.archive.format.period import WEEK_MS, Period, due_after, week_of
 from cablestore.archive.local import are_whole
 from cablestore.archive.seed import Seeder
 from cablestore.archive.torrent.engine import TorrentConfig, TorrentEngine
-from cablestore.errors import ArchiveError, IncompleteError
+from cablestore.errors import ArchiveError
 from cablestore.limits import PIECE_SIZE_BYTES
 from cablestore.protocol.body import TEXT
 from cablestore.protocol.dialect import ARCHIVES_CHANNEL

@@ -35,11 +35,12 @@ from torrents import (
 from waiting import wait_until
 
 from cablestore import limits
+from cablestore.archive.errors import NoRoomError
 from cablestore.archive.remote import Span
 from cablestore.archive.torrent.config import Peer
 from cablestore.archive.torrent.engine import TorrentConfig
 from cablestore.archive.torrent.remote import TorrentRemote
-from cablestore.errors import ArchiveError, NoRoomError
+from cablestore.errors import ArchiveError
 
 PIECE = limits.PIECE_SIZE_BYTES
 

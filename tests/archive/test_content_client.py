@@ -25,6 +25,7 @@ from cablestore.archive.content.api import item_json, read_answer, read_list, re
 from cablestore.archive.content.client import ContentClient
 from cablestore.archive.content.partial import PartialDownload
 from cablestore.archive.content.store import Space
+from cablestore.archive.errors import NoRoomError, NoSuchContentError, UnreachableError
 from cablestore.archive.format.cid import (
     BLOCK_SIZE_BYTES,
     CODEC_BLOCK,
@@ -33,7 +34,7 @@ from cablestore.archive.format.cid import (
     ManifestFormat,
     manifest_cid,
 )
-from cablestore.errors import ArchiveError, NoRoomError, NoSuchContentError, UnreachableError
+from cablestore.errors import ArchiveError
 
 DATA = bytes_of(1, 5 * BLOCK_SIZE_BYTES + 77)
 CID, MANIFEST, LEAVES = described(DATA)

@@ -15,10 +15,10 @@ from content_nodes import described, served
 from cablestore import LEGACY
 from cablestore.archive.content.client import ContentClient
 from cablestore.archive.content.store import ContentStore
+from cablestore.archive.errors import NoSuchContentError
 from cablestore.archive.format.cid import Cid, manifest_cid
 from cablestore.archive.local import community_folder
 from cablestore.archive.publish import NodeTarget, Publisher
-from cablestore.errors import NoSuchContentError
 
 Run = Callable[..., tuple[int, str, str]]
 DATA = bytes_of(1, 200_000)

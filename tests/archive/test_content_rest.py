@@ -36,6 +36,7 @@ from cablestore.archive.content.api import PREFIX
 from cablestore.archive.content.client import ContentClient
 from cablestore.archive.content.server import ContentServer
 from cablestore.archive.content.store import ContentStore
+from cablestore.archive.errors import NoRoomError
 from cablestore.archive.format.cid import (
     BLOCK_SIZE_BYTES,
     CODEC_BLOCK,
@@ -44,7 +45,7 @@ from cablestore.archive.format.cid import (
     ManifestFormat,
     manifest_cid,
 )
-from cablestore.errors import ArchiveError, NodeError, NoRoomError
+from cablestore.errors import ArchiveError, NodeError
 
 PAYLOAD_CID = "zDvZRwzmBEaJ338xaCHbKbGAJ4X41YyccS6eyorrYBbmPnWuLxCh"
 

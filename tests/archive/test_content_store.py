@@ -22,6 +22,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from cablestore import limits
 from cablestore.archive.content.dataset import DatasetWriter
 from cablestore.archive.content.store import ContentStore
+from cablestore.archive.errors import NoRoomError, NoSuchContentError
 from cablestore.archive.format.cid import (
     BLOCK_SIZE_BYTES,
     CODEC_BLOCK,
@@ -30,7 +31,7 @@ from cablestore.archive.format.cid import (
     leaf_of,
     manifest_cid,
 )
-from cablestore.errors import ArchiveError, NoRoomError, NoSuchContentError, StorageError, StoreLockedError
+from cablestore.errors import ArchiveError, StorageError, StoreLockedError
 
 CHILD = SUPPORT / "content_child.py"
 NAMES = st.sampled_from([None, "a", "b.bin"])

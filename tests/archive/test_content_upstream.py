@@ -17,7 +17,8 @@ from cablestore.archive.content.api import item_json
 from cablestore.archive.content.client import ContentClient
 from cablestore.archive.content.server import ContentServer
 from cablestore.archive.content.store import ContentStore
-from cablestore.errors import ArchiveError, NoRoomError, NoSuchContentError
+from cablestore.archive.errors import NoRoomError, NoSuchContentError
+from cablestore.errors import ArchiveError
 
 
 def test_a_dataset_is_fetched_from_upstream_and_kept(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from history import AUTHORS, NOW_MS
 from cablestore import CableStore, Identity
 from cablestore.backup import backup, read_backup, restore, verify_backup
 from cablestore.backup.manifest import BackupManifest
-from cablestore.errors import CorruptBackupError, IdentityError
+from cablestore.errors import BackupError, IdentityError
 from cablestore.files import folder_of
 from cablestore.index import arrival_log
 from cablestore.index.reader import PRIVATE_PREFIX
@@ -89,7 +89,7 @@ def test_a_backup_of_another_key_is_refused_and_salvaged(tmp_path: Path, out: Pa
 
 def test_the_wrong_key_is_refused(tmp_path: Path, out: Path) -> None:
     sign(out, STRANGER)
-    with pytest.raises(CorruptBackupError, match="name the right one"):
+    with pytest.raises(BackupError, match="name the right one"):
         restore(out, tmp_path / "restored", identity=STRANGER, unverified=True, clock=now)
     assert not list(tmp_path.glob("restored/*.json"))
 
@@ -97,7 +97,7 @@ def test_the_wrong_key_is_refused(tmp_path: Path, out: Path) -> None:
 def test_a_piece_that_is_named_twice_is_damage(tmp_path: Path, out: Path) -> None:
     manifest = read_backup(folder_of(out))
     put(out, replace(manifest, pieces=manifest.pieces * 2))
-    with pytest.raises(CorruptBackupError):
+    with pytest.raises(BackupError, match=r"backup\.json is damaged: it names a piece twice"):
         restore(out, tmp_path / "restored", identity=AUTHORS[0], clock=now)
 
 

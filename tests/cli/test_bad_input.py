@@ -17,7 +17,7 @@ from irc_logs import SAMPLES, laid
 
 from cablestore import CableStore
 from cablestore.cli import demo
-from cablestore.errors import CorruptExportError, ExportError
+from cablestore.errors import ExportError
 from cablestore.export.manifest import read_manifest
 
 Run = Callable[..., tuple[int, str, str]]
@@ -183,7 +183,7 @@ def test_a_manifest_that_is_damaged_is_told_in_words(tmp_path: Path, run: Run, c
     with_manifest(copy, CHANGES[change])
     with pytest.raises(ExportError) as error:
         read_manifest(copy)
-    assert isinstance(error.value, CorruptExportError) or "format" in change or change == "dialect"
+    assert "manifest.json is damaged: " in str(error.value) or "format" in change or change == "dialect"
     assert not PYTHON.search(str(error.value)), error.value
     assert str(error.value).isprintable()
     assert len(str(error.value)) < 300 + len(str(copy))

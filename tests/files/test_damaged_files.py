@@ -20,7 +20,7 @@ from cablestore.archive.folder import ArchiveFolder
 from cablestore.archive.local import are_whole, community_folder
 from cablestore.archive.publish import Publisher
 from cablestore.backup import backup, restore, verify_backup
-from cablestore.errors import ArchiveError, CableStoreError, CorruptBackupError, ExportError
+from cablestore.errors import ArchiveError, BackupError, CableStoreError, ExportError
 from cablestore.export import verify_export
 from cablestore.sds import causal_log
 
@@ -88,7 +88,7 @@ def test_a_backup(backed_up: Path, tmp_path: Path, kind: str, damage: str) -> No
         else:
             assert [problem.file for problem in verify_backup(out)[1]] == [file.name]
             if kind != "identity":
-                with pytest.raises(CorruptBackupError, match="--salvage"):
+                with pytest.raises(BackupError, match="--salvage"):
                     restore(out, tmp_path / "refused")
             report = backup(store, out, with_key=kind == "identity", full=damage == "flipped" and kind != "identity")
             assert report.mended == (damage in SHORT or kind == "identity") - (

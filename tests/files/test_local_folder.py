@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from cablestore import limits
-from cablestore.errors import MissingFileError, StorageError
-from cablestore.files import LocalFolder, folder_of, read_small
+from cablestore.errors import StorageError
+from cablestore.files import LocalFolder, MissingFileError, folder_of, read_small
 
 
 @pytest.mark.parametrize("shape", ["path", "text", "file URI", "folder"])

@@ -14,8 +14,7 @@ from faulty_proxy import Fault, faulty_proxy
 from s3 import S3Server, environment_of
 from waiting import LIMIT_S
 
-from cablestore.errors import MissingFileError
-from cablestore.files import ObjectFolder, folder_of, for_each, remove
+from cablestore.files import MissingFileError, ObjectFolder, folder_of, for_each, remove
 from cablestore.files.many import REQUESTS_AT_ONCE
 
 
@@ -54,7 +53,7 @@ def test_parts_of_a_file_are_read(place: ObjectFolder) -> None:
         for at, size in ((0, 8), (150_000, 50_000), (199_999, 9), (77, 0), (3, 100_000)):
             assert file.seek(at) == at
             assert file.read(size) == content[at : at + size]
-    with pytest.raises(MissingFileError):
+    with pytest.raises(MissingFileError, match="none is missing"):
         place.open_parts("none")
 
 

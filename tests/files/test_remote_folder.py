@@ -17,8 +17,8 @@ from faulty_proxy import Fault, FaultyProxy, faulty_proxy
 from s3 import S3Server, environment_of
 from waiting import LIMIT_S
 
-from cablestore.errors import MissingFileError, StorageError
-from cablestore.files import ObjectFolder, folder_of, remote
+from cablestore.errors import StorageError
+from cablestore.files import MissingFileError, ObjectFolder, folder_of, remote
 
 PARTS = b"0123456789abcdef" * 1_600_000
 """Content that is sent to S3 in three parts."""
@@ -172,7 +172,7 @@ def test_a_missing_object_and_a_missing_bucket(s3: S3Server) -> None:
     elsewhere = folder_of("s3://no-such-bucket/folder")
     with pytest.raises(StorageError, match="NO_SUCH_BUCKET"):
         elsewhere.write("x", b"")
-    with pytest.raises(MissingFileError):
+    with pytest.raises(MissingFileError, match="s3://no-such-bucket/folder/x is missing"):
         elsewhere.read("x")
 
 

@@ -17,7 +17,7 @@ from people import ANN, raws
 from store_commands import COMMANDS
 
 from cablestore import CableStore
-from cablestore.errors import MissingDatabaseError, NotAStoreError
+from cablestore.errors import CorruptStoreError, OpenError
 from cablestore.index.leveldb import LevelDB
 from cablestore.protocol.dialect import DRAFT8
 from cablestore.store.closed import ClosedStore, locked_folder
@@ -110,9 +110,9 @@ def test_an_open_in_a_program_is_refused_too(folder: Path) -> None:
 
     closed = ClosedStore(folder)
     for attempt in (partial(CableStore.open, folder), closed.rebuild, closed.check, closed.generations):
-        with pytest.raises(MissingDatabaseError, match=rf"names {NINTH}, .*is not there.*{FIRST} \([\d,]+ bytes\)"):
+        with pytest.raises(CorruptStoreError, match=rf"names {NINTH}, .*is not there.*{FIRST} \([\d,]+ bytes\)"):
             attempt()
-    with pytest.raises(MissingDatabaseError):
+    with pytest.raises(CorruptStoreError, match=rf"names {NINTH}, .*is not there"):
         ClosedStore(folder).export(folder.with_name("out"))
 
 
@@ -148,7 +148,7 @@ def test_a_folder_of_generations_without_a_header_is_no_new_store(folder: Path, 
     for name in ("lock", "identity"):
         (folder / name).unlink()
     before = content_of(folder)
-    with pytest.raises(MissingDatabaseError, match="STORE is missing"):
+    with pytest.raises(CorruptStoreError, match="STORE is missing"):
         CableStore.open(folder, create=create)
     assert content_of(folder) == before
 
@@ -289,7 +289,7 @@ def test_a_kept_generation_that_is_not_there_is_listed_as_missing(folder: Path) 
 )
 def test_a_hostile_header_is_no_header(run: Run, folder: Path, text: str) -> None:
     (folder / "STORE").write_text(text)
-    with pytest.raises(NotAStoreError, match=rf"--recover.*{FIRST}|{FIRST}.*--recover"):
+    with pytest.raises(OpenError, match=rf"--recover.*{FIRST}|{FIRST}.*--recover"):
         CableStore.open(folder)
     assert run("sds", "status", "-s", folder)[0] == 2
 

@@ -139,7 +139,7 @@ from people import ANN
 posts = [ANN.text("default", str(number)).raw for number in range(400)]
 """
 FORK = """
-from cablestore.errors import ForkedError
+from cablestore.errors import CableStoreError
 
 child = None
 
@@ -155,8 +155,9 @@ with CableStore.in_memory(options=StoreOptions(verify_threads=3)) as store:
         outcomes = store.ingest(stream())
         for raw in posts[300:]:
             outcomes += store.ingest([raw])
-    except ForkedError:
+    except CableStoreError as error:
         assert child == 0
+        assert "belongs to process" in str(error)
         print("right", flush=True)
         os._exit(0)
 assert [outcome.verdict for outcome in outcomes] == [Verdict.ACCEPTED] * 400

@@ -11,7 +11,7 @@ import pytest
 
 from cablestore import LEGACY, CableStore, Identity, Verdict, limits
 from cablestore.cli.demo import sample
-from cablestore.errors import LogFormatError
+from cablestore.errors import ArgumentError
 from cablestore.irc.importer import ImportReport, import_logs, posts_of
 from cablestore.irc.people import NickKeys
 from cablestore.irc.survey import LogFile, find_logs
@@ -232,18 +232,18 @@ def test_archives_folders_and_an_explicit_channel(tmp_path: Path) -> None:
 )
 def test_what_is_no_log(tmp_path: Path, name: str, text: str, reason: str) -> None:
     (tmp_path / name).write_text(text)
-    with pytest.raises(LogFormatError, match=reason):
+    with pytest.raises(ArgumentError, match=reason):
         find_logs([tmp_path / name])
 
 
 def test_a_path_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(LogFormatError, match="not found"):
+    with pytest.raises(ArgumentError, match="not found"):
         find_logs([tmp_path / "none"])
 
 
 def test_an_empty_file_is_no_log(tmp_path: Path) -> None:
     (tmp_path / "2022-01-31.log").touch()
-    with pytest.raises(LogFormatError, match="is empty"):
+    with pytest.raises(ArgumentError, match="is empty"):
         find_logs([tmp_path])
 
 

@@ -10,7 +10,7 @@ import pytest
 from irc_logs import PHRASE, SAMPLES, Sample, imported, laid
 
 from cablestore import CableStore, Identity
-from cablestore.errors import LogFormatError
+from cablestore.errors import ArgumentError
 from cablestore.irc.formats import FORMATS, UBUNTU_BY_DAY
 from cablestore.irc.importer import import_logs
 from cablestore.irc.lines import LogFormat
@@ -88,7 +88,7 @@ def test_what_lines_say_of_the_day_goes_before_the_path(store: CableStore, tmp_p
 
 def test_what_a_log_does_not_say_is_given(store: CableStore, tmp_path: Path) -> None:
     file = laid(tmp_path, "notes.txt", "[09:01] <ann> hello\n[23:59] <ann> late\n[00:01] <ann> later\n")
-    with pytest.raises(LogFormatError, match="--date"):
+    with pytest.raises(ArgumentError, match="--date"):
         find_logs([file])
     imported(store, file, day=date(2013, 1, 7), channel="garden", zone=ZoneInfo("America/New_York"))
     assert times(store)[:2] == ["2013-01-07 14:01", "2013-01-08 04:59"]
@@ -171,7 +171,7 @@ def test_what_is_not_understood_is_counted_and_shown(store: CableStore, tmp_path
 
 def test_a_file_that_is_no_log_is_told_so_in_words(tmp_path: Path) -> None:
     file = laid(tmp_path, "2013/01/07/#garden.txt", "Dear diary,\nnothing happened.\n")
-    with pytest.raises(LogFormatError) as error:
+    with pytest.raises(ArgumentError) as error:
         find_logs([file])
     assert 'but not for example "Dear diary,"' in str(error.value)
     assert all(known.name in str(error.value) for known in FORMATS)

@@ -20,7 +20,7 @@ from irc_logs import PHRASE, imported, laid
 
 from cablestore import CableStore, limits
 from cablestore.cli.demo import sample
-from cablestore.errors import LogFormatError
+from cablestore.errors import ArgumentError
 from cablestore.irc.importer import import_logs
 from cablestore.irc.survey import find_logs
 
@@ -384,7 +384,7 @@ def test_a_reading_that_changed_meanwhile_says_so(tmp_path: Path) -> None:
     archive = tar_of(tmp_path / "logs.tar.gz", *many_days())
     logs = find_logs([archive])
     tar_of(archive, *many_days()[:3])
-    with CableStore.in_memory() as store, pytest.raises(LogFormatError, match="changed while it was read"):
+    with CableStore.in_memory() as store, pytest.raises(ArgumentError, match="changed while it was read"):
         import_logs(store, logs, seed_phrase=PHRASE)
 
 

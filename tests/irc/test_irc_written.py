@@ -13,7 +13,7 @@ import pytest
 from irc_logs import imported
 
 from cablestore import CableStore
-from cablestore.errors import LogFormatError
+from cablestore.errors import ArgumentError
 from cablestore.irc.days import stamp_of_words
 from cablestore.irc.survey import find_logs
 
@@ -356,5 +356,5 @@ def test_an_encoding_that_is_given_is_used(run: Callable[..., tuple[int, str, st
 def test_a_private_conversation_is_not_found_by_the_function(tmp_path: Path) -> None:
     file = tmp_path / "irc.libera.bob.weechatlog"
     file.write_text("2013-01-07 12:00:00\tbob\thello\n")
-    with pytest.raises(LogFormatError, match="private conversation"):
+    with pytest.raises(ArgumentError, match="private conversation"):
         find_logs([file])

@@ -11,8 +11,7 @@ from handshakes import ANN, BOB, LIMIT_BYTES, VECTORS, announce, channel, pair, 
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from cablestore.errors import HandshakeError
-from cablestore.protocol.secure_channel import PROLOGUE, SecureChannel
+from cablestore.protocol.secure_channel import PROLOGUE, HandshakeError, SecureChannel
 
 # --- known answers ---------------------------------------------------------------------------------
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from reconciling import NOW_NS, Pair, an_id, converse, reconciled, session, sets, spread
 
 from cablestore import limits
-from cablestore.errors import ReconcileError
 from cablestore.reconcile.audit import Audit, AuditResult, answer
+from cablestore.reconcile.errors import ReconcileError
 from cablestore.reconcile.ids import EVERYTHING, Bound, Range, SyncID, of_times
 from cablestore.reconcile.sets import MemorySet, OrderedSet
 

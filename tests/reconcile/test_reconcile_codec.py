@@ -14,11 +14,11 @@ from reconciling import ALL, HEADERS, NOW_NS, VECTORS, known_parts, read_item_se
 from steps import steps_of
 
 from cablestore import limits
-from cablestore.errors import ReconcileError
 from cablestore.protocol.varint import encode_varint
 from cablestore.reconcile import codec
 from cablestore.reconcile.codec import decode, encode, write_item_set
 from cablestore.reconcile.dialects import NWAKU_036, NWAKU_037, SPEC, SyncDialect, agreed
+from cablestore.reconcile.errors import ReconcileError
 from cablestore.reconcile.ids import END_NS, Bound, Range, SyncID
 from cablestore.reconcile.payload import Content, Header, ItemSet, Payload, PayloadPart, Shards, Topics
 

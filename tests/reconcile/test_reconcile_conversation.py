@@ -27,12 +27,12 @@ from talking import (
 )
 
 from cablestore import Dialect, Post, StoreOptions, limits
-from cablestore.errors import PeerRefusedError, ReconcileError, ReconcileLimitError
 from cablestore.reconcile import conversation as conversations
 from cablestore.reconcile import outgoing
 from cablestore.reconcile.codec import encode
 from cablestore.reconcile.conversation import DEFAULT_SPLITTING
 from cablestore.reconcile.dialects import SPEC
+from cablestore.reconcile.errors import PeerRefusedError, ReconcileError, ReconcileLimitError
 from cablestore.reconcile.ids import EVERYTHING
 from cablestore.reconcile.messages import (
     Accepted,

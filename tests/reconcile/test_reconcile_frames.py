@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from talking import hello
 
 from cablestore import limits
-from cablestore.errors import ReconcileError
+from cablestore.reconcile.errors import ReconcileError
 from cablestore.reconcile.messages import (
     END_MS,
     MAX_NUMBER,

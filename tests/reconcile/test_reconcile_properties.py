@@ -30,11 +30,11 @@ from reconciling import (
 
 from cablestore import CableStore, Post
 from cablestore.archive.format.profile import keccak256
-from cablestore.errors import ReconcileError
 from cablestore.protocol.fields import sized
 from cablestore.protocol.waku import message_of
 from cablestore.reconcile.codec import decode, encode, write_item_set
 from cablestore.reconcile.dialects import NWAKU_036, NWAKU_037, SPEC
+from cablestore.reconcile.errors import ReconcileError
 from cablestore.reconcile.ids import EVERYTHING, Bound, Range, SyncID, of_times
 from cablestore.reconcile.messages import ReconcileFrameReader
 from cablestore.reconcile.payload import Content, Header, ItemSet, Payload, PayloadPart, Shards, Topics

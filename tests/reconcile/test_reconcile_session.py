@@ -14,9 +14,9 @@ from reconciling import ALL, HEADERS, HOUR_NS, NOW_NS, Pair, an_id, converse, re
 from steps import steps_of
 
 from cablestore import limits, reconcile
-from cablestore.errors import ReconcileError
 from cablestore.reconcile.codec import decode, encode
 from cablestore.reconcile.dialects import NWAKU_036, NWAKU_037, SPEC, SyncDialect
+from cablestore.reconcile.errors import ReconcileError
 from cablestore.reconcile.ids import EVERYTHING, Bound, Range, SyncID, of_times
 from cablestore.reconcile.payload import Header, ItemSet, Payload, PayloadPart, Shards, Topics
 from cablestore.reconcile.session import ReconcileSession, SessionLimits

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from reconciling import NOW_NS, Pair, an_id, sets, spread
 from steps import steps_of
 
-from cablestore.errors import ReconcileError
 from cablestore.index.tree import SUM_MODULUS
+from cablestore.reconcile.errors import ReconcileError
 from cablestore.reconcile.ids import END_NS, EVERYTHING, Bound, Range, SyncID, bound_between, id_of, key_of, of_times
 from cablestore.reconcile.sets import Fingerprint, MemorySet
 

@@ -13,12 +13,12 @@ from reconciling import ALL, VECTORS, converse, session
 from steps import steps_of
 
 from cablestore import CableStore, limits
-from cablestore.errors import ReconcileError
 from cablestore.protocol.fields import sized
 from cablestore.protocol.protobuf import fields
 from cablestore.protocol.varint import encode_varint
 from cablestore.protocol.waku import PUBSUB_TOPIC, ReceivedWakuMessage, message_of
 from cablestore.reconcile.dialects import NWAKU_036, NWAKU_037, SPEC, SyncDialect
+from cablestore.reconcile.errors import ReconcileError
 from cablestore.reconcile.ids import SyncID
 from cablestore.reconcile.messages import ReconcileFrameReader
 from cablestore.reconcile.transfer import (

@@ -11,8 +11,8 @@ from people import ANN, START_MS, raws
 from talking import Side, claiming, content_of, content_with_time, hello, with_stores
 
 from cablestore import Delete, Post, limits
-from cablestore.errors import ReconcileError
 from cablestore.protocol.keys import NS_PER_MS
+from cablestore.reconcile.errors import ReconcileError
 from cablestore.reconcile.ids import END_NS
 from cablestore.reconcile.messages import PostsFrame, Terms, encode_frame
 from cablestore.reconcile.transfer import post_id

@@ -21,8 +21,8 @@ from waiting import LIMIT_S, wait_until
 pytest.importorskip("pyspark")
 
 from cablestore import CableStore
-from cablestore.errors import SparkError, StorageError
-from cablestore.reindex.causes import cause_of_log
+from cablestore.errors import StorageError
+from cablestore.reindex.causes import SparkError, cause_of_log
 from cablestore.reindex.spark import session
 
 CLUSTER = "spark://127.0.0.1:1"

@@ -19,7 +19,7 @@ from waiting import LIMIT_S
 
 pytest.importorskip("pyspark")
 
-from cablestore.errors import SparkError
+from cablestore.reindex.causes import SparkError
 from cablestore.reindex.columns import BY_MONTH, SETTLED
 from cablestore.reindex.environment import environment_for
 

@@ -22,7 +22,7 @@ from reindexing import conversation, digest_of, digest_of_all, export_of, store_
 pytest.importorskip("pyarrow")
 
 from cablestore import CableStore
-from cablestore.errors import CorruptExportError, ReindexError, StorageError
+from cablestore.errors import ExportError, ReindexError, StorageError
 from cablestore.files import folder_of
 from cablestore.index import arrival_log
 from cablestore.index.database import Database, Row
@@ -245,7 +245,7 @@ def exchange_files(one: Path, other: Path) -> None:
 def test_a_segment_in_the_place_of_another_is_found(derived: DerivedRows, exports: list[Path], tmp_path: Path) -> None:
     one, other = derived.segments[1:3]
     exchange_files(derived.local / one.file, derived.local / other.file)
-    with pytest.raises(CorruptExportError, match="is damaged"):
+    with pytest.raises(ExportError, match="is damaged"):
         run(exports, tmp_path)
 
 

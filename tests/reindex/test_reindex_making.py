@@ -29,7 +29,7 @@ from cablestore.archive.format.period import WEEK_MS, weeks
 from cablestore.archive.format.profile import PROFILES
 from cablestore.archive.writer import ArchivePlan, CreateReport
 from cablestore.cli import main
-from cablestore.errors import ArchiveError, CorruptExportError
+from cablestore.errors import ArchiveError, ExportError
 from cablestore.export.manifest import Filters
 from cablestore.files import folder_of
 from cablestore.protocol.dialect import ARCHIVES_CHANNEL
@@ -181,7 +181,7 @@ def test_what_a_worker_left_is_checked_before_it_is_signed(tmp_path: Path) -> No
     for damaged in (whole[:100] + b"!" + whole[101:], whole[:-1], b""):
         file.write_bytes(damaged)
         folder = ArchiveFolder(tmp_path / str(len(damaged)))
-        with pytest.raises(CorruptExportError, match=f"{file} is damaged"):
+        with pytest.raises(ExportError, match=f"{file} is damaged"):
             write(found, folder, how)
         assert not folder.index_path.exists()
 

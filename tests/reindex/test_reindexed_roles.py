@@ -13,7 +13,7 @@ from reindexing import spark_session
 pytest.importorskip("pyspark")
 
 from cablestore import Block, CableStore, Info, Role, Unblock
-from cablestore.errors import CorruptExportError
+from cablestore.errors import ExportError
 from cablestore.export import read_manifest
 from cablestore.index.local import CONSENT
 from cablestore.moderation import UserRole
@@ -66,7 +66,7 @@ def test_damaged_statements_stop_the_job_or_are_left_out_and_named(export: Path,
     [segment] = read_manifest(export).consent_segments
     path = export / segment.file
     path.write_bytes(path.read_bytes()[:-1])
-    with pytest.raises(CorruptExportError, match=segment.file):
+    with pytest.raises(ExportError, match=segment.file):
         reindex([export], tmp_path / "new")
     assert not (tmp_path / "new").exists()
     report = reindex([export], tmp_path / "new", skip_corrupt=True)

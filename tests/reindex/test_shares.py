@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from cablestore import limits
-from cablestore.errors import CorruptExportError
+from cablestore.errors import ExportError
 from cablestore.export.segment import SegmentWriter
 from cablestore.files import folder_of
 from cablestore.index.derive import Derivation
@@ -58,5 +58,5 @@ def test_a_segment_of_something_else_is_no_segment_of_rows(tmp_path: Path) -> No
             writer.write_packed(pack([[b"key", b"value"], item]))
             written = writer.close()
         found = RowSegment("rows.seg", b"", b"", 2, written.size_bytes, written.blake3, "", {})
-        with pytest.raises(CorruptExportError, match="does not hold rows"):
+        with pytest.raises(ExportError, match="does not hold rows"):
             list(read_rows(folder_of(tmp_path), found))

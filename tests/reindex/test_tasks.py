@@ -26,7 +26,7 @@ from s3 import S3Server, environment_of
 from stores import public, scratch_folder, store_of
 
 from cablestore import LEGACY, Dialect, Post, Tombstone, Verdict, decode_post
-from cablestore.errors import CableStoreError, CorruptExportError, ExportError, ReindexError, StorageError
+from cablestore.errors import ArchiveError, CableStoreError, ExportError, ReindexError, StorageError
 from cablestore.export.manifest import read_posts
 from cablestore.export.writer import ExportWriter, post_record
 from cablestore.files import Location, ObjectFolder, folder_of, remote
@@ -258,7 +258,7 @@ def test_inputs_are_inspected(export: ObjectFolder, place: ObjectFolder) -> None
 def test_a_segment_that_is_damaged_after_the_inspection_is_named(export: ObjectFolder, place: ObjectFolder) -> None:
     with job_of([export], place.child("job"), ONE) as job:
         export.write("posts-000000.seg", b"nothing")
-        with pytest.raises(CorruptExportError, match=r"posts-000000\.seg is damaged"):
+        with pytest.raises(ExportError, match=r"posts-000000\.seg is damaged"):
             run_tasks(job, Random(1))
 
 
@@ -296,7 +296,7 @@ def test_an_input_that_changes_while_it_is_read_is_not_left_out_in_part(
         assert tasks.problems_of(job, [lacking, lacking]) == [found]
         with pytest.raises(ReindexError, match="changed while they were read"):
             tasks.problems_of(job, [whole, lacking])
-        with pytest.raises(CorruptExportError, match=r"x\.seg is damaged"):
+        with pytest.raises(ExportError, match=r"x\.seg is damaged"):
             tasks.problems_of(job, [{"problems": [{**found, "is_partly_read": True}]}])
 
 
@@ -312,7 +312,7 @@ def test_a_damaged_run_is_an_error_that_names_it(place: ObjectFolder, damage: st
         place.remove(run)
     else:
         place.write(run, whole[:-20] if damage == "cut" else whole[:-20] + bytes(20))
-    with pytest.raises(CorruptExportError, match=str(place.file(run))):
+    with pytest.raises(ExportError, match=str(place.file(run))):
         read_bucket(place, [run], 2, 3)
 
 
@@ -354,14 +354,14 @@ def test_a_store_that_does_not_answer_is_no_damaged_input(
 
 
 def test_an_error_in_a_task_arrives_as_what_it_was() -> None:
-    for kind in (CorruptExportError, ExportError, StorageError, ReindexError):
+    for kind in (ArchiveError, ExportError, StorageError, ReindexError):
         report = {"error": "what was found", "kind": kind.__name__}
         assert type(tasks.error_of(report)) is kind
         assert str(tasks.error_of(report)) == "what was found"
     assert type(tasks.error_of({"error": "x", "kind": "DecodeError"})) is ReindexError
 
 
-@pytest.mark.parametrize(("kind", "tries"), [(StorageError, 1), (CorruptExportError, 3)])
+@pytest.mark.parametrize(("kind", "tries"), [(StorageError, 1), (ExportError, 3)])
 def test_a_place_that_fails_is_tried_by_one_task_of_a_stage(kind: type[CableStoreError], tries: int) -> None:
     """All tasks of the stage report its error. The next stage tries again."""
     tried: list[int] = []

@@ -22,11 +22,16 @@ from store_calls import READS, blocking_result, call_of, comparable, drafts, met
 
 from cablestore import CableStore, Dialect, Post, StoreOptions, Text
 from cablestore.aio import AsyncCableStore
-from cablestore.errors import ArgumentError, CableStoreError, CursorError
+from cablestore.errors import ArgumentError, CableStoreError, CursorError, StorageError
+from cablestore.files import MissingFileError
+from cablestore.index.database import Row
+from cablestore.index.view import View
+from cablestore.protocol.body import TEXT
 from cablestore.remote import RemoteStore
 from cablestore.remote.methods import FUNCTIONS, OF_PROGRAM, OWNER_ONLY, SPACES, names, public
 from cablestore.remote.methods import method_of as remote_method
 from cablestore.store.queries import Queries, Snapshot
+from cablestore.views import CATALOG
 
 WRONG: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
     ("messages", (5,), {}),
@@ -145,6 +150,21 @@ def test_errors_keep_their_class_and_text() -> None:
         for each in (store, remote):
             with pytest.raises(CursorError, match="invalid cursor of messages"):
                 each.messages("c", cursor="no")
+
+
+def test_an_error_of_an_internal_class_arrives_as_its_nearest_public_base() -> None:
+    def rows(post: Post) -> list[Row]:
+        if isinstance(post.body, Text):
+            raise MissingFileError("words.txt is missing")
+        return []
+
+    view = View("own", 1, (b"!x!own!",), "", types=frozenset({TEXT}), rows=rows)
+    options = StoreOptions(catalog=CATALOG.extended([view]))
+    with CableStore.in_memory(identity=ANN.identity, options=options) as store, remote_of(store) as remote:
+        for each, kind in ((store, MissingFileError), (remote, StorageError)):
+            with pytest.raises(StorageError, match=r"^words\.txt is missing$") as error:
+                each.post("c", "text")
+            assert type(error.value) is kind
 
 
 def test_a_post_comes_back_whole() -> None:

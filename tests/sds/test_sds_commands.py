@@ -17,7 +17,7 @@ from sds_people import content
 from waiting import LIMIT_S
 
 from cablestore import CableStore
-from cablestore.errors import NotAStoreError, StoreLockedError
+from cablestore.errors import OpenError, StoreLockedError
 from cablestore.sds import CausalLog, Settings, causal_log
 from cablestore.store.closed import ClosedStore, locked_folder
 
@@ -118,7 +118,7 @@ def test_a_store_without_logs_and_a_folder_without_a_store(tmp_path: Path, run: 
     code, _, err = run("sds", "status", "-s", tmp_path / "nothing")
     assert code == 2
     assert "no store and no causal logs found" in err
-    with pytest.raises(NotAStoreError, match="no causal logs"):
+    with pytest.raises(OpenError, match="no causal logs"):
         CausalLog.open(tmp_path / "store", create=False)
 
 

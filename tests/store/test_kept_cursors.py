@@ -29,7 +29,7 @@ MOST_ROUNDS = 200
 def loop_of(page: str) -> Callable[..., Any]:
     [program] = [block for block in blocks(page) if "def follow_from_last_time" in block]
     names: dict[str, Any] = {}
-    exec("from cablestore.errors import ChangesCursorError\n" + program.split("\n\n\nfollow")[0], names)
+    exec("from cablestore.errors import CursorError\n" + program.split("\n\n\nfollow")[0], names)
     return names["follow_from_last_time"]  # type: ignore[no-any-return] # defined by the how-to guide
 
 

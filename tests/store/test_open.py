@@ -14,15 +14,7 @@ import pytest
 from people import ANN, raws
 
 from cablestore import DRAFT8, LEGACY, CableStore, Identity
-from cablestore.errors import (
-    FormatError,
-    IdentityError,
-    MissingViewError,
-    NotAStoreError,
-    OutdatedViewError,
-    StoreClosedError,
-    StoreLockedError,
-)
+from cablestore.errors import IdentityError, OpenError, OutdatedViewError, StoreClosedError, StoreLockedError
 from cablestore.index.leveldb import LevelDB
 from cablestore.store import ClosedStore
 from cablestore.store.key_file import load_identity, parse_identity, save_identity
@@ -41,21 +33,21 @@ def test_a_store_keeps_its_dialect(tmp_path: Path) -> None:
     CableStore.open(tmp_path, dialect=DRAFT8).close()
     with CableStore.open(tmp_path) as store:
         assert store.dialect is DRAFT8
-    with pytest.raises(FormatError, match="is for the dialect draft8, not legacy"):
+    with pytest.raises(OpenError, match="is for the dialect draft8, not legacy"):
         CableStore.open(tmp_path, dialect=LEGACY)
 
 
 def test_no_store_and_not_allowed_to_make_one(tmp_path: Path) -> None:
-    with pytest.raises(NotAStoreError, match="cablestore init"):
+    with pytest.raises(OpenError, match="cablestore init"):
         CableStore.open(tmp_path / "nothing", create=False)
-    with pytest.raises(NotAStoreError, match="cablestore init"):
+    with pytest.raises(OpenError, match="cablestore init"):
         CableStore.open(tmp_path, create=False)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_foreign_folder_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("years of work")
-    with pytest.raises(NotAStoreError, match=r"it holds thesis\.tex"):
+    with pytest.raises(OpenError, match=r"it holds thesis\.tex"):
         CableStore.open(tmp_path)
     assert [file.name for file in tmp_path.iterdir()] == ["thesis.tex"]
 
@@ -63,14 +55,14 @@ def test_a_foreign_folder_is_left_alone(tmp_path: Path) -> None:
 def test_a_foreign_leveldb_is_left_alone(tmp_path: Path) -> None:
     LevelDB(tmp_path, create=True).close()
     before = sorted(file.name for file in tmp_path.iterdir())
-    with pytest.raises(NotAStoreError):
+    with pytest.raises(OpenError, match="is not a store: it holds "):
         CableStore.open(tmp_path)
     assert sorted(file.name for file in tmp_path.iterdir()) == before
 
 
 def test_a_file_is_no_store(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
-    with pytest.raises(NotAStoreError, match="is a file"):
+    with pytest.raises(OpenError, match="is a file"):
         CableStore.open(tmp_path / "file")
 
 
@@ -78,7 +70,7 @@ def test_a_newer_format_is_not_touched(tmp_path: Path) -> None:
     CableStore.open(tmp_path).close()
     header = json.loads((tmp_path / "STORE").read_text())
     (tmp_path / "STORE").write_text(json.dumps(header | {"format": 99}))
-    with pytest.raises(FormatError, match="format 99, this version of cablestore reads 1: install a newer one"):
+    with pytest.raises(OpenError, match="format 99, this version of cablestore reads 1: install a newer one"):
         CableStore.open(tmp_path)
 
 
@@ -88,7 +80,7 @@ def test_a_newer_format_is_not_touched(tmp_path: Path) -> None:
 def test_a_damaged_header_is_no_header(tmp_path: Path, text: str) -> None:
     CableStore.open(tmp_path).close()
     (tmp_path / "STORE").write_bytes(text.encode("latin-1"))
-    with pytest.raises(NotAStoreError, match="is not the header of a store"):
+    with pytest.raises(OpenError, match="is not the header of a store"):
         CableStore.open(tmp_path)
 
 
@@ -109,14 +101,14 @@ def test_a_header_without_the_id_of_the_store_gets_one(tmp_path: Path) -> None:
 def test_a_header_that_points_elsewhere(tmp_path: Path) -> None:
     CableStore.open(tmp_path).close()
     (tmp_path / "STORE").write_text('{"format": 1, "dialect": "legacy", "generation": "../../etc"}')
-    with pytest.raises(NotAStoreError, match="is not a generation"):
+    with pytest.raises(OpenError, match="is not a generation"):
         CableStore.open(tmp_path)
 
 
 def test_an_unknown_dialect(tmp_path: Path) -> None:
     CableStore.open(tmp_path).close()
     (tmp_path / "STORE").write_text('{"format": 1, "dialect": "klingon", "generation": "generation-000001"}')
-    with pytest.raises(FormatError, match="unknown dialect 'klingon'"):
+    with pytest.raises(OpenError, match="unknown dialect 'klingon'"):
         CableStore.open(tmp_path)
 
 
@@ -139,13 +131,14 @@ def test_an_outdated_view_refuses_to_be_read_until_rebuilt(tmp_path: Path) -> No
         assert store.dump_digest() == before
 
 
-def test_a_view_that_is_no_more_is_outdated_too(tmp_path: Path) -> None:
+def test_a_view_whose_code_is_not_installed_is_refused_and_not_upgraded(tmp_path: Path) -> None:
     CableStore.open(tmp_path).close()
     set_view_version(tmp_path, "gone", 3)
     for upgrade in (False, True):
-        with pytest.raises(OutdatedViewError, match=r"not installed: gone 3.*rebuild --drop-view gone"):
+        with pytest.raises(OpenError, match=r"not installed: gone 3.*rebuild --drop-view gone") as error:
             CableStore.open(tmp_path, upgrade=upgrade)
-    with pytest.raises(MissingViewError, match="not installed: gone 3"):
+        assert not isinstance(error.value, OutdatedViewError)  # no rebuild makes it readable
+    with pytest.raises(OpenError, match="not installed: gone 3"):
         ClosedStore(tmp_path).rebuild()
     ClosedStore(tmp_path).rebuild(drop_views=frozenset({"gone"}))
     CableStore.open(tmp_path).close()

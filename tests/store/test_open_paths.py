@@ -15,7 +15,7 @@ import pytest
 
 from cablestore import CableStore
 from cablestore.aio import AsyncCableStore
-from cablestore.errors import ArgumentError, CableStoreError, NotAStoreError, StorageError
+from cablestore.errors import ArgumentError, CableStoreError, OpenError, StorageError
 from cablestore.store.closed import ClosedStore
 
 NOBODY: Final = 65_534
@@ -32,7 +32,7 @@ PATHS: Final[dict[str, tuple[Any, type[CableStoreError], str]]] = {
     "Latin-1": (os.fsdecode(b"caf\xe9"), ArgumentError, "UTF-8"),
     "long name": ("n" * 256, ArgumentError, "too long"),
     "long path": ("n/" * 3000, ArgumentError, "too long"),
-    "file": ("FILE", NotAStoreError, "a file"),
+    "file": ("FILE", OpenError, "a file"),
     "below a file": ("FILE/store", ArgumentError, "a file, not a folder"),
     "dangling": ("DANGLING", ArgumentError, "a link to missing, which does not exist"),
     "below a dangling link": ("DANGLING/a/store", ArgumentError, "a link to missing, which does not exist"),
@@ -42,8 +42,8 @@ PATHS: Final[dict[str, tuple[Any, type[CableStoreError], str]]] = {
     "URI": ("s3://bucket/store", ArgumentError, "not on this machine"),
     "URI as a path": (Path("s3://bucket/store"), ArgumentError, "neither a path nor a URI"),
     "malformed URI": ("s3:/bucket/store", ArgumentError, "neither a path nor a URI"),
-    "other folder": ("OTHER", NotAStoreError, "holds notes.txt"),
-    "device": ("/dev/null", NotAStoreError, "a file"),
+    "other folder": ("OTHER", OpenError, "holds notes.txt"),
+    "device": ("/dev/null", OpenError, "a file"),
     "root": ("/", ArgumentError, "root of the file system"),
     "below a device": ("/dev/null/store", ArgumentError, "a file, not a folder"),
     "below proc": ("/proc/store", StorageError, "/proc/store"),
@@ -80,7 +80,7 @@ def test_a_path_where_no_store_can_be(folder: Path, kind: str, way: str) -> None
     path, error, words = PATHS[kind]
     before = sorted(folder.rglob("*"))
     if way in {"open without making", "rebuild"} and kind == "below proc":
-        error, words = NotAStoreError, "no store"
+        error, words = OpenError, "no store"
     with pytest.raises(error) as found:
         WAYS[way](path)
     message = str(found.value)

@@ -14,7 +14,7 @@ from waiting import LIMIT_S
 
 from cablestore import CableStore, EventKind, limits
 from cablestore.aio import AsyncCableStore
-from cablestore.errors import ChangesCursorError
+from cablestore.errors import CursorError
 
 
 def test_subscribing_across_restarts_neither_loses_nor_repeats(tmp_path: Path) -> None:
@@ -135,7 +135,7 @@ def test_a_follower_of_a_closed_store_ends(follow: Callable[[CableStore], Iterat
 
 @pytest.mark.parametrize("is_async", [False, True], ids=["blocking", "asyncio"])
 def test_a_rebuild_during_a_read_ends_no_follower(is_async: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only a cursor of changes becomes invalid, and raises ChangesCursorError."""
+    """Only a cursor of changes becomes invalid, and raises CursorError."""
     store = CableStore.in_memory()
     store.ingest(raws(text := ANN.text("default", "x")))
     place, cursor = store.moderation.place, store.cursor
@@ -158,7 +158,7 @@ def test_a_rebuild_during_a_read_ends_no_follower(is_async: bool, monkeypatch: p
         rebuilt_in_the_next_read()
         assert [change.what for change in store.moderation.since(place)[0]] == ["hidden"]
         rebuilt_in_the_next_read()
-        with pytest.raises(ChangesCursorError):
+        with pytest.raises(CursorError, match="it was rebuilt"):
             list(store.changes(after=cursor, timeout_s=0))
 
     async def read_async() -> None:
@@ -168,7 +168,7 @@ def test_a_rebuild_during_a_read_ends_no_follower(is_async: bool, monkeypatch: p
             rebuilt_in_the_next_read()
             assert [change.what for change in (await later.moderation.since(place))[0]] == ["hidden"]
             rebuilt_in_the_next_read()
-            with pytest.raises(ChangesCursorError):
+            with pytest.raises(CursorError, match="it was rebuilt"):
                 await later.next_changes(cursor, timeout_s=0)
 
     if is_async:

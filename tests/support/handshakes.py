@@ -13,8 +13,7 @@ from noise.backends.default.keypairs import KeyPair25519
 from noise.connection import NoiseConnection
 
 from cablestore import Identity
-from cablestore.errors import HandshakeError
-from cablestore.protocol.secure_channel import PROLOGUE, PROTOCOL_NAME, SecureChannel
+from cablestore.protocol.secure_channel import PROLOGUE, PROTOCOL_NAME, HandshakeError, SecureChannel
 
 VECTORS: list[dict[str, Any]] = json.loads((KNOWN_ANSWERS / "cable.json").read_text())["handshake"]
 CABAL_KEY = bytes(range(32))

@@ -53,7 +53,7 @@ def why_not_in(dialect: Dialect, post: Post) -> str:
     try:
         decode_post(post.raw, dialect)
     except DecodeError as error:
-        return type(error).__name__
+        return f"{error.reason}, {error.is_unknown_type}"
     return ""
 
 

@@ -12,8 +12,9 @@ from by_hand import assert_nothing_is_left
 from peering import HOST, soon
 
 from cablestore import CableStore
-from cablestore.errors import NodeError, ReconcileError
+from cablestore.errors import NodeError
 from cablestore.peers import Address, Node, NodeSettings, ReconcileReport
+from cablestore.reconcile.errors import ReconcileError
 
 ONLY: NodeSettings = NodeSettings(channels=frozenset({"no such channel"}), list_every_s=600)
 

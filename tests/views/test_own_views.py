@@ -22,7 +22,7 @@ import pytest
 from folders import ROOT
 
 from cablestore import Catalog, Fold, Tally, View
-from cablestore.errors import ViewError
+from cablestore.errors import ArgumentError
 from cablestore.index.view import Census, Tree
 from cablestore.views import CATALOG, installed
 from cablestore.views.installed import why_not_loaded
@@ -215,13 +215,13 @@ TALLY = Tally(prefix=b"!x!own!", types=frozenset(), key=lambda _: b"")
     ],
 )
 def test_views_that_cannot_be_kept_are_refused(views: list[View], told: str) -> None:
-    with pytest.raises(ViewError, match=re.escape(told)):
+    with pytest.raises(ArgumentError, match=re.escape(told)):
         CATALOG.extended(views)
 
 
 @pytest.mark.parametrize("prefix", [b"!meta!", b"!sizes!", b"!arrival!log!", b"!local!own!"])
 def test_keys_that_are_no_views_are_reserved(prefix: bytes) -> None:
-    with pytest.raises(ViewError, match="is reserved"):
+    with pytest.raises(ArgumentError, match="is reserved"):
         Catalog((view(prefixes=(prefix,)),))
 
 

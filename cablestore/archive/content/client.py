@@ -35,6 +35,7 @@ from cablestore.archive.content.dataset import PART_SIZE_BYTES
 from cablestore.archive.content.pacing import in_pieces, limit_unsent
 from cablestore.archive.content.partial import PartialDownload
 from cablestore.archive.content.store import IncomingDataset, Space
+from cablestore.archive.errors import NoRoomError, NoSuchContentError, UnreachableError
 from cablestore.archive.format.cid import (
     Cid,
     DatasetHasher,
@@ -43,7 +44,7 @@ from cablestore.archive.format.cid import (
     check_media_type,
     manifest_of,
 )
-from cablestore.errors import ArchiveError, NoRoomError, NoSuchContentError, UnreachableError
+from cablestore.errors import ArchiveError
 from cablestore.resolution import RESOLVER
 
 _MAX_TEXT_SIZE_BYTES: Final = 2_048

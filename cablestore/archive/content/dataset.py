@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import BinaryIO, Final
 
 from cablestore import limits
+from cablestore.archive.errors import NoRoomError
 from cablestore.archive.format.cid import (
     BLOCK_SIZE_BYTES,
     CODEC_TREE,
@@ -24,7 +25,7 @@ from cablestore.archive.format.cid import (
     block_count_of,
 )
 from cablestore.closable import Closable
-from cablestore.errors import ArchiveError, NoRoomError, StorageError
+from cablestore.errors import ArchiveError, StorageError
 from cablestore.files import file_mode
 from cablestore.forks import close_released, open_released
 

@@ -10,9 +10,10 @@ from typing import Any, Final, Self, TypeVar
 from cablestore.archive.content.client import ContentClient
 from cablestore.archive.content.community import CidFolder
 from cablestore.archive.content.dataset import check_disk
+from cablestore.archive.errors import NoRoomError, UnreachableError
 from cablestore.archive.format.cid import Cid, DatasetHasher, DatasetManifest
 from cablestore.archive.remote import ByteProgress
-from cablestore.errors import ArchiveError, NoRoomError, UnreachableError
+from cablestore.errors import ArchiveError
 from cablestore.files import storage_errors
 from cablestore.limits import MAX_INDEX_SIZE_BYTES, MAX_STORED_ARCHIVE_SIZE_BYTES, STALL_TIMEOUT_S
 

@@ -31,6 +31,7 @@ from cablestore.archive.content.http import check_name, error_log, is_own_host, 
 from cablestore.archive.content.pacing import in_pieces, limit_unsent
 from cablestore.archive.content.store import ContentStore
 from cablestore.archive.content.upstream import Upstream
+from cablestore.archive.errors import NoRoomError, NoSuchContentError
 from cablestore.archive.format.cid import (
     Cid,
     DatasetManifest,
@@ -39,14 +40,7 @@ from cablestore.archive.format.cid import (
     check_media_type,
     manifest_cid,
 )
-from cablestore.errors import (
-    ArchiveError,
-    CableStoreError,
-    NodeError,
-    NoRoomError,
-    NoSuchContentError,
-    StorageError,
-)
+from cablestore.errors import ArchiveError, CableStoreError, NodeError, StorageError
 from cablestore.resolution import RESOLVER
 
 _LOG: Final = logging.getLogger("cablestore.content")

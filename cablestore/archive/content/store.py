@@ -26,6 +26,7 @@ from cablestore.archive.content.dataset import (
     has_its_size,
 )
 from cablestore.archive.content.folder import DATA, INCOMING, LEAVES, MANIFESTS, lock_folder
+from cablestore.archive.errors import NoRoomError, NoSuchContentError
 from cablestore.archive.format.cid import (
     BLOCK_SIZE_BYTES,
     CODEC_MANIFEST,
@@ -35,7 +36,7 @@ from cablestore.archive.format.cid import (
     manifest_cid,
 )
 from cablestore.closable import Closable
-from cablestore.errors import ArchiveError, NoRoomError, NoSuchContentError, StorageError
+from cablestore.errors import ArchiveError, StorageError
 from cablestore.files import is_foreign, read_small, storage_errors, sync_folder, unlock, usable_path, whole_file
 from cablestore.forks import ProcessBound, bind
 

@@ -11,8 +11,9 @@ from typing import Final
 from cablestore import limits
 from cablestore.archive.content.client import ContentClient
 from cablestore.archive.content.store import ContentStore
+from cablestore.archive.errors import NoRoomError, NoSuchContentError
 from cablestore.archive.format.cid import Cid, DatasetManifest
-from cablestore.errors import ArchiveError, NoRoomError, NoSuchContentError
+from cablestore.errors import ArchiveError
 
 _LOG: Final = logging.getLogger("cablestore.content")
 

@@ -12,6 +12,7 @@ from typing import Any, Final, Self
 import libtorrent as lt
 
 from cablestore import limits
+from cablestore.archive.errors import IncompleteError
 from cablestore.archive.format.magnet import Magnet, check_community
 from cablestore.archive.names import DATA, INDEX
 from cablestore.archive.torrent.config import Peer, TorrentConfig, check_peers
@@ -24,7 +25,7 @@ from cablestore.archive.torrent.metainfo import (
 )
 from cablestore.archive.torrent.remote import TorrentRemote, private_params, torrent_params
 from cablestore.archive.torrent.session import Swarm, TorrentSession
-from cablestore.errors import ArchiveError, IncompleteError, StorageError
+from cablestore.errors import ArchiveError, StorageError
 from cablestore.files import make_folder, whole_file
 from cablestore.forks import ProcessBound, bind
 

@@ -15,13 +15,14 @@ from typing import Any, BinaryIO, Final
 import libtorrent as lt
 
 from cablestore import limits
+from cablestore.archive.errors import NoRoomError
 from cablestore.archive.names import DATA, INDEX
 from cablestore.archive.remote import ByteProgress, Span
 from cablestore.archive.torrent.config import Peer, TorrentConfig
 from cablestore.archive.torrent.metainfo import Metainfo, piece_sha1
 from cablestore.archive.torrent.session import Swarm, TorrentSession
 from cablestore.closable import Closable
-from cablestore.errors import ArchiveError, NoRoomError
+from cablestore.errors import ArchiveError
 
 _NOT_WANTED, _WANTED, _SOON, _NOW = 0, 4, 6, 7  # priorities of pieces in libtorrent
 
