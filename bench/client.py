@@ -50,7 +50,7 @@ def opened(folder: Path) -> CableStore:
 
 def fill(store: CableStore, posts: list[bytes]) -> None:
     """Store posts in batches."""
-    for _ in store.ingest_batches(posts, batch_posts=500, verify=False):
+    for _ in store.parts.writer.ingest(posts, sync=False, batch_posts=500, verify=False):
         pass
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
 from concurrent.futures import Future
 from functools import partial, wraps
 from itertools import islice
@@ -12,15 +12,16 @@ from typing import Any, Concatenate, Final, Self
 
 from cablestore import limits
 from cablestore.aio.arrivals import Arrivals
-from cablestore.aio.calls import Opening, each_on_writer, on_reader, on_worker, on_writer
-from cablestore.aio.items import Feed
+from cablestore.aio.calls import Opening, on_reader, on_worker, on_writer
+from cablestore.aio.items import Feed, Items
 from cablestore.aio.local_values import AsyncLocalValues
 from cablestore.aio.moderator import AsyncModerator
 from cablestore.aio.queries import AsyncQueries, AsyncSnapshot
 from cablestore.aio.threads import Threads, to_the_end
-from cablestore.arguments import check, check_given, check_instance, check_text
+from cablestore.arguments import check, check_given, check_instance, check_iterable, check_text
 from cablestore.errors import FormatError, StoreClosedError, StoreLockedError
 from cablestore.forks import ProcessBound, bind
+from cablestore.index.batches import batches
 from cablestore.index.place import LogPlace
 from cablestore.index.verdict import Outcome
 from cablestore.protocol.crypto import Identity
@@ -29,6 +30,7 @@ from cablestore.remote.store import RemoteStore, connect_soon
 from cablestore.store.changes import Change, Changes
 from cablestore.store.results import Event
 from cablestore.store.store import CableStore, P, T
+from cablestore.store.writing import size_bytes
 
 _SHARED_OPTIONS: Final = frozenset({"create", "dialect", "progress", "upgrade"})
 """Options of `CableStore.open` that a store which another process has open can have."""
@@ -79,6 +81,16 @@ async def _open(function: Callable[[], CableStore]) -> AsyncCableStore:
 def _close_unused(opened: Future[CableStore]) -> None:
     if not opened.cancelled() and opened.exception() is None:
         opened.result().close()
+
+
+def _ingest(
+    store: CableStore, posts: Iterable[bytes], *, sync: bool, batch_posts: int, verify: bool
+) -> Iterator[list[Outcome]]:
+    """Store posts, and yield the outcomes of each batch after its write."""
+    if not isinstance(store, RemoteStore):
+        return store.parts.writer.ingest(posts, sync=sync, batch_posts=batch_posts, verify=verify)
+    single = batches(posts, size_bytes, min(batch_posts, limits.MAX_BATCH_POSTS))
+    return (store.ingest(batch, sync=sync, batch_posts=batch_posts, verify=verify) for batch in single)
 
 
 class AsyncCableStore(AsyncQueries, ProcessBound):
@@ -298,14 +310,14 @@ class AsyncCableStore(AsyncQueries, ProcessBound):
     delete = on_writer(CableStore.delete)
     discard = on_writer(CableStore.discard)
 
-    ingest_batches = each_on_writer(CableStore.ingest_batches)
-
     async def ingest(
         self, posts: Iterable[bytes], *, sync: bool = False, batch_posts: int = 100, verify: bool = True
     ) -> list[Outcome]:
         """Store encoded posts from peers: see `CableStore.ingest`. Other writes may run between its batches."""
-        batches = self.ingest_batches(posts, sync=sync, batch_posts=batch_posts, verify=verify)
-        return [outcome async for outcomes in batches for outcome in outcomes]
+        check(sync=sync, batch_posts=batch_posts, verify=verify)
+        check_iterable("posts", posts)
+        ingest = partial(_ingest, self._blocking, posts, sync=sync, batch_posts=batch_posts, verify=verify)
+        return [outcome async for outcomes in Items(self._threads.write, ingest, 1) for outcome in outcomes]
 
     now_ms = on_reader(CableStore.now_ms)
     clock_difference = on_reader(CableStore.clock_difference)

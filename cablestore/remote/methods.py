@@ -57,7 +57,6 @@ OF_PROGRAM: Final = frozenset({
     "close",
     "dialect",
     "failed_writes",
-    "ingest_batches",
     "is_closed",
     "is_read_only",
     "last_sequence",

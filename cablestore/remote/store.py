@@ -336,33 +336,21 @@ class RemoteStore(_Store, Closable, ProcessBound):
         self, posts: Iterable[bytes], *, sync: bool = False, batch_posts: int = 100, verify: bool = True
     ) -> list[Outcome]:
         """Store posts that came from peers: see `CableStore.ingest`. They travel in parts of some batches each."""
-        found = self._ingest(posts, limits.REMOTE_INGEST_SIZE_BYTES, sync=sync, batch_posts=batch_posts, verify=verify)
-        return list(chain.from_iterable(found))
-
-    def ingest_batches(
-        self, posts: Iterable[bytes], *, sync: bool = False, batch_posts: int = 100, verify: bool = True
-    ) -> Iterator[list[Outcome]]:
-        """Store posts as `ingest` does, but yield the outcomes of each batch when it is written."""
-        return self._ingest(posts, 0, sync=sync, batch_posts=batch_posts, verify=verify)
-
-    def _ingest(
-        self, posts: Iterable[bytes], part_size_bytes: int, *, sync: bool, batch_posts: int, verify: bool
-    ) -> Iterator[list[Outcome]]:
         check(sync=sync, batch_posts=batch_posts, verify=verify)
         check_iterable("posts", posts)
         options = {"sync": sync, "batch_posts": batch_posts, "verify": verify}
-        parts = _parts(batches(posts, size_bytes, min(batch_posts, limits.MAX_BATCH_POSTS)), part_size_bytes)
-        return (self._calls.run("ingest", (part,), options) for part in parts)
+        parts = _parts(batches(posts, size_bytes, min(batch_posts, limits.MAX_BATCH_POSTS)))
+        return list(chain.from_iterable(self._calls.run("ingest", (part,), options) for part in parts))
 
 
-def _parts(found: Iterable[list[bytes]], size_bytes: int) -> Iterator[list[bytes]]:
-    """Join batches until they have a size. A part ends where a batch ends, so the batches stay the same."""
+def _parts(found: Iterable[list[bytes]]) -> Iterator[list[bytes]]:
+    """Join batches to parts of a size. A part ends where a batch ends, so the batches stay the same."""
     part: list[bytes] = []
     total = 0
     for batch in found:
         part += batch
         total += sum(map(len, batch))
-        if total >= size_bytes:
+        if total >= limits.REMOTE_INGEST_SIZE_BYTES:
             yield part
             part, total = [], 0
     if part:

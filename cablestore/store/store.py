@@ -250,22 +250,15 @@ class CableStore(Queries, Closable, ProcessBound):
     ) -> list[Outcome]:
         """Store encoded posts from peers. Returns one outcome per post, in order. Invalid posts do not raise.
 
+        `posts` may be an iterator: at most two batches of posts are in memory. The next batch is verified during a write.
         Each batch of `batch_posts` is one atomic write. With `sync`, a batch is on disk before the next one begins and
         before the call returns. Without it, a crash of the machine (not of the process) may lose the last seconds.
         `verify=False` skips signature checks: use it only for posts that this program just signed or verified.
         """
-        return list(chain.from_iterable(self.ingest_batches(posts, sync=sync, batch_posts=batch_posts, verify=verify)))
-
-    def ingest_batches(
-        self, posts: Iterable[bytes], *, sync: bool = False, batch_posts: int = 100, verify: bool = True
-    ) -> Iterator[list[Outcome]]:
-        """Store posts like `ingest`, and yield the outcomes of each batch after its write.
-
-        Memory use does not depend on the number of posts. Signatures of the next batch are verified during the write.
-        """
         check(sync=sync, batch_posts=batch_posts, verify=verify)
         check_iterable("posts", posts)
-        return self._writer.ingest(posts, sync=sync, batch_posts=batch_posts, verify=verify)
+        outcomes = self._writer.ingest(posts, sync=sync, batch_posts=batch_posts, verify=verify)
+        return list(chain.from_iterable(outcomes))
 
     # --- own posts -----------------------------------------------------------------------------
 

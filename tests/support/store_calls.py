@@ -48,7 +48,7 @@ def call_of(draft: tuple[int, int, int, list[int]], posts: list[Post]) -> Call:
     hashes = [post.hash for post in some]
     made: list[Call] = [
         ("ingest", (raws(*some),), {"batch_posts": 1 + place}),
-        ("ingest_batches", ([*raws(*some), b"no post"],), {"batch_posts": 2}),
+        ("ingest", ([*raws(*some), b"no post"],), {"batch_posts": 2}),
         ("post", (channel, word), {"sync": False}),
         ("set_topic", (channel, word), {"sync": True}),
         ("join", (channel,), {}),
