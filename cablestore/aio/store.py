@@ -304,7 +304,6 @@ class AsyncCableStore(AsyncQueries, ProcessBound):
     leave = on_writer(CableStore.leave)
     set_info = on_writer(CableStore.set_info)
     set_name = on_writer(CableStore.set_name)
-    update_info = on_writer(CableStore.update_info)
     mark_read = on_writer(CableStore.mark_read)
     mark_seen = on_writer(CableStore.mark_seen)
     delete = on_writer(CableStore.delete)

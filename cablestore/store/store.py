@@ -37,7 +37,7 @@ from cablestore.index.rebuild import RebuildReport
 from cablestore.index.signatures import SignatureVerifier
 from cablestore.index.verdict import Outcome, Verdict
 from cablestore.moderation.applied import AppliedModeration
-from cablestore.protocol.body import Body, Info, Join, Leave, Text, Topic
+from cablestore.protocol.body import Body, Join, Leave, Text, Topic
 from cablestore.protocol.crypto import Identity
 from cablestore.protocol.dialect import LEGACY, Dialect
 from cablestore.protocol.post import Post
@@ -286,31 +286,12 @@ class CableStore(Queries, Closable, ProcessBound):
         """Leave a channel with a post/leave. See `write`."""
         return self.write(Leave(channel), sync=sync)
 
-    def set_info(
-        self,
-        *,
-        name: str | None = None,
-        accept_role: bool | None = None,
-        others: Mapping[str, bytes] | None = None,
-        sync: bool = True,
-    ) -> Post:
-        """Publish the complete post/info of the user. Omitted values return to their defaults (wire.md 6.2.4).
-
-        `set_name` and `update_info` change single values and keep the others.
-        """
-        check_given(name=name, accept_role=accept_role, others=others)
-        known = Info.of(name=name, accept_role=accept_role)
-        return self.write(Info((*known.pairs, *(others or {}).items())), sync=sync)
-
     def set_name(self, name: str, *, sync: bool = True) -> Post | None:
-        """Change the user's name and keep the other values of the post/info; "" removes the name.
-
-        Returns the post, or None if the user already has this name; then nothing is written.
-        """
+        """Change the user's name; "" removes it. See `set_info`."""
         check(name=name)
-        return self.update_info(name=name, sync=sync)
+        return self.set_info(name=name, sync=sync)
 
-    def update_info(
+    def set_info(
         self,
         *,
         name: str | None = None,
@@ -322,11 +303,11 @@ class CableStore(Queries, Closable, ProcessBound):
 
         The name "" removes the name, and None as the value of a key in `others` removes the key. Concurrent changes of
         different values do not overwrite each other. Returns the post, or None if nothing changes and nothing is
-        written.
+        written. `write` with an `Info` replaces all values.
         """
         check(sync=sync)
         check_given(name=name, accept_role=accept_role, others=others)
-        return self._writer.update_info(name=name, accept_role=accept_role, others=others or {}, sync=sync)
+        return self._writer.set_info(name=name, accept_role=accept_role, others=others or {}, sync=sync)
 
     def delete(self, hashes: bytes | Iterable[bytes], *, sync: bool = True, force: bool = False) -> list[Post]:
         """Delete own posts, here and on peers that receive the deletion. Returns one post/delete, or several if needed.

@@ -132,7 +132,7 @@ class Writer:
             self._composer.written(posts[-1])
         return posts[-1]
 
-    def update_info(
+    def set_info(
         self, *, name: str | None, accept_role: bool | None, others: Mapping[str, bytes | None], sync: bool
     ) -> Post | None:
         """Change a part of the information on oneself. Returns None if nothing changes."""

@@ -11,7 +11,7 @@ import pytest
 from clock import SetClock
 from people import ANN, BOB, CYD, raws
 
-from cablestore import CableStore, Post, StoreOptions, Verdict, limits
+from cablestore import CableStore, Info, Post, StoreOptions, Verdict, limits
 from cablestore.errors import CableStoreError, InvalidPostError
 from cablestore.moderation import UserRole
 from cablestore.store.changes import TopicChanged
@@ -50,8 +50,8 @@ CASES: Final[dict[str, tuple[Do, Do, See, object]]] = {
     "name": (lambda s: s.set_name("old"), lambda s: s.set_name("new"), lambda s: s.user(ANN.key).name, "new"),
     "no name": (lambda s: s.set_name("old"), lambda s: s.set_name(""), lambda s: s.user(ANN.key).info.name, None),
     "all info": (
-        lambda s: s.set_info(name="old"),
-        lambda s: s.set_info(name="new"),
+        lambda s: s.write(Info.of(name="old")),
+        lambda s: s.write(Info.of(name="new")),
         lambda s: s.user(ANN.key).name,
         "new",
     ),

@@ -12,7 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from people import ANN, BOB, CYD, START_MS, raws
 
-from cablestore import DRAFT8, LEGACY, CableStore, Delete, Dialect, Post, StoreOptions, Verdict, limits
+from cablestore import DRAFT8, LEGACY, CableStore, Delete, Dialect, Info, Post, StoreOptions, Verdict, limits
 from cablestore.errors import CursorError, InvalidPostError, StoreClosedError
 from cablestore.protocol.body import DELETE, INFO, JOIN, TEXT
 
@@ -46,24 +46,24 @@ def test_a_part_of_the_info_is_changed_and_the_rest_kept(dialect: Dialect) -> No
         def told() -> dict[str, bytes]:
             return dict(store.user(me).info.pairs)
 
-        assert store.update_info() is store.set_name("") is None
+        assert store.set_info() is store.set_name("") is None
         assert store.stats().posts == {}
         store.set_info(accept_role=False, others={"colour": b"green", "shape": b""})
         named = store.set_name("me")
         assert named is not None
         assert store.get(named.hash) is not None
         assert told() == {"accept-role": b"\x00", "colour": b"green", "shape": b"", "name": b"me"}
-        assert store.set_name("me") is store.update_info(accept_role=False, others={"shape": b"", "x": None}) is None
+        assert store.set_name("me") is store.set_info(accept_role=False, others={"shape": b"", "x": None}) is None
         assert store.stats().posts == {"info": 2}
-        store.update_info(others={"colour": b"red", "shape": None, "size": b"1"})
+        store.set_info(others={"colour": b"red", "shape": None, "size": b"1"})
         assert told() == {"accept-role": b"\x00", "colour": b"red", "size": b"1", "name": b"me"}
-        store.update_info(name="", accept_role=True)
+        store.set_info(name="", accept_role=True)
         assert (store.user(me).info.name, store.user(me).info.accepts_role) == (None, True)
         assert told() == {"accept-role": b"\x01", "colour": b"red", "size": b"1"}
         with pytest.raises(InvalidPostError, match="33 code points"):
             store.set_name("x" * 33)
         assert store.user(me).name == me.hex()
-        store.set_info(name="new")
+        store.write(Info.of(name="new"))
         assert told() == {"name": b"new"}
         assert store.check().is_clean
 
@@ -73,7 +73,7 @@ def test_threads_that_change_different_parts_lose_none(store: CableStore) -> Non
 
     def change(key: str) -> None:
         for number in range(20):
-            store.update_info(others={key: str(number).encode()}, sync=False)
+            store.set_info(others={key: str(number).encode()}, sync=False)
 
     with ThreadPoolExecutor(len(keys)) as pool:
         list(pool.map(change, keys))
@@ -91,7 +91,10 @@ def test_posts_link_to_all_heads_and_become_the_head(store: CableStore) -> None:
 
 def test_infos_and_deletions_link_to_nothing(store: CableStore) -> None:
     post = store.post("default", "x")
-    assert store.set_info(name="me").links == ()
+    assert store.write(Info.of(name="me")).links == ()
+    named = store.set_info(name="mine")
+    assert named is not None
+    assert named.links == ()
     assert store.delete(post.hash)[0].links == ()
 
 
@@ -155,11 +158,11 @@ def test_what_cannot_be_written_is_refused_and_nothing_is_stored(store: CableSto
         lambda: store.post("", "x"),
         lambda: store.set_topic("default", "x" * 513),
         lambda: store.set_info(name="x" * 33),
-        lambda: store.set_info(name=""),
+        lambda: store.write(Info.of(name="")),
         lambda: store.join("c" * 65),
         lambda: store.set_info(name="\ud800"),
         lambda: store.set_name("\ud800"),
-        lambda: store.update_info(others={"\ud800": b""}),
+        lambda: store.set_info(others={"\ud800": b""}),
         lambda: store.post("default", "\ud800"),
         lambda: store.post("\udcff", "x"),
         lambda: store.set_topic("\udcff", "x"),
