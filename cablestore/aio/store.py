@@ -28,7 +28,7 @@ from cablestore.protocol.crypto import Identity
 from cablestore.protocol.dialect import Dialect
 from cablestore.remote.store import RemoteStore, connect_soon
 from cablestore.store.changes import Change, Changes
-from cablestore.store.results import Event
+from cablestore.store.results import Event, WriteState
 from cablestore.store.store import CableStore, P, T
 from cablestore.store.writing import size_bytes
 
@@ -176,14 +176,9 @@ class AsyncCableStore(AsyncQueries, ProcessBound):
         return self._blocking.is_closed
 
     @property
-    def write_failure(self) -> str:
-        """Reason why the last write failed, or "": see `CableStore.write_failure`."""
-        return self._blocking.write_failure
-
-    @property
-    def failed_writes(self) -> int:
-        """Number of writes that the disk refused since the store was opened."""
-        return self._blocking.failed_writes
+    def write_state(self) -> WriteState:
+        """Whether writes fail, why, and how many have failed: see `CableStore.write_state`."""
+        return self._blocking.write_state
 
     @property
     def last_sequence(self) -> int:

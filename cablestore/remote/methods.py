@@ -56,7 +56,6 @@ OWNER_ONLY: Final = {
 OF_PROGRAM: Final = frozenset({
     "close",
     "dialect",
-    "failed_writes",
     "is_closed",
     "is_read_only",
     "last_sequence",
@@ -67,7 +66,7 @@ OF_PROGRAM: Final = frozenset({
     "run",
     "snapshot",
     "watch",
-    "write_failure",
+    "write_state",
 })  # fmt: skip
 """Public names that the program answers itself, from other calls and from what is reported to it."""
 

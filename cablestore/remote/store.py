@@ -33,6 +33,7 @@ from cablestore.remote.node import NodeState, WatchedNode
 from cablestore.store.local_values import LocalValues
 from cablestore.store.moderator import Moderator
 from cablestore.store.queries import Queries, Snapshot
+from cablestore.store.results import WriteState
 from cablestore.store.store import CableStore
 from cablestore.store.writing import size_bytes
 
@@ -300,14 +301,9 @@ class RemoteStore(_Store, Closable, ProcessBound):
         return not self._link.is_open or self._link.state.is_closed
 
     @property
-    def write_failure(self) -> str:
-        """Why the store accepts no writes, "" if all is well."""
-        return self._link.state.write_failure
-
-    @property
-    def failed_writes(self) -> int:
-        """Times that the disk refused a write since the store was opened."""
-        return self._link.state.failed_writes
+    def write_state(self) -> WriteState:
+        """Whether writes fail: see `CableStore.write_state`. It is reported after each write of any program."""
+        return WriteState(self._link.state.write_failure, self._link.state.failed_writes)
 
     @property
     def last_sequence(self) -> int:

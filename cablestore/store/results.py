@@ -72,6 +72,18 @@ class ReadState(NamedTuple):
     unread: Sequence[str] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class WriteState:
+    """State of a store's writes.
+
+    `failure` is the reason why the last write failed and the store accepts no writes, or "". Each further write retries.
+    `failed_writes` counts the writes that the disk refused since the store was opened.
+    """
+
+    failure: str
+    failed_writes: int
+
+
 class Event(NamedTuple):
     """One entry of the arrival log. `post` is None if the store no longer has it."""
 

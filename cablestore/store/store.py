@@ -55,7 +55,7 @@ from cablestore.store.options import StoreOptions
 from cablestore.store.parts import StoreParts
 from cablestore.store.present import Present
 from cablestore.store.queries import Queries, Snapshot, stats_of
-from cablestore.store.results import Event, Page, Stats
+from cablestore.store.results import Event, Page, Stats, WriteState
 from cablestore.store.searching import Order, Searcher, SearchPage
 from cablestore.store.writing import Writer
 
@@ -413,14 +413,9 @@ class CableStore(Queries, Closable, ProcessBound):
         return self._engine.watch(call, local=local)
 
     @property
-    def write_failure(self) -> str:
-        """Reason why the last write failed and the store accepts no writes, or "". Each further write retries."""
-        return self._engine.write_failure
-
-    @property
-    def failed_writes(self) -> int:
-        """Number of writes that the disk refused since the store was opened."""
-        return self._engine.failed_writes
+    def write_state(self) -> WriteState:
+        """Whether writes fail, why, and how many have failed."""
+        return WriteState(self._engine.write_failure, self._engine.failed_writes)
 
     def retry_writes(self) -> None:
         """Accept writes again after a failed one, if the disk has space now."""
