@@ -71,7 +71,7 @@ _MODULES: Final = {
     "store.display": "Message User",
     "store.options": "StoreOptions",
     "store.queries": "Snapshot",
-    "store.results": "Channel Event Page ReadState Stats WriteState",
+    "store.results": "Channel Event Page ReadState Stats",
     "store.store": "CableStore",
 }
 __all__ = [name for names in _MODULES.values() for name in names.split()]

@@ -96,8 +96,8 @@ def _ingest(
 class AsyncCableStore(AsyncQueries, ProcessBound):
     """Open store for asyncio programs: the methods of `CableStore`, awaitable, with the same parameters and results.
 
-    Methods that yield return an async iterator. Properties are the same, except that `identity`, `known_identity`,
-    `public_key` and `cursor` are awaited. Calls run in threads, which `cablestore.aio.threads` describes. Several tasks
+    Methods that yield return an async iterator. Properties are the same, except that `identity`, `public_key` and
+    `cursor` are awaited. Calls run in threads, which `cablestore.aio.threads` describes. Several tasks
     and several event loops may use one store.
 
     A cancelled call takes effect completely or not at all: a write that has begun completes, another one is dropped.
@@ -200,11 +200,6 @@ class AsyncCableStore(AsyncQueries, ProcessBound):
     def identity(self) -> Coroutine[Any, Any, Identity]:
         """Awaitable identity that signs own posts: see `CableStore.identity`."""
         return self._threads.write(lambda: self._blocking.identity)
-
-    @property
-    def known_identity(self) -> Coroutine[Any, Any, Identity | None]:
-        """Awaitable identity, None if the store has none yet: see `CableStore.known_identity`."""
-        return self._threads.read(lambda: self._blocking.known_identity)
 
     @property
     def public_key(self) -> Coroutine[Any, Any, bytes | None]:

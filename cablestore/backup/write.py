@@ -140,7 +140,7 @@ def backup_open(
     if store.path is None or header is None:
         raise BackupError("a store in memory cannot be backed up: export it")
     with store.snapshot() as state:
-        known = StoreIdentity(store.known_identity, None)
+        known = StoreIdentity(None if store.public_key is None else store.identity, None)
         source = _Source(store.path, header, state.reader, known, store.is_read_only)
         return _write(source, out, with_key=with_key, full=full, progress=progress)
 

@@ -91,8 +91,7 @@ class ClockWatch:
 
     async def _compare(self, now_ms: int, now_s: float) -> None:
         """Warn if the texts of others show that the clock is wrong."""
-        identity = self._context.store.known_identity
-        ask = partial(clock_difference, own_key=identity.public_key if identity else None, now_ms=now_ms)
+        ask = partial(clock_difference, own_key=self._context.store.public_key, now_ms=now_ms)
         try:
             found = await self._context.reads.call(ask)
         except CableStoreError:  # what needs it reports that

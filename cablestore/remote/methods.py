@@ -44,7 +44,6 @@ OWNER_ONLY: Final = {
     "open": "it opens a store",
     "in_memory": "it opens a store",
     "identity": _KEY,
-    "known_identity": _KEY,
     "import_identity": _KEY,
     "moderation.decisions": _OBJECT,
     "moderation.place": _OBJECT,

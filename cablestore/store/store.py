@@ -228,13 +228,8 @@ class CableStore(Queries, Closable, ProcessBound):
         return identity
 
     @property
-    def known_identity(self) -> Identity | None:
-        """Identity, or None if the store has none yet. Never creates a key file."""
-        return self._identity.load()
-
-    @property
     def public_key(self) -> bytes | None:
-        """Public key of the identity, None if the store has none yet. It is available over `connect` too."""
+        """Public key of the identity, None if the store has none yet. Never creates a key file."""
         return self._identity.known_key
 
     def import_identity(self, identity: Identity) -> None:

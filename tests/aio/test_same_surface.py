@@ -31,7 +31,7 @@ NO_WAIT = {"watch"}
 """They neither read nor wait."""
 LATE = {"Change": Change} | {kind.__name__: kind for kind in (Changes, Filters, ImportSummary, Manifest)}
 """Types whose modules a store imports when it uses them."""
-AWAITED_PROPERTIES = {"identity", "known_identity", "public_key", "cursor"}
+AWAITED_PROPERTIES = {"identity", "public_key", "cursor"}
 
 
 def public(kind: type) -> set[str]:
