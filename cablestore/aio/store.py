@@ -8,7 +8,7 @@ from concurrent.futures import Future
 from functools import partial, wraps
 from itertools import islice
 from pathlib import Path
-from typing import Any, Concatenate, Final, Self
+from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar
 
 from cablestore import limits
 from cablestore.aio.arrivals import Arrivals
@@ -22,15 +22,17 @@ from cablestore.arguments import check, check_given, check_instance, check_itera
 from cablestore.errors import FormatError, StoreClosedError, StoreLockedError
 from cablestore.forks import ProcessBound, bind
 from cablestore.index.batches import batches
-from cablestore.index.place import LogPlace
 from cablestore.index.verdict import Outcome
 from cablestore.protocol.crypto import Identity
 from cablestore.protocol.dialect import Dialect
 from cablestore.remote.store import RemoteStore, connect_soon
 from cablestore.store.changes import Change, Changes
 from cablestore.store.results import Event, WriteState
-from cablestore.store.store import CableStore, P, T
+from cablestore.store.store import CableStore
 from cablestore.store.writing import size_bytes
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 _SHARED_OPTIONS: Final = frozenset({"create", "dialect", "progress", "upgrade"})
 """Options of `CableStore.open` that a store which another process has open can have."""
@@ -185,11 +187,6 @@ class AsyncCableStore(AsyncQueries, ProcessBound):
         """Number of the latest event of the arrival log, 0 before the first one."""
         return self._blocking.last_sequence
 
-    @property
-    def place(self) -> LogPlace:
-        """Position of the current state in the history of this database: see `CableStore.place`."""
-        return self._blocking.place
-
     def watch(self, call: Callable[[], None], *, local: bool = False) -> Callable[[], None]:
         """Call a function after each write and when the store is closed: see `CableStore.watch`."""
         return self._blocking.watch(call, local=local)
@@ -308,7 +305,6 @@ class AsyncCableStore(AsyncQueries, ProcessBound):
         ingest = partial(_ingest, self._blocking, posts, sync=sync, batch_posts=batch_posts, verify=verify)
         return [outcome async for outcomes in Items(self._threads.write, ingest, 1) for outcome in outcomes]
 
-    now_ms = on_reader(CableStore.now_ms)
     clock_difference = on_reader(CableStore.clock_difference)
 
     # --- searching -----------------------------------------------------------------------------
@@ -335,7 +331,6 @@ class AsyncCableStore(AsyncQueries, ProcessBound):
         return await self._threads.work(function, self._blocking, *args, **kwargs)
 
     retry_writes = on_writer(CableStore.retry_writes)
-    continues = on_reader(CableStore.continues)
     sync = on_writer(CableStore.sync)
     stats = on_reader(CableStore.stats)
 

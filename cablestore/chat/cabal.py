@@ -46,7 +46,7 @@ T = TypeVar("T")
 
 def _clock_warning(store: CableStore) -> str:
     difference = store.clock_difference()
-    return "" if difference is None else difference.warning(store.now_ms())
+    return "" if difference is None else difference.warning()
 
 
 class Cabal:

@@ -55,7 +55,7 @@ class ClockWatch:
 
     def look(self, now_s: float) -> None:
         """Act on the present time of the clock. `now_s` is the loop's."""
-        now_ms = self._context.store.now_ms()
+        now_ms = self._context.store.parts.intake.clock()
         self._notice_jump(now_ms, now_s)
         due = self._early.take_due(now_ms)
         for connection, hashes in due.hashes.items():

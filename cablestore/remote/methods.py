@@ -62,7 +62,6 @@ OF_PROGRAM: Final = frozenset({
     "local.put_json",
     "node.watch",
     "path",
-    "run",
     "snapshot",
     "watch",
     "write_state",
@@ -74,9 +73,7 @@ _READS: Final = frozenset({
     "changes",
     "check",
     "clock_difference",
-    "continues",
     "next_changes",
-    "now_ms",
     "public_key",
     "stats",
 })  # fmt: skip
@@ -87,7 +84,9 @@ FUNCTIONS: Final = {
     "backup_open": "cablestore.backup.write",
     "channel_status": "cablestore.sds.posts",
     "create_below": "cablestore.archive.create",
+    "has_kept": "cablestore.archive.importer",
     "import_archive": "cablestore.archive.importer",
+    "log_place": "cablestore.archive.importer",
     "store_deletions": "cablestore.archive.importer",
 }
 """Functions on an open store that other processes can call, and their modules, which are above this one."""

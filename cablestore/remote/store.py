@@ -318,10 +318,6 @@ class RemoteStore(_Store, Closable, ProcessBound):
         check(call=call, local=local)
         return self._link.watch(call, local=local)
 
-    def run(self, function: Callable[Concatenate[CableStore, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Run one of `cablestore.remote.methods.FUNCTIONS` in the process that has the store open."""
-        return cast(T, self._calls.run(function.__name__, args, kwargs))
-
     def snapshot(self) -> Snapshot:
         """Return a snapshot of the present state, for reads that belong together."""
         nothing = method_of("cursor", self.dialect).write({})
@@ -351,6 +347,16 @@ def _parts(found: Iterable[list[bytes]]) -> Iterator[list[bytes]]:
             part, total = [], 0
     if part:
         yield part
+
+
+def run(store: CableStore, function: Callable[Concatenate[CableStore, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Call `function(store, ...)` in the process that has the store open, and return its result.
+
+    For a store of another process, the function must be in `cablestore.remote.methods.FUNCTIONS`.
+    """
+    if isinstance(store, RemoteStore):
+        return cast(T, store._calls.run(function.__name__, args, kwargs))  # noqa: SLF001 - of this module
+    return function(store, *args, **kwargs)
 
 
 def connect(path: Path | str, *, timeout_s: float = limits.REMOTE_TIMEOUT_S) -> RemoteStore:

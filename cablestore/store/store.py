@@ -8,7 +8,7 @@ from functools import partial
 from itertools import chain
 from pathlib import Path
 from types import NoneType
-from typing import TYPE_CHECKING, Concatenate, Final, ParamSpec, Self, TypeVar
+from typing import TYPE_CHECKING, Final, Self
 
 from cablestore import limits
 from cablestore.arguments import (
@@ -31,7 +31,6 @@ from cablestore.index.check import check as check_rows
 from cablestore.index.engine import Engine
 from cablestore.index.evidence import find_evidence
 from cablestore.index.folder import store_path
-from cablestore.index.place import LogPlace
 from cablestore.index.reader import Reader
 from cablestore.index.rebuild import RebuildReport
 from cablestore.index.signatures import SignatureVerifier
@@ -63,9 +62,6 @@ if TYPE_CHECKING:
     from cablestore.export.importer import ImportSummary
     from cablestore.export.manifest import Filters, Manifest
     from cablestore.store.changes import Change, Changes
-
-P = ParamSpec("P")
-T = TypeVar("T")
 
 _DEFAULTS: Final = StoreOptions()
 
@@ -354,7 +350,11 @@ class CableStore(Queries, Closable, ProcessBound):
 
     @property
     def cursor(self) -> str:
-        """Cursor of the current state. `changes` and `next_changes` return the changes after it."""
+        """Cursor of the current state. `changes` and `next_changes` return the changes after it.
+
+        A program can save it with data derived from the posts. If the store has lost posts of that state since, or was
+        rebuilt, they raise ChangesCursorError.
+        """
         return self._follower.cursor()
 
     def events(self, after: int = 0, *, timeout_s: float | None = None) -> Iterator[Event]:
@@ -421,21 +421,6 @@ class CableStore(Queries, Closable, ProcessBound):
         """True if the store is closed."""
         return self._engine.is_closed
 
-    @property
-    def place(self) -> LogPlace:
-        """Position of the current state in the history of this database. It differs after each change of the posts.
-
-        A program can save it with data derived from the posts, and check later whether the store still has those posts:
-        see `LogPlace.holds_in`.
-        """
-        return self._engine.place
-
-    def continues(self, place: LogPlace) -> bool:
-        """Return True if the current state continues the history of `place`: no post of that state is lost."""
-        check_instance("place", place, LogPlace)
-        with self._engine.reading() as reader:
-            return place.holds_in(reader)
-
     def sync(self) -> None:
         """Wait until all earlier writes are on disk. Raises StorageError."""
         self._engine.sync()
@@ -445,17 +430,13 @@ class CableStore(Queries, Closable, ProcessBound):
         """Number of the latest event of the arrival log, 0 before the first one."""
         return self._engine.next_sequence - 1
 
-    def now_ms(self) -> int:
-        """Return the time of the store's clock, in milliseconds since 1970."""
-        return self.parts.intake.clock()
-
     def clock_difference(self) -> ClockDifference | None:
         """Return how far the clock differs from those of most recent authors, or None without evidence in their texts.
 
         `cablestore.store.clock_check` describes the evidence.
         """
         with self._engine.reading() as reader:
-            return clock_difference(reader, self._identity.known_key, self.now_ms())
+            return clock_difference(reader, self._identity.known_key, self.parts.intake.clock())
 
     # --- what the user has read, and is looking for --------------------------------------------
 
@@ -598,14 +579,6 @@ class CableStore(Queries, Closable, ProcessBound):
         """
         state, reader = self._engine.snapshot()
         return Snapshot(state, reader, self._present.state.moderation, self._identity.known_key, self._places)
-
-    def run(self, function: Callable[Concatenate[CableStore, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Call `function(store, ...)` and return its result.
-
-        For a store of another process, the function runs in that process and must be in
-        `cablestore.remote.methods.FUNCTIONS`.
-        """
-        return function(self, *args, **kwargs)
 
     def check(self, *, signatures: bool = False, progress: Progress = no_progress) -> CheckReport:
         """Compare every row with the posts that it comes from. With `signatures`, verify every post too."""

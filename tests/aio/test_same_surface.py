@@ -45,7 +45,7 @@ def test_it_has_the_same_names(blocking: type, twin: type) -> None:
         f"\n    {name} = on_reader({blocking.__name__}.{name})  # or another of cablestore.aio.calls"
         for name in lacking
     )
-    assert public(twin) - public(blocking) - {"blocking", "detach"} == set()
+    assert public(twin) - public(blocking) - {"blocking", "detach", "run"} == set()
 
 
 def test_it_has_the_same_attributes() -> None:
