@@ -212,7 +212,7 @@ def _each(names: str, check_one: Callable[[str, object], object]) -> dict[str, C
 
 
 _FLAGS: Final = """
-    accept_role allow_missing_views create drop dry_run force is_audit local moderated newest_first notify now over_cable
+    accept_role allow_missing_views create drop dry_run force incoming is_audit local moderated newest_first notify now over_cable
     private read_only signatures skip_repeated sync undrop upgrade verify with_deleted with_latest
     with_reserved without_hidden
 """

@@ -17,7 +17,7 @@ class AsyncQueries(Mirror):
     """Read methods of a store. Their parameters, results and errors are those of `Queries`."""
 
     get = on_reader(Queries.get)
-    hashes_starting = on_reader(Queries.hashes_starting)
+    find_hashes = on_reader(Queries.find_hashes)
     deletion = on_reader(Queries.deletion)
     dropped = on_reader(Queries.dropped)
     resolve = on_reader(Queries.resolve)
@@ -31,7 +31,7 @@ class AsyncQueries(Mirror):
     is_member = on_reader(Queries.is_member)
     members = each_on_reader(Queries.members)
     users = each_on_reader(Queries.users)
-    users_named = on_reader(Queries.users_named)
+    find_users = on_reader(Queries.find_users)
     user = on_reader(Queries.user)
     topic = on_reader(Queries.topic)
     posts_by = each_on_reader(Queries.posts_by)
@@ -39,7 +39,6 @@ class AsyncQueries(Mirror):
     heads = on_reader(Queries.heads)
     missing = each_on_reader(Queries.missing)
     links = on_reader(Queries.links)
-    linking = on_reader(Queries.linking)
     dump = each_on_reader(Queries.dump)
     dump_digest = on_worker(Queries.dump_digest)
 

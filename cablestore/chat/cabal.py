@@ -204,7 +204,7 @@ class Cabal:
         """Return the user's name, "" if it chose none."""
         return await self.read(lambda store: store.user(self.own_key).info.name or "")
 
-    async def users_named(self, text: str) -> list[Member]:
+    async def find_users(self, text: str) -> list[Member]:
         """Return the users of a name, and those whose public key begins with these hex digits (4 or more)."""
         return await self.read(lambda store: list(map(self._member_reader(store), users_typed(store, text))))
 

@@ -243,7 +243,8 @@ def show(store: CableStore, out: Output, digest: str) -> None:
         }
     else:
         fields |= _dropped_fields(store, out, found)
-    fields |= {"links": [h.hex() for h in store.links(found)], "linked_by": [h.hex() for h in store.linking(found)]}
+    linked_by = store.links(found, incoming=True)
+    fields |= {"links": [h.hex() for h in store.links(found)], "linked_by": [h.hex() for h in linked_by]}
     if out.as_json:
         out.say("", **fields, raw=post.raw.hex() if post else None)
     else:

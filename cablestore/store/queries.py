@@ -37,12 +37,11 @@ from cablestore.protocol.body import ALL_TYPES, TEXT, TYPE_NAMES, Text
 from cablestore.protocol.dialect import RESERVED_CHANNELS
 from cablestore.protocol.keys import after_prefix, escape, is_sort_time, unhex
 from cablestore.protocol.post import Post
-from cablestore.store import mentions
+from cablestore.store import lookup, mentions
 from cablestore.store.causal_order import causal_order, known_skeleton
 from cablestore.store.cursor import cursor_of
 from cablestore.store.display import Display, Hidden, Message, User
 from cablestore.store.known_places import KnownPlaces, PlacesMemory
-from cablestore.store.lookup import find_channel, find_users, typed_channel, typed_key
 from cablestore.store.message_order import MessageOrder
 from cablestore.store.read_marks import Unread
 from cablestore.store.results import Channel, ChannelOrder, Event, Page, ReadState, Stats
@@ -76,7 +75,7 @@ class Queries(ABC):
             post = reader.post(digest)
             return post if post is None or Display(reader, self._moderation()).is_here(post) else None
 
-    def hashes_starting(self, hex_digits: str, limit: int = 10, *, with_deleted: bool = False) -> list[bytes]:
+    def find_hashes(self, hex_digits: str, limit: int = 10, *, with_deleted: bool = False) -> list[bytes]:
         """Return up to `limit` hashes of stored posts that start with these hex digits, for abbreviated input.
 
         The result includes own local-only posts. `with_deleted` adds deleted posts.
@@ -228,12 +227,12 @@ class Queries(ABC):
         """
         check(text=text)
         with self._reading() as reader:
-            name = typed_channel(text)
+            name = lookup.typed_channel(text)
             if any(activity.of_channel(reader, reader.dialect.channel_id(name))):
                 return name  # without reading all channels
             moderation = self._moderation()
             acted_on = () if moderation is None else moderation.decisions.contexts()
-            return find_channel(text, {found for found, _ in activity.channels(reader)}.union(acted_on))
+            return lookup.find_channel(text, {found for found, _ in activity.channels(reader)}.union(acted_on))
 
     def read_state(self, channel: str) -> ReadState:
         """Return the read mark of a channel and the cursors of its unread messages."""
@@ -302,7 +301,7 @@ class Queries(ABC):
                 if not display.is_gone(public_key):
                     yield display.user(public_key)
 
-    def users_named(self, text: str) -> list[User]:
+    def find_users(self, text: str) -> list[User]:
         """Return the users that match a typed name, or the first 4 to 64 hex digits of the public key.
 
         The comparison of names ignores case, Unicode form, surrounding spaces and a leading `@`. Several users may have
@@ -310,9 +309,9 @@ class Queries(ABC):
         users without stored posts are found only by all 64 digits.
         """
         check(text=text)
-        if (key := typed_key(text)) is not None:
+        if (key := lookup.typed_key(text)) is not None:
             return [self.user(key)]
-        return find_users(text, self.users())
+        return lookup.find_users(text, self.users())
 
     def user(self, public_key: bytes, channel: str | None = None) -> User:
         """Return a user with the state in a channel, or in the cabal. An unknown user has its key as its name."""
@@ -373,18 +372,18 @@ class Queries(ABC):
                 if known_skeleton(reader, digest) is None:
                     yield digest
 
-    def links(self, digest: bytes) -> tuple[bytes, ...]:
-        """Return the hashes to which a stored or deleted post links, () for an unknown post."""
+    def links(self, digest: bytes, *, incoming: bool = False) -> tuple[bytes, ...]:
+        """Return the hashes to which a stored or deleted post links, () for an unknown post.
+
+        With `incoming`, returns those of the posts that link to it, including deleted ones.
+        """
         check_id("digest", digest)
+        check(incoming=incoming)
         with self._reading() as reader:
+            if incoming:
+                return tuple(links.linking(reader, digest))
             known = known_skeleton(reader, digest)
             return () if known is None else known.links
-
-    def linking(self, digest: bytes) -> list[bytes]:
-        """Return the hashes of the posts that link to a post, including deleted ones."""
-        check_id("digest", digest)
-        with self._reading() as reader:
-            return list(links.linking(reader, digest))
 
     @property
     def cursor(self) -> str:

@@ -54,7 +54,7 @@ def cabal_call(draft: tuple[int, int, int, list[int]], posts: list[Post]) -> Cab
         ("search", ("hello",), {}),
         ("search", (word,), {}),
         ("own_name", (), {}),
-        ("users_named", (("x", "hello", who.hex()[:6])[person],), {}),
+        ("find_users", (("x", "hello", who.hex()[:6])[person],), {}),
         ("post", (channel, word), {}),
         ("post", (channel, "hello hello"), {}),
         ("mark_seen", (channel, [place_in_time], None), {}),

@@ -257,7 +257,7 @@ def test_history_runs_on_through_deleted_posts(store: CableStore) -> None:
     store.ingest(raws(first, middle, last, BOB.delete(middle)))
     assert store.heads("default") == [last.hash]
     assert store.links(middle.hash) == (first.hash,)
-    assert store.linking(first.hash) == [middle.hash]
+    assert store.links(first.hash, incoming=True) == (middle.hash,)
 
 
 def test_a_deleted_head_stays_a_head_until_it_is_answered(store: CableStore) -> None:

@@ -39,7 +39,7 @@ def store(clock: SetClock) -> CableStore:
 def in_the_way(store: CableStore, error: CableStoreError) -> list[bytes]:
     """Return the posts that the command in an error deletes."""
     [command] = re.findall("`cablestore delete ([^`]*)`", str(error))
-    found = [store.hashes_starting(each, 2) for each in command.split()]
+    found = [store.find_hashes(each, 2) for each in command.split()]
     assert [len(hashes) for hashes in found] == [1] * len(found)
     return [hashes[0] for hashes in found]
 

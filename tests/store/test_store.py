@@ -330,8 +330,8 @@ def test_posts_of_an_author_by_type_and_channel(chat: CableStore) -> None:
 
 def test_a_hash_by_its_first_digits(store: CableStore) -> None:
     post = store.post("default", "x")
-    assert store.hashes_starting(post.hash.hex()[:8]) == [post.hash]
-    assert store.hashes_starting("zz") == []
+    assert store.find_hashes(post.hash.hex()[:8]) == [post.hash]
+    assert store.find_hashes("zz") == []
 
 
 def test_missing_links_are_told(store: CableStore) -> None:
@@ -352,7 +352,7 @@ def test_links_from_another_channel_leave_heads_alone(store: CableStore) -> None
             store.ingest(raws(post))
         assert store.heads("default") == [head.hash]
         assert store.heads("outside") == [outside.hash]
-        assert store.linking(head.hash) == [outside.hash]
+        assert store.links(head.hash, incoming=True) == (outside.hash,)
         assert list(store.missing("outside")) == []
 
 

@@ -23,7 +23,7 @@ READS: list[Call] = [
     *((name, (who.public_key,), {}) for name in ("posts_by", "user", "joined_channels") for who in AUTHORS),
     *((name, (), {}) for name in ("users", "local_only", "stats", "dump", "dump_digest", "check")),
     *((name, (), {}) for name in ("moderation.in_force", "moderation.history", "moderation.contexts")),
-    ("hashes_starting", ("a",), {"with_deleted": True}),
+    ("find_hashes", ("a",), {"with_deleted": True}),
     *(("find_channel", (text,), {}) for text in (CHANNELS[0], f"#{CHANNELS[1].upper()}", "new", "")),
     *(("is_member", (who.public_key, CHANNELS[0]), {}) for who in AUTHORS),
     *((name, (AUTHORS[0].public_key,), {}) for name in ("moderation.user_drop", "dropped")),
