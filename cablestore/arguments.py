@@ -217,7 +217,7 @@ _FLAGS: Final = """
     with_reserved without_hidden
 """
 _CHECKS: Final[dict[str, Callable[[str, object], object]]] = {
-    **_each("author by_author digest public_key target user", check_id),
+    **_each("author by_author digest member public_key target user", check_id),
     **_each("channel cursor hex_digits key name reason text topic upto", check_text),
     **_each(_FLAGS, check_flag),
     **_each("batch_posts limit processes read_threads run_size_bytes segment_size_bytes", _count),

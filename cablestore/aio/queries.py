@@ -27,8 +27,6 @@ class AsyncQueries(Mirror):
     read_state = on_reader(Queries.read_state)
     channels = each_on_reader(Queries.channels, with_last_message)
     find_channel = on_reader(Queries.find_channel)
-    joined_channels = each_on_reader(Queries.joined_channels)
-    is_member = on_reader(Queries.is_member)
     members = each_on_reader(Queries.members)
     users = each_on_reader(Queries.users)
     find_users = on_reader(Queries.find_users)

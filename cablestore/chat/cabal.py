@@ -118,19 +118,16 @@ class Cabal:
 
     def _channels(self, store: CableStore) -> Iterator[ChannelEntry]:
         muted = set(store.local.muted())
-        with store.snapshot() as state:
-            joined = set(state.joined_channels(self.own_key))
-            for channel in state.channels(with_latest=False):
-                name = channel.name
-                yield ChannelEntry(
-                    name,
-                    channel.topic,
-                    channel.members,
-                    is_joined=name in joined,
-                    unread=channel.unread,
-                    mentions=channel.mentions,
-                    is_muted=name in muted,
-                )
+        for channel in store.channels(with_latest=False):
+            yield ChannelEntry(
+                channel.name,
+                channel.topic,
+                channel.members,
+                is_joined=channel.is_joined,
+                unread=channel.unread,
+                mentions=channel.mentions,
+                is_muted=channel.name in muted,
+            )
 
     async def members(self, channel: str) -> list[Member]:
         """Return the members of a channel, those with roles first, then by name; at most MAX_MEMBERS_SHOWN."""
@@ -213,7 +210,8 @@ class Cabal:
 
         def read(store: CableStore) -> UserDetails:
             found = [each for each in restrictions(store) if each.public_key == public_key]
-            return UserDetails(list(store.joined_channels(public_key)), found)
+            joined = store.channels(member=public_key, with_latest=False)
+            return UserDetails([channel.name for channel in joined], found)
 
         return await self.read(read)
 

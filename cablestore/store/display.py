@@ -60,8 +60,9 @@ class Message:
 class User:
     """A user: 32-byte public key, name (the public key in hex if it chose none), and its latest post/info.
 
-    The last four are for the context that was asked for, a channel or the whole cabal. They have the acts from which
-    they follow. A dropped user has its public key as its name.
+    The other values are for the requested context, a channel or the whole cabal. Restrictions have the acts from which
+    they follow. `is_member` is True if the user joined the channel or wrote to it, and did not leave it since. A dropped
+    user has its public key as its name.
     """
 
     public_key: bytes
@@ -71,6 +72,7 @@ class User:
     hidden_by: ModerationAct | None = None
     blocked_by: ModerationAct | None = None
     dropped_by: ModerationAct | None = None
+    is_member: bool = False
 
     __repr__ = hex_repr
 
@@ -103,9 +105,12 @@ class Display:
 
     def user(self, public_key: bytes, channel: str | None = None) -> User:
         """Return a user, as it is in a channel or in the whole cabal."""
+        return self._user(public_key, channel, is_member=channel is not None and self.is_member(public_key, channel))
+
+    def _user(self, public_key: bytes, channel: str | None, *, is_member: bool) -> User:
         found = user_info.latest(self._reader, public_key)
         info = found[0] if found else Info(())
-        user = User(public_key, shown_name(info.name, public_key), info)
+        user = User(public_key, shown_name(info.name, public_key), info, is_member=is_member)
         if self._moderation is None:
             return user
         decisions = self._moderation.decisions
@@ -130,7 +135,12 @@ class Display:
         """Yield the members of a channel, in order of public keys."""
         for member in membership.of_channel(self._reader, channel):
             if member.is_member and not self.is_gone(member.author, channel):
-                yield self.user(member.author, channel)
+                yield self._user(member.author, channel, is_member=True)
+
+    def is_member(self, public_key: bytes, channel: str) -> bool:
+        """Return True if a user is a member of a channel. Dropped users are not."""
+        found = membership.of_user(self._reader, channel, public_key)
+        return found is not None and found.is_member and not self.is_gone(public_key, channel)
 
     def is_gone(self, public_key: bytes, channel: str | None = None) -> bool:
         """Tell whether all posts of a user are dropped, of all channels or of one."""
@@ -149,11 +159,14 @@ class Display:
         """Tell whether a channel is dropped."""
         return self._decisions is not None and self._decisions.channel_dropped_by(channel) is not None
 
-    def channels(self) -> Iterator[tuple[str, str, int, list[int]]]:
-        """Yield (name, topic, number of members, counts by type) of each channel that is not dropped, by name."""
+    def channels(self, member: bytes | None = None) -> Iterator[tuple[str, str, int, list[int]]]:
+        """Yield (name, topic, number of members, counts by type) of each channel that is not dropped, by name.
+
+        With `member`, only the channels of this user.
+        """
         latest_topic, count = channel_topic.latest_in_order(self._reader), membership.count_in_order(self._reader)
         for name, posts in activity.channels(self._reader):
-            if not self.is_dropped(name):
+            if not self.is_dropped(name) and (member is None or self.is_member(member, name)):
                 members = sum(1 for _ in self.members(name)) if self._is_sweeping else count(name)
                 yield name, self._kept_topic(name, latest_topic(name)), members, posts
 

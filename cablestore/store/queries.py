@@ -45,7 +45,7 @@ from cablestore.store.known_places import KnownPlaces, PlacesMemory
 from cablestore.store.message_order import MessageOrder
 from cablestore.store.read_marks import Unread
 from cablestore.store.results import Channel, ChannelOrder, Event, Page, ReadState, Stats
-from cablestore.views import activity, channel_state, links, membership, messages
+from cablestore.views import activity, channel_state, links, messages
 from cablestore.views import author as author_view
 
 
@@ -181,9 +181,16 @@ class Queries(ABC):
             return [message for message in shown if message is not None]
 
     def channels(
-        self, *, with_reserved: bool = False, order: ChannelOrder = "name", with_latest: bool = True
+        self,
+        *,
+        member: bytes | None = None,
+        with_reserved: bool = False,
+        order: ChannelOrder = "name",
+        with_latest: bool = True,
     ) -> Iterator[Channel]:
         """Yield the channels that a client shows, by the bytes of their names or with the latest message first.
+
+        With `member`, the public key of a user, only the channels of which the user is a member.
 
         Dropped channels are left out, and so are `dialect.RESERVED_CHANNELS` unless `with_reserved`. Peers receive the
         reserved ones too: `answers.channel_list`. Numbers of posts include posts of dropped users until these are
@@ -192,12 +199,15 @@ class Queries(ABC):
         """
         check(with_reserved=with_reserved, with_latest=with_latest)
         check_choice("order", order, get_args(ChannelOrder))
-        return self._sorted_channels(order, with_reserved=with_reserved, with_latest=with_latest)
+        check_given(member=member)
+        return self._sorted_channels(member, order, with_reserved=with_reserved, with_latest=with_latest)
 
-    def _sorted_channels(self, order: ChannelOrder, *, with_reserved: bool, with_latest: bool) -> Iterator[Channel]:
+    def _sorted_channels(
+        self, member: bytes | None, order: ChannelOrder, *, with_reserved: bool, with_latest: bool
+    ) -> Iterator[Channel]:
         with self._reading() as reader:
             display = Display(reader, self._moderation())
-            found = self._channels(reader, display, with_reserved=with_reserved, with_latest=with_latest)
+            found = self._channels(reader, display, member, with_reserved=with_reserved, with_latest=with_latest)
             if order == "activity":
                 found = iter(sorted(found, key=lambda each: _cursor_of(display.last_message(each.name)), reverse=True))
             yield from found
@@ -207,17 +217,19 @@ class Queries(ABC):
             return Display(reader, self._moderation()).last_message(channel)
 
     def _channels(
-        self, reader: Reader, display: Display, *, with_reserved: bool, with_latest: bool
+        self, reader: Reader, display: Display, member: bytes | None, *, with_reserved: bool, with_latest: bool
     ) -> Iterator[Channel]:
         read_latest = self._last_message if with_latest else None
-        unread = Unread(reader, self._moderation(), self._own_key())
-        for name, topic, members, counts in display.channels():
+        own_key = self._own_key()
+        unread = Unread(reader, self._moderation(), own_key)
+        for name, topic, members, counts in display.channels(member):
             if name in RESERVED_CHANNELS and not with_reserved:
                 continue
             texts, mentioning, latest = 0, 0, None
             if held := counts[TEXT]:
                 texts, mentioning, latest = unread.texts(name, held), unread.mentions(name), read_latest
-            yield Channel(name, topic, members, _by_name(counts), texts, mentioning, latest)
+            is_joined = own_key is not None and display.is_member(own_key, name)
+            yield Channel(name, topic, members, _by_name(counts), texts, mentioning, is_joined, latest)
 
     def find_channel(self, text: str) -> str:
         """Return the name of the channel that a user typed: a stored or dropped one, otherwise a new one of this name.
@@ -260,29 +272,6 @@ class Queries(ABC):
             posts = ((at, reader.post(digest)) for at, digest in mentions.newest(reader, place, channel_key))
             shown = ((at, None if post is None else display.shown(post, "omit")) for at, post in posts)
             return _page(reader, shown, limit)
-
-    def joined_channels(self, public_key: bytes) -> Iterator[str]:
-        """Yield the names of the channels of which a user is a member, without reserved and dropped ones."""
-        check_id("public_key", public_key)
-        return self._joined_channels(public_key)
-
-    def _joined_channels(self, public_key: bytes) -> Iterator[str]:
-        with self._reading() as reader:
-            display = Display(reader, self._moderation())
-            for name, _ in activity.channels(reader):
-                if name in RESERVED_CHANNELS or display.is_gone(public_key, name):
-                    continue
-                member = membership.of_user(reader, name, public_key)
-                if member is not None and member.is_member:
-                    yield name
-
-    def is_member(self, public_key: bytes, channel: str) -> bool:
-        """Return True if a user joined a channel or wrote to it, and did not leave it since."""
-        check_id("public_key", public_key)
-        check(channel=channel)
-        with self._reading() as reader:
-            found = membership.of_user(reader, reader.dialect.channel_id(channel), public_key)
-            return found is not None and found.is_member
 
     def members(self, channel: str) -> Iterator[User]:
         """Yield the members of a channel with their roles there, in order of public keys, without dropped users."""

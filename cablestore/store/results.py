@@ -33,6 +33,8 @@ class Page(NamedTuple):
 class Channel:
     """A channel: its topic ("" if it has none), its number of members, and its number of live posts of each type.
 
+    `is_joined` is True if the store's user is a member.
+
     `unread` and `mentions` count the texts of others that are not hidden and came after the channel was marked read
     (`CableStore.mark_read`), and those of them that name the user. They are exact up to 999;
     `limits.MAX_UNREAD_COUNTED` means that many or more. A channel that was never marked is unread from its beginning.
@@ -44,6 +46,7 @@ class Channel:
     posts: dict[str, int]
     unread: int = 0
     mentions: int = 0
+    is_joined: bool = False
     _latest: Callable[[str], Message | None] | None = field(default=None, repr=False, compare=False)
 
     @property

@@ -10,6 +10,7 @@ from typing import Final
 import pytest
 from clock import SetClock
 from people import ANN, BOB, CYD, raws
+from stores import channels_of
 
 from cablestore import CableStore, Info, Post, StoreOptions, Verdict, limits
 from cablestore.errors import CableStoreError, InvalidPostError
@@ -70,25 +71,25 @@ CASES: Final[dict[str, tuple[Do, Do, See, object]]] = {
     "join": (
         lambda s: (s.join("shed"), s.leave("shed")),
         lambda s: s.join("shed"),
-        lambda s: "shed" in s.joined_channels(ANN.key),
+        lambda s: "shed" in channels_of(s, ANN.key),
         True,
     ),
     "text": (
         lambda s: (s.join("shed"), s.leave("shed")),
         lambda s: s.post("shed", "back again"),
-        lambda s: "shed" in s.joined_channels(ANN.key),
+        lambda s: "shed" in channels_of(s, ANN.key),
         True,
     ),
     "leave": (
         lambda s: s.join("shed"),
         lambda s: s.leave("shed"),
-        lambda s: "shed" in s.joined_channels(ANN.key),
+        lambda s: "shed" in channels_of(s, ANN.key),
         False,
     ),
     "leave after a text": (
         lambda s: (s.post("shed", "I was here"), s.set_topic("shed", "tools")),
         lambda s: s.leave("shed"),
-        lambda s: "shed" in s.joined_channels(ANN.key),
+        lambda s: "shed" in channels_of(s, ANN.key),
         False,
     ),
     "hide": (

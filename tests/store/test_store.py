@@ -11,6 +11,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from people import ANN, BOB, CYD, START_MS, raws
+from stores import channels_of
 
 from cablestore import DRAFT8, LEGACY, CableStore, Delete, Dialect, Info, Post, StoreOptions, Verdict, limits
 from cablestore.errors import CursorError, InvalidPostError, StoreClosedError
@@ -26,7 +27,8 @@ def test_everything_that_can_be_written(store: CableStore) -> None:
     hello = store.post("default", "hello")
     store.set_topic("default", "greetings")
     assert [channel.name for channel in store.channels()] == ["default"]
-    assert list(store.joined_channels(me)) == ["default"]
+    assert channels_of(store, me) == ["default"]
+    assert [channel.is_joined for channel in store.channels()] == [True]
     assert store.topic("default") == "greetings"
     assert store.user(me).name == "me"
     assert not store.user(me).info.accepts_role
@@ -34,7 +36,8 @@ def test_everything_that_can_be_written(store: CableStore) -> None:
     [deletion] = store.delete(hello.hash)
     assert deletion.body == Delete((hello.hash,))
     store.leave("default")
-    assert list(store.joined_channels(me)) == []
+    assert channels_of(store, me) == []
+    assert [channel.is_joined for channel in store.channels()] == [False]
     assert store.stats().posts == {"delete": 1, "info": 1, "topic": 1, "join": 1, "leave": 1}
 
 
@@ -425,7 +428,7 @@ def test_prune_by_count_and_by_author(store: CableStore) -> None:
     assert store.prune(by_author=ANN.key) == left
     assert list(store.posts_by(ANN.key)) == []
     assert store.topic("b") == ""
-    assert list(store.joined_channels(ANN.key)) == []
+    assert channels_of(store, ANN.key) == []
 
 
 def test_folds_fall_back_when_what_decided_them_is_deleted(store: CableStore) -> None:
