@@ -19,7 +19,6 @@ class AsyncQueries(Mirror):
     get = on_reader(Queries.get)
     find_hashes = on_reader(Queries.find_hashes)
     deletion = on_reader(Queries.deletion)
-    dropped = on_reader(Queries.dropped)
     resolve = on_reader(Queries.resolve)
     messages = on_reader(Queries.messages)
     causal_messages = on_reader(Queries.causal_messages)

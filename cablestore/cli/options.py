@@ -197,7 +197,7 @@ def _posts_of(store: CableStore, text: str) -> Iterator[bytes]:
         return
     found = store.find_hashes(prefix, 2)
     yield from found
-    if len(prefix) == 64 and not found and store.dropped(bytes.fromhex(prefix)) is not None:
+    if len(prefix) == 64 and not found and store.moderation.dropped_post(bytes.fromhex(prefix)) is not None:
         yield bytes.fromhex(prefix)
 
 

@@ -262,7 +262,7 @@ def _act_fields(store: CableStore, out: Output, done: str, act: ModerationAct) -
 
 def _dropped_fields(store: CableStore, out: Output, digest: bytes) -> dict[str, Any]:
     """Return what is known of a post that was dropped. Raises UsageError if there is none."""
-    known = store.dropped(digest)
+    known = store.moderation.dropped_post(digest)
     if known is None:
         raise click.UsageError(f"post {digest.hex()} not found")
     act = store.get(known.act)

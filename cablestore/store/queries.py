@@ -26,7 +26,6 @@ from cablestore.closable import Closable
 from cablestore.errors import CorruptStoreError, CursorError
 from cablestore.index import arrival_log
 from cablestore.index.database import Row, SnapshotSource
-from cablestore.index.drops import DroppedPost, dropped_post
 from cablestore.index.engine import Engine
 from cablestore.index.local import PREFIX as LOCAL_PREFIX
 from cablestore.index.meta import SIZES_KEY, decode_sizes
@@ -95,12 +94,6 @@ class Queries(ABC):
         check_id("digest", digest)
         with self._reading() as reader:
             return reader.burial(digest)
-
-    def dropped(self, digest: bytes) -> DroppedPost | None:
-        """Return the stored data on a post that moderation dropped, or None."""
-        check_id("digest", digest)
-        with self._reading() as reader:
-            return dropped_post(reader, digest)
 
     def resolve(self, post: Post) -> Message:
         """Return a post/text as a message with the current name of its author. Raises ArgumentError for other types."""

@@ -27,7 +27,7 @@ READS: list[Call] = [
     *(("find_channel", (text,), {}) for text in (CHANNELS[0], f"#{CHANNELS[1].upper()}", "new", "")),
     *(("user", (who.public_key, CHANNELS[0]), {}) for who in AUTHORS),
     *(("channels", (), {"member": who.public_key}) for who in AUTHORS),
-    *((name, (AUTHORS[0].public_key,), {}) for name in ("moderation.user_drop", "dropped")),
+    *((name, (AUTHORS[0].public_key,), {}) for name in ("moderation.user_drop", "moderation.dropped_post")),
     ("messages", (CHANNELS[0],), {"hidden": "show", "newest_first": False}),
     ("messages", (CHANNELS[0], 1), {"cursor": "0"}),
     ("causal_messages", (CHANNELS[0], 0), {}),
