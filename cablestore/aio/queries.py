@@ -9,6 +9,7 @@ from typing import Any, Final, Self
 from cablestore.aio.calls import Mirror, each_on_reader, on_reader, on_worker
 from cablestore.aio.threads import Threads
 from cablestore.errors import StoreClosedError
+from cablestore.store.cursor import ChangesCursor
 from cablestore.store.queries import Queries, Snapshot
 from cablestore.store.results import with_last_message
 
@@ -40,7 +41,7 @@ class AsyncQueries(Mirror):
     dump_digest = on_worker(Queries.dump_digest)
 
     @property
-    def cursor(self) -> Coroutine[Any, Any, str]:
+    def cursor(self) -> Coroutine[Any, Any, ChangesCursor]:
         """The cursor of the changes that follow this state, to be awaited."""
         return self._threads.read(lambda: self._blocking.cursor)
 

@@ -27,6 +27,7 @@ from cablestore.protocol.crypto import Identity
 from cablestore.protocol.dialect import Dialect
 from cablestore.remote.store import RemoteStore, connect_soon
 from cablestore.store.changes import Change, Changes
+from cablestore.store.cursor import ChangesCursor
 from cablestore.store.results import Event, WriteState
 from cablestore.store.store import CableStore
 from cablestore.store.writing import size_bytes
@@ -227,7 +228,7 @@ class AsyncCableStore(AsyncQueries, ProcessBound):
         return list(islice(self._blocking.events(after, timeout_s=0), limits.MAX_EVENTS_READ))
 
     async def next_changes(
-        self, after: str, channel: str | None = None, *, timeout_s: float | None = None, local: bool = False
+        self, after: ChangesCursor, channel: str | None = None, *, timeout_s: float | None = None, local: bool = False
     ) -> Changes:
         """Return the changes after a cursor and the next cursor, or wait for the first change.
 
@@ -247,11 +248,11 @@ class AsyncCableStore(AsyncQueries, ProcessBound):
     def changes(
         self,
         channel: str | None = None,
-        after: str | None = None,
+        after: ChangesCursor | None = None,
         *,
         timeout_s: float | None = None,
         local: bool = False,
-    ) -> Feed[Change, str | None]:
+    ) -> Feed[Change, ChangesCursor | None]:
         """Yield the changes that a client must redraw: first those after a cursor, then new ones as they happen.
 
         See `CableStore.changes`.
@@ -261,7 +262,7 @@ class AsyncCableStore(AsyncQueries, ProcessBound):
         if after is not None:
             check_text("after", after)
 
-        async def later(after: str | None) -> tuple[list[Change], str] | None:
+        async def later(after: ChangesCursor | None) -> tuple[list[Change], ChangesCursor] | None:
             try:
                 if after is None:
                     return [], await self.cursor

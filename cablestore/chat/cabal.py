@@ -35,6 +35,7 @@ from cablestore.chat.private_acts import moderate, restrictions, users_typed
 from cablestore.errors import CableStoreError, OwnerGoneError, StoreClosedError
 from cablestore.moderation import UserRole
 from cablestore.search.query import with_prefixes
+from cablestore.store.cursor import MessageCursor
 from cablestore.store.display import User
 from cablestore.store.queries import Queries
 from cablestore.store.results import Page, ReadState
@@ -106,7 +107,9 @@ class Cabal:
     async def _run(self, threads: ThreadPoolExecutor, function: Callable[[CableStore], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(threads, self._keeper.run, function)
 
-    async def page(self, channel: str, limit: int, cursor: str | None = None, *, newest_first: bool = True) -> Page:
+    async def page(
+        self, channel: str, limit: int, cursor: MessageCursor | None = None, *, newest_first: bool = True
+    ) -> Page:
         """Return a page of a channel, hidden messages without their text."""
         return await self.read(
             lambda store: store.messages(channel, limit, cursor=cursor, newest_first=newest_first, hidden="mark")
@@ -229,7 +232,7 @@ class Cabal:
         """Post a message."""
         await self.write(lambda store: store.post(channel, text))
 
-    async def mark_seen(self, channel: str, seen: Sequence[str], upto: str | None) -> None:
+    async def mark_seen(self, channel: str, seen: Sequence[MessageCursor], upto: MessageCursor | None) -> None:
         """Mark messages as read, given by their cursors, and with `upto` the new ones up to there."""
         await self.write(lambda store: store.mark_seen(channel, seen, upto=upto))
 

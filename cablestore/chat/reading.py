@@ -12,6 +12,7 @@ from typing import NamedTuple, Protocol
 from cablestore.chat.entries import ChannelEntry
 from cablestore.chat.message_pages import Shown
 from cablestore.errors import CableStoreError, OwnerGoneError
+from cablestore.store.cursor import MessageCursor
 from cablestore.store.results import ReadState
 
 
@@ -26,9 +27,9 @@ class Watched(Shown, Protocol):
 class _Seen(NamedTuple):
     """Cursors of unread messages: those on the screen, those that are left, and up to where all new ones are read."""
 
-    on_screen: Sequence[str] = ()
-    left: Sequence[str] = ()
-    upto: str | None = None
+    on_screen: Sequence[MessageCursor] = ()
+    left: Sequence[MessageCursor] = ()
+    upto: MessageCursor | None = None
 
 
 class Reading:
@@ -77,7 +78,7 @@ class Reading:
             await self._watched.open_cabal.mark_seen(self._watched.channel, seen.on_screen, seen.upto)
             self._problem = ""
             if self._state is state:  # it is what the store has by now
-                self._state = ReadState(max(seen.upto or "", state.read_upto), seen.left)
+                self._state = ReadState(max(seen.upto or state.read_upto, state.read_upto), seen.left)
         except OwnerGoneError:
             pass  # it is marked when the store is back
         except CableStoreError as error:
@@ -96,7 +97,7 @@ class Reading:
         return replace(entry, unread=unread, mentions=min(entry.mentions, unread))
 
     @property
-    def first_left(self) -> str | None:
+    def first_left(self) -> MessageCursor | None:
         """The cursor of the first unread message that is not on the screen."""
         left = self._seen().left
         return self._first(left) if left else None
@@ -112,7 +113,7 @@ class Reading:
         left = [at for at in state.unread if at not in in_view and not (upto and state.read_upto < at <= upto)]
         return _Seen([at for at in state.unread if at in in_view], left, upto)
 
-    def _move_line(self, unread: Sequence[str]) -> None:
+    def _move_line(self, unread: Sequence[MessageCursor]) -> None:
         """Put the line before the first of these messages. A line that one may be reading at does not move."""
         messages = self._watched.messages
         is_needed = messages.line in self._state.unread or (self._watched.is_watched and messages.has_line_in_view)
@@ -120,7 +121,7 @@ class Reading:
             messages.line = self._first(unread)
             messages.update_rows()
 
-    def _first(self, unread: Sequence[str]) -> str:
+    def _first(self, unread: Sequence[MessageCursor]) -> MessageCursor:
         """Return the cursor of the first of these messages as they are read: an answer with a slow clock is not the first.
 
         Unread messages that are older than all that is held come before those.

@@ -16,6 +16,7 @@ from cablestore.protocol.acts import ModerationAct, UserRole
 from cablestore.protocol.body import Info, Text
 from cablestore.protocol.post import Post
 from cablestore.reprs import hex_repr
+from cablestore.store.cursor import MessageCursor
 from cablestore.store.emotes import emote_of
 from cablestore.store.naming import shown_name
 from cablestore.store.topics import topic_of
@@ -40,7 +41,7 @@ class Message:
     timestamp_ms: int
     text: str
     links: tuple[bytes, ...]
-    cursor: str
+    cursor: MessageCursor
     hidden_by: ModerationAct | None = None
 
     __repr__ = hex_repr
@@ -226,7 +227,7 @@ class Display:
             timestamp_ms=post.timestamp_ms,
             text=post.body.text,
             links=post.links,
-            cursor=post.sort_time.decode(),
+            cursor=MessageCursor(post.sort_time.decode()),
             hidden_by=None if self._decisions is None else _hiding(self._decisions, post),
         )
 

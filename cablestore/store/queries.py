@@ -38,7 +38,7 @@ from cablestore.protocol.keys import after_prefix, escape, is_sort_time, unhex
 from cablestore.protocol.post import Post
 from cablestore.store import lookup, mentions
 from cablestore.store.causal_order import causal_order, known_skeleton
-from cablestore.store.cursor import cursor_of
+from cablestore.store.cursor import ChangesCursor, MessageCursor, cursor_of
 from cablestore.store.display import Display, Hidden, Message, User
 from cablestore.store.known_places import KnownPlaces, PlacesMemory
 from cablestore.store.message_order import MessageOrder
@@ -108,7 +108,7 @@ class Queries(ABC):
         limit: int = 50,
         *,
         newest_first: bool = True,
-        cursor: str | None = None,
+        cursor: MessageCursor | None = None,
         after_ms: Time | None = None,
         before_ms: Time | None = None,
         hidden: Hidden = "omit",
@@ -245,9 +245,9 @@ class Queries(ABC):
         with self._reading() as reader:
             unread = Unread(reader, self._moderation(), self._own_key())
             mark, places = unread.places(reader.dialect.channel_id(channel))
-            return ReadState(mark.decode(), [place.decode() for place in places])
+            return ReadState(MessageCursor(mark.decode()), [MessageCursor(place.decode()) for place in places])
 
-    def mentions(self, limit: int = 50, *, cursor: str | None = None, channel: str | None = None) -> Page:
+    def mentions(self, limit: int = 50, *, cursor: MessageCursor | None = None, channel: str | None = None) -> Page:
         """Return up to `limit` messages of others that mention the user, newest first, of all channels or of one.
 
         A text mentions the user by the user's name at that time, as a word or after an `@`, ignoring case. The first
@@ -368,7 +368,7 @@ class Queries(ABC):
             return () if known is None else known.links
 
     @property
-    def cursor(self) -> str:
+    def cursor(self) -> ChangesCursor:
         """Cursor of this state. `changes` and `next_changes` return the changes after it."""
         with self._reading() as reader:
             return cursor_of(reader)
@@ -485,7 +485,7 @@ def _cursor_of(message: Message | None) -> str:
     return "" if message is None else message.cursor
 
 
-def place_of(cursor: str) -> bytes:
+def place_of(cursor: MessageCursor) -> bytes:
     """Return the sort time in a message cursor. Raises CursorError."""
     if not isinstance(cursor, str) or not is_sort_time(cursor):
         raise CursorError(
@@ -502,7 +502,7 @@ def _page(reader: Reader, shown: Iterable[tuple[bytes, Message | None]], limit: 
         if message is not None:
             found.append(message)
         if len(found) == limit or read >= max(limit, limits.MAX_PAGE_ROWS_READ):
-            return Page(found, at.decode(), cursor_of(reader))
+            return Page(found, MessageCursor(at.decode()), cursor_of(reader))
     return Page(found, None, cursor_of(reader))
 
 

@@ -10,6 +10,7 @@ from cablestore.index.arrival_log import EventKind
 from cablestore.index.meta import Size
 from cablestore.protocol.post import Post
 from cablestore.reprs import hex_repr
+from cablestore.store.cursor import ChangesCursor, MessageCursor
 from cablestore.store.display import Message
 
 ChannelOrder = Literal["name", "activity"]
@@ -25,8 +26,8 @@ class Page(NamedTuple):
     """
 
     messages: list[Message]
-    cursor: str | None
-    changes_cursor: str = ""
+    cursor: MessageCursor | None
+    changes_cursor: ChangesCursor = ChangesCursor("")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +72,8 @@ class ReadState(NamedTuple):
     to the newest, at most `limits.MAX_UNREAD_COUNTED`. Those before the mark are late ones.
     """
 
-    read_upto: str = ""
-    unread: Sequence[str] = ()
+    read_upto: MessageCursor = MessageCursor("")
+    unread: Sequence[MessageCursor] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,6 +43,7 @@ from cablestore.protocol.post import Post
 from cablestore.store import retention
 from cablestore.store.authoring import Composer
 from cablestore.store.clock_check import ClockDifference, clock_difference
+from cablestore.store.cursor import ChangesCursor, MessageCursor, SearchCursor
 from cablestore.store.following import Follower
 from cablestore.store.hidden import HiddenMessages
 from cablestore.store.intake import Intake
@@ -349,7 +350,7 @@ class CableStore(Queries, Closable, ProcessBound):
     # --- events and changes --------------------------------------------------------------------
 
     @property
-    def cursor(self) -> str:
+    def cursor(self) -> ChangesCursor:
         """Cursor of the current state. `changes` and `next_changes` return the changes after it.
 
         A program can save it with data derived from the posts. If the store has lost posts of that state since, or was
@@ -369,7 +370,7 @@ class CableStore(Queries, Closable, ProcessBound):
     def changes(
         self,
         channel: str | None = None,
-        after: str | None = None,
+        after: ChangesCursor | None = None,
         *,
         timeout_s: float | None = None,
         local: bool = False,
@@ -386,7 +387,7 @@ class CableStore(Queries, Closable, ProcessBound):
         return self._follower.changes(channel, after, timeout_s, local=local)
 
     def next_changes(
-        self, after: str, channel: str | None = None, *, timeout_s: float | None = None, local: bool = False
+        self, after: ChangesCursor, channel: str | None = None, *, timeout_s: float | None = None, local: bool = False
     ) -> Changes:
         """Return the changes after a cursor and the next cursor, or wait for the first change.
 
@@ -440,7 +441,7 @@ class CableStore(Queries, Closable, ProcessBound):
 
     # --- what the user has read, and is looking for --------------------------------------------
 
-    def mark_read(self, channel: str, upto: str | None = None, *, sync: bool = False) -> None:
+    def mark_read(self, channel: str, upto: MessageCursor | None = None, *, sync: bool = False) -> None:
         """Mark a channel as read up to and including a message, by default the latest one.
 
         `upto` is the `cursor` of a message. If it is earlier than the present mark, later messages become unread again.
@@ -448,7 +449,9 @@ class CableStore(Queries, Closable, ProcessBound):
         """
         self._writer.mark_read(channel, upto, sync=sync)
 
-    def mark_seen(self, channel: str, seen: Iterable[str], *, upto: str | None = None, sync: bool = False) -> None:
+    def mark_seen(
+        self, channel: str, seen: Iterable[MessageCursor], *, upto: MessageCursor | None = None, sync: bool = False
+    ) -> None:
         """Mark single messages of a channel as read, such as those on a screen. `seen` contains their cursors.
 
         With `upto`, the cursor of a message, all messages from the read mark up to it become read too, as for a screen
@@ -457,7 +460,7 @@ class CableStore(Queries, Closable, ProcessBound):
         """
         self._writer.mark_seen(channel, seen, upto, sync=sync)
 
-    def mentions(self, limit: int = 50, *, cursor: str | None = None, channel: str | None = None) -> Page:
+    def mentions(self, limit: int = 50, *, cursor: MessageCursor | None = None, channel: str | None = None) -> Page:
         """Return up to `limit` messages of others that mention the user, newest first, of all channels or of one.
 
         See `Queries.mentions`. The first call searches all texts, see `find_mentions`. A read-only store returns the
@@ -488,7 +491,7 @@ class CableStore(Queries, Closable, ProcessBound):
         after_ms: Time | None = None,
         before_ms: Time | None = None,
         limit: int = 50,
-        cursor: str | None = None,
+        cursor: SearchCursor | None = None,
         order: Order = "newest",
         catch_up_s: float = limits.SEARCH_CATCH_UP_S,
     ) -> SearchPage:

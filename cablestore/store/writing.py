@@ -22,6 +22,7 @@ from cablestore.protocol.keys import escape
 from cablestore.protocol.post import Post
 from cablestore.store.allowed import require_allowed
 from cablestore.store.authoring import Composer, changed_info, require_deletable
+from cablestore.store.cursor import MessageCursor
 from cablestore.store.intake import Intake, IntakeBatch
 from cablestore.store.present import Present, finish
 from cablestore.store.queries import place_of
@@ -181,7 +182,7 @@ class Writer:
 
     # --- what the user has read ----------------------------------------------------------------
 
-    def mark_read(self, channel: str, upto: str | None, *, sync: bool) -> None:
+    def mark_read(self, channel: str, upto: MessageCursor | None, *, sync: bool) -> None:
         """Mark a channel as read, up to a message and with it, or up to its latest one."""
         check(channel=channel, sync=sync)
         place = None if upto is None else place_of(upto)
@@ -192,7 +193,7 @@ class Writer:
             state = state._replace(attention=state.attention.marked(plan, key, place))
             self._present.commit(transaction, finish(plan, state), sync=sync)
 
-    def mark_seen(self, channel: str, seen: Iterable[str], upto: str | None, *, sync: bool) -> None:
+    def mark_seen(self, channel: str, seen: Iterable[MessageCursor], upto: MessageCursor | None, *, sync: bool) -> None:
         """Mark single messages as read, and with `upto` those from the mark up to there."""
         check(channel=channel, sync=sync)
         check_iterable("seen", seen)

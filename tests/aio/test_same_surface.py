@@ -16,6 +16,7 @@ from cablestore.aio.calls import Opening
 from cablestore.aio.items import Feed, Items
 from cablestore.export import Filters, ImportSummary, Manifest
 from cablestore.store.changes import Change, Changes
+from cablestore.store.cursor import ChangesCursor
 from cablestore.store.local_values import LocalValues
 from cablestore.store.moderator import Moderator
 
@@ -110,7 +111,7 @@ def test_type_checkers_know_its_types() -> None:
             assert_type(store.channels(with_reserved=True), Items[Channel])
             assert_type(store.events(), Feed[Event, int])
             assert_type(await store.identity, Identity)
-            assert_type(store.changes("c"), Feed[Change, str | None])
+            assert_type(store.changes("c"), Feed[Change, ChangesCursor | None])
             assert_type(await store.local.get("name"), bytes | None)
             async with store.snapshot() as snapshot:
                 assert_type(await snapshot.messages("c"), Page)

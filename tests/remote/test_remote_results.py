@@ -26,6 +26,7 @@ from cablestore.errors import ArgumentError, CableStoreError, CursorError
 from cablestore.remote import RemoteStore
 from cablestore.remote.methods import FUNCTIONS, OF_PROGRAM, OWNER_ONLY, SPACES, names, public
 from cablestore.remote.methods import method_of as remote_method
+from cablestore.store.cursor import MessageCursor
 from cablestore.store.queries import Queries, Snapshot
 
 WRONG: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
@@ -144,7 +145,7 @@ def test_errors_keep_their_class_and_text() -> None:
     with CableStore.in_memory(identity=ANN.identity) as store, remote_of(store) as remote:
         for each in (store, remote):
             with pytest.raises(CursorError, match="invalid cursor of messages"):
-                each.messages("c", cursor="no")
+                each.messages("c", cursor=MessageCursor("no"))
 
 
 def test_a_post_comes_back_whole() -> None:

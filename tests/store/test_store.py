@@ -14,8 +14,9 @@ from people import ANN, BOB, CYD, START_MS, raws
 from stores import channels_of
 
 from cablestore import DRAFT8, LEGACY, CableStore, Delete, Dialect, Info, Post, StoreOptions, Verdict, limits
-from cablestore.errors import CursorError, InvalidPostError, StoreClosedError
+from cablestore.errors import CableStoreError, CursorError, InvalidPostError, StoreClosedError
 from cablestore.protocol.body import DELETE, INFO, JOIN, TEXT
+from cablestore.store.cursor import ChangesCursor, MessageCursor
 
 # --- writing ---------------------------------------------------------------------------------------
 
@@ -285,8 +286,22 @@ def test_any_cursor_is_harmless(time_ms: int, digits: str) -> None:
         store.post("a", "x")
         store.post("b", "y")
         for newest_first in (True, False):
-            page = store.messages("a", cursor=f"{time_ms:016}.{digits}", newest_first=newest_first)
+            page = store.messages("a", cursor=MessageCursor(f"{time_ms:016}.{digits}"), newest_first=newest_first)
             assert all(message.channel == "a" for message in page.messages)
+
+
+def test_a_cursor_of_another_kind_is_refused(store: CableStore) -> None:
+    """The type checker, which lint runs, refuses it too."""
+    store.post("a", "x")
+    page = store.messages("a")
+    with pytest.raises(CableStoreError, match="invalid cursor of messages"):
+        store.messages("a", cursor=page.changes_cursor)  # type: ignore[arg-type] # that is tested
+    with pytest.raises(CableStoreError, match="not a cursor of changes"):
+        store.next_changes(page.messages[0].cursor)  # type: ignore[arg-type] # that is tested
+    with pytest.raises(CableStoreError, match="invalid cursor of a search"):
+        store.search("x", cursor=page.messages[0].cursor)  # type: ignore[arg-type] # that is tested
+    saved = str(page.changes_cursor)
+    assert store.next_changes(ChangesCursor(saved), timeout_s=0).changes == []
 
 
 @pytest.mark.thorough
@@ -305,7 +320,7 @@ def test_what_is_no_cursor_is_refused(cursor: str) -> None:
                     with pytest.raises(
                         CursorError, match=r"invalid cursor of messages: .* Use the `cursor` of a `Page`"
                     ):
-                        source.messages("a", cursor=cursor)
+                        source.messages("a", cursor=MessageCursor(cursor))
 
 
 def test_members_users_and_their_names(chat: CableStore) -> None:

@@ -23,13 +23,14 @@ from cablestore.store.changes import (
     UserHidden,
     UserShown,
 )
+from cablestore.store.cursor import ChangesCursor
 
 
 @dataclass
 class Screen:
     """What a client shows. Names are apart: a new name is that of earlier messages too."""
 
-    cursor: str
+    cursor: ChangesCursor
     topics: dict[str, str] = field(default_factory=dict)
     members: dict[str, dict[bytes, object]] = field(default_factory=dict)
     messages: dict[str, dict[bytes, str]] = field(default_factory=dict)

@@ -12,6 +12,7 @@ from people import raws
 from cablestore import Page, Post
 from cablestore.errors import CableStoreError
 from cablestore.moderation import UserRole
+from cablestore.store.cursor import ChangesCursor
 from cablestore.store.queries import Queries
 
 Call = tuple[str, tuple[Any, ...], dict[str, Any]]
@@ -87,7 +88,7 @@ def blocking_result(store: Queries, call: Call) -> Any:
 
 def comparable(found: Any) -> Any:
     """Return a result without the cursor of changes, which names the database."""
-    return found._replace(changes_cursor="") if isinstance(found, Page) else found
+    return found._replace(changes_cursor=ChangesCursor("")) if isinstance(found, Page) else found
 
 
 def method_of(store: Any, name: str) -> Any:
