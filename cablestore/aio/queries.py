@@ -33,7 +33,6 @@ class AsyncQueries(Mirror):
     user = on_reader(Queries.user)
     topic = on_reader(Queries.topic)
     posts_by = each_on_reader(Queries.posts_by)
-    local_only = each_on_reader(Queries.local_only)
     heads = on_reader(Queries.heads)
     missing = each_on_reader(Queries.missing)
     links = on_reader(Queries.links)

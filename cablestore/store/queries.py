@@ -312,7 +312,10 @@ class Queries(ABC):
     def posts_by(
         self, public_key: bytes, *, post_type: int | None = None, channel: str | None = None
     ) -> Iterator[Post]:
-        """Yield the posts of an author by type and then time, optionally of one type, one channel, or both."""
+        """Yield the posts of an author by type and then time, optionally of one type, one channel, or both.
+
+        Those of the store's user include local-only posts, which never leave the store: see `Post.is_local_only`.
+        """
         check_id("public_key", public_key)
         check_given(channel=channel)
         if post_type is not None:
@@ -327,12 +330,6 @@ class Queries(ABC):
                 hashes = channel_state.by_author(reader, reader.dialect.channel_id(channel), public_key, post_type)
             display = Display(reader, self._moderation())
             yield from filter(display.is_here, (_must_have(reader, digest) for digest in hashes))
-
-    def local_only(self) -> Iterator[Post]:
-        """Yield the user's local-only posts, which never leave the store, in order of their hashes."""
-        with self._reading() as reader:
-            for _, sealed in reader.prefix(PRIVATE_PREFIX):
-                yield reader.unseal(sealed)
 
     def heads(self, channel: str) -> list[bytes]:
         """Return the hashes of a channel's heads: posts without links to them, to which a new post links.

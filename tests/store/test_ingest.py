@@ -277,6 +277,9 @@ def test_a_local_only_post_that_is_written_here_is_sealed(store: CableStore) -> 
     written = store.write(Block("my reasons", LOCAL_ONLY, (BOB.key,), 0, 0))
     assert store.get(written.hash) == written
     assert all(b"my reasons" not in key + value for key, value in store.dump())
+    me = store.identity.public_key
+    assert list(store.posts_by(me)) == [written]
+    assert written.is_local_only
 
 
 def test_own_local_only_posts_never_leave_the_store(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ READS: list[Call] = [
     *((name, (channel,), {}) for name in ("messages", "members", "topic", "heads", "missing") for channel in CHANNELS[:3]),
     *(("channels", (), {"with_reserved": flag}) for flag in (True, False)),
     *((name, (who.public_key,), {}) for name in ("posts_by", "user") for who in AUTHORS),
-    *((name, (), {}) for name in ("users", "local_only", "stats", "dump", "dump_digest", "check")),
+    *((name, (), {}) for name in ("users", "stats", "dump", "dump_digest", "check")),
     *((name, (), {}) for name in ("moderation.in_force", "moderation.history", "moderation.contexts")),
     ("find_hashes", ("a",), {"with_deleted": True}),
     *(("find_channel", (text,), {}) for text in (CHANNELS[0], f"#{CHANNELS[1].upper()}", "new", "")),
