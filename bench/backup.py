@@ -37,7 +37,7 @@ def measure(folder: Path, number: int) -> None:
     report = tell_backup("full", number, path, out)
     assert (report.is_full, report.posts) == (True, number)
     with CableStore.open(path) as store:
-        for _ in store.ingest_batches(raws[number:], verify=False):
+        for _ in store.parts.writer.ingest(raws[number:], sync=False, batch_posts=100, verify=False):
             pass
         report = tell_backup(f"incremental, {late:,} new posts, the store is open", late, store, out)
         assert (report.is_full, report.posts) == (False, number + late)

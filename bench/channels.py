@@ -41,7 +41,7 @@ def main() -> None:
 
             def fill() -> None:
                 nonlocal stored
-                for outcomes in store.ingest_batches(joins(number), batch_posts=500, verify=False):
+                for outcomes in store.parts.writer.ingest(joins(number), sync=False, batch_posts=500, verify=False):
                     stored += len(outcomes)
 
             tell(f"{number:,} joins stored, not verified", f"{number / seconds(fill):,.0f}/s", "")

@@ -18,6 +18,7 @@ from common import START_MS, authors, median, seconds, sentence, signed, size, s
 
 from cablestore import CableStore, Moderation, StoreOptions, Text
 from cablestore.moderation import Action
+from cablestore.store.cursor import MessageCursor
 from cablestore.store.searching import Order
 
 CHANNELS = size(200, tiny=5)
@@ -50,7 +51,7 @@ def opened(folder: Path) -> CableStore:
 
 def fill(store: CableStore, posts: list[bytes]) -> None:
     """Store posts in batches."""
-    for _ in store.ingest_batches(posts, batch_posts=500, verify=False):
+    for _ in store.parts.writer.ingest(posts, sync=False, batch_posts=500, verify=False):
         pass
 
 
@@ -91,7 +92,7 @@ def measure_reads(folder: Path, number: int) -> None:
         tell("a page of 50", f"{1000 * median(lambda: store.messages('channel-0'), 9 * ROUNDS):.2f} ms", "")
         tell("a page of 50 mentions", f"{1000 * median(store.mentions, ROUNDS):.2f} ms", "")
         names = iter([channel.name for channel in store.channels()] * ROUNDS)
-        mark_ms = 1000 * median(lambda: store.mark_read(next(names), "0" * 16 + "." + "0" * 32), ROUNDS)
+        mark_ms = 1000 * median(lambda: store.mark_read(next(names), MessageCursor("0" * 16 + "." + "0" * 32)), ROUNDS)
         tell("a mark", f"{mark_ms:.2f} ms", "")
         for channel in range(CHANNELS):
             newest_read = next(

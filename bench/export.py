@@ -43,7 +43,7 @@ def unsigned(number: int) -> Iterator[bytes]:
 def build(folder: Path, posts: Iterable[bytes]) -> None:
     """Fill a store and compact it."""
     with CableStore.open(folder) as store:
-        for _ in store.ingest_batches(posts, batch_posts=1000, verify=False):
+        for _ in store.parts.writer.ingest(posts, sync=False, batch_posts=1000, verify=False):
             pass
         store.compact()
 

@@ -63,7 +63,7 @@ def prepare(folder: Path, number: int) -> None:
         store.write(Moderation("", PUBLIC, "", (who[1000].public_key,), Action.HIDE_USER))
         for each in who[1100 : 1100 + PRIVATE]:
             store.write(Moderation("", LOCAL_ONLY, "", (each.public_key,), Action.HIDE_USER), sync=False)
-        for _ in store.ingest_batches(acts(number), batch_posts=500, verify=False):
+        for _ in store.parts.writer.ingest(acts(number), sync=False, batch_posts=500, verify=False):
             pass
 
 

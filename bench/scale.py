@@ -21,7 +21,7 @@ def build(folder: Path, number: int) -> None:
     with CableStore.open(folder) as store:
         started = time.perf_counter()
         stored = 0
-        for outcomes in store.ingest_batches(chat(number), batch_posts=500, verify=False):
+        for outcomes in store.parts.writer.ingest(chat(number), sync=False, batch_posts=500, verify=False):
             stored += len(outcomes)
         elapsed = time.perf_counter() - started
         tell(f"{stored:,} posts made, signed and stored", f"{stored / elapsed:,.0f}/s", "")

@@ -85,7 +85,7 @@ def main() -> None:
     number = size_given(1_000_000, tiny=300)
     print(f"# search: {number:,} messages")
     with tempfile.TemporaryDirectory() as name, CableStore.open(Path(name) / "store") as store:
-        for _ in store.ingest_batches(posts(number), batch_posts=500, verify=False):
+        for _ in store.parts.writer.ingest(posts(number), sync=False, batch_posts=500, verify=False):
             pass
         measure(store, number)
 

@@ -125,7 +125,7 @@ def threads_table() -> str:
                 thread = made_by.rpartition("on_")[2]
                 if thread in found and isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
                     found[thread].add(f"`{prefix}{node.targets[0].id}`")
-    found["reader"] |= {"`cursor`", "`known_identity`", "`snapshot`"}
+    found["reader"] |= {"`cursor`", "`public_key`", "`snapshot`"}
     found["writer"] |= {"`identity`", "`ingest`"}
     lines = ["| thread | calls | why |", "|---|---|---|"]
     lines += [f"| {thread} | {', '.join(sorted(names))} | {THREADS[thread]} |" for thread, names in found.items()]

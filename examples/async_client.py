@@ -7,9 +7,10 @@ import tempfile
 
 from cablestore.aio import AsyncCableStore
 from cablestore.store.changes import MessageAdded
+from cablestore.store.cursor import ChangesCursor
 
 
-async def listen(store: AsyncCableStore, after: str) -> int:
+async def listen(store: AsyncCableStore, after: ChangesCursor) -> int:
     """Print messages as they arrive, until nothing happens for half a second."""
     count = 0
     async for change in store.changes("default", after, timeout_s=0.5):

@@ -11,6 +11,7 @@ from prompt_toolkit.patch_stdout import patch_stdout
 from cablestore import CableStore, CableStoreError, Message
 from cablestore.peers import Address, Invitation, Node, NodeSettings
 from cablestore.store.changes import Change, MessageAdded, MessageDeleted, NameChanged, TopicChanged
+from cablestore.store.cursor import ChangesCursor
 
 
 def clean(text: str) -> str:
@@ -50,7 +51,7 @@ def obey(store: CableStore, channel: str, typed: str) -> None:
         store.set_name(rest)
     elif command == "/topic":
         store.set_topic(channel, rest)
-    elif command == "/delete" and len(found := store.hashes_starting(rest)) == 1:
+    elif command == "/delete" and len(found := store.find_hashes(rest)) == 1:
         store.delete(found)
     elif typed and not typed.startswith("/"):
         store.post(channel, typed)
@@ -58,7 +59,7 @@ def obey(store: CableStore, channel: str, typed: str) -> None:
         print(f"{history(store, channel)}\n/name NAME, /topic TEXT, /delete HASH; Ctrl-D ends")
 
 
-def follow(store: CableStore, channel: str, after: str) -> None:
+def follow(store: CableStore, channel: str, after: ChangesCursor) -> None:
     """Print changes until the store is closed."""
     for change in store.changes(channel, after):
         show(change)

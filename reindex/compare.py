@@ -84,7 +84,8 @@ def verify_store(
     ):
         store.export(export)
         derived = derive_rows([export], rows, catalog, local=local / "rows", spark=spark, progress=progress)
-        return compare(store.dump(), derived, store.local_only(), catalog)
+        with store.snapshot() as state:
+            return compare(state.dump(), derived, state.reader.local_only_posts(), catalog)
 
 
 def compare(dump: Iterable[Row], derived: DerivedRows, local_only: Iterable[Post], catalog: Catalog) -> Comparison:

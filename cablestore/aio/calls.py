@@ -80,16 +80,6 @@ def each_on_reader(method: Method[P, Iterator[T]], whole: Callable[[T], T] | Non
     return call
 
 
-def each_on_writer(method: Method[P, Iterator[T]]) -> Iterated[P, T]:
-    """Return the mirror of a method that writes before each yield. A thread fetches one item at a time."""
-
-    @wraps(method)
-    def call(self: Mirror, /, *args: P.args, **kwargs: P.kwargs) -> Items[T]:
-        return Items(self._threads.write, _bound(self, method, *args, **kwargs), 1)
-
-    return call
-
-
 def _bound(self: Mirror, method: Callable[..., T], /, *args: Any, **kwargs: Any) -> Callable[[], T]:
     return partial(getattr(self._blocking, method.__name__), *args, **kwargs)
 

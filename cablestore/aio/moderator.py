@@ -43,6 +43,7 @@ class AsyncModerator(Mirror):
     history = on_reader(Moderator.history)
     own_acts = on_reader(Moderator.own_acts)
     user_drop = on_reader(Moderator.user_drop)
+    dropped_post = on_reader(Moderator.dropped_post)
     contexts = on_reader(Moderator.contexts)
     since = on_reader(Moderator.since)
 

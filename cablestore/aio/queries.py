@@ -9,6 +9,7 @@ from typing import Any, Final, Self
 from cablestore.aio.calls import Mirror, each_on_reader, on_reader, on_worker
 from cablestore.aio.threads import Threads
 from cablestore.errors import StoreClosedError
+from cablestore.store.cursor import ChangesCursor
 from cablestore.store.queries import Queries, Snapshot
 from cablestore.store.results import with_last_message
 
@@ -17,9 +18,8 @@ class AsyncQueries(Mirror):
     """Read methods of a store. Their parameters, results and errors are those of `Queries`."""
 
     get = on_reader(Queries.get)
-    hashes_starting = on_reader(Queries.hashes_starting)
+    find_hashes = on_reader(Queries.find_hashes)
     deletion = on_reader(Queries.deletion)
-    dropped = on_reader(Queries.dropped)
     resolve = on_reader(Queries.resolve)
     messages = on_reader(Queries.messages)
     causal_messages = on_reader(Queries.causal_messages)
@@ -27,24 +27,20 @@ class AsyncQueries(Mirror):
     read_state = on_reader(Queries.read_state)
     channels = each_on_reader(Queries.channels, with_last_message)
     find_channel = on_reader(Queries.find_channel)
-    joined_channels = each_on_reader(Queries.joined_channels)
-    is_member = on_reader(Queries.is_member)
     members = each_on_reader(Queries.members)
     users = each_on_reader(Queries.users)
-    users_named = on_reader(Queries.users_named)
+    find_users = on_reader(Queries.find_users)
     user = on_reader(Queries.user)
     topic = on_reader(Queries.topic)
     posts_by = each_on_reader(Queries.posts_by)
-    local_only = each_on_reader(Queries.local_only)
     heads = on_reader(Queries.heads)
     missing = each_on_reader(Queries.missing)
     links = on_reader(Queries.links)
-    linking = on_reader(Queries.linking)
     dump = each_on_reader(Queries.dump)
     dump_digest = on_worker(Queries.dump_digest)
 
     @property
-    def cursor(self) -> Coroutine[Any, Any, str]:
+    def cursor(self) -> Coroutine[Any, Any, ChangesCursor]:
         """Awaitable cursor of the changes that follow this state."""
         return self._threads.read(lambda: self._blocking.cursor)
 

@@ -3,32 +3,37 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
 from concurrent.futures import Future
 from functools import partial, wraps
 from itertools import islice
 from pathlib import Path
-from typing import Any, Concatenate, Final, Self
+from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar
 
 from cablestore import limits
 from cablestore.aio.arrivals import Arrivals
-from cablestore.aio.calls import Opening, each_on_writer, on_reader, on_worker, on_writer
-from cablestore.aio.items import Feed
+from cablestore.aio.calls import Opening, on_reader, on_worker, on_writer
+from cablestore.aio.items import Feed, Items
 from cablestore.aio.local_values import AsyncLocalValues
 from cablestore.aio.moderator import AsyncModerator
 from cablestore.aio.queries import AsyncQueries, AsyncSnapshot
 from cablestore.aio.threads import Threads, to_the_end
-from cablestore.arguments import check, check_given, check_instance, check_text
+from cablestore.arguments import check, check_given, check_instance, check_iterable, check_text
 from cablestore.errors import OpenError, StoreClosedError, StoreLockedError
 from cablestore.forks import ProcessBound, bind
-from cablestore.index.place import LogPlace
+from cablestore.index.batches import batches
 from cablestore.index.verdict import Outcome
 from cablestore.protocol.crypto import Identity
 from cablestore.protocol.dialect import Dialect
 from cablestore.remote.store import RemoteStore, connect_soon
 from cablestore.store.changes import Change, Changes
-from cablestore.store.results import Event
-from cablestore.store.store import CableStore, P, T
+from cablestore.store.cursor import ChangesCursor
+from cablestore.store.results import Event, WriteState
+from cablestore.store.store import CableStore
+from cablestore.store.writing import size_bytes
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 _SHARED_OPTIONS: Final = frozenset({"create", "dialect", "progress", "upgrade"})
 """Options of `CableStore.open` that are allowed for a store that another process has open."""
@@ -84,11 +89,21 @@ def _close_unused(opened: Future[CableStore]) -> None:
         opened.result().close()
 
 
+def _ingest(
+    store: CableStore, posts: Iterable[bytes], *, sync: bool, batch_posts: int, verify: bool
+) -> Iterator[list[Outcome]]:
+    """Store posts, and yield the outcomes of each batch after its write."""
+    if not isinstance(store, RemoteStore):
+        return store.parts.writer.ingest(posts, sync=sync, batch_posts=batch_posts, verify=verify)
+    single = batches(posts, size_bytes, min(batch_posts, limits.MAX_BATCH_POSTS))
+    return (store.ingest(batch, sync=sync, batch_posts=batch_posts, verify=verify) for batch in single)
+
+
 class AsyncCableStore(AsyncQueries, ProcessBound):
     """Open store for asyncio programs: the methods of `CableStore`, awaitable, with the same parameters and results.
 
-    Methods that yield return an async iterator. Properties are the same, except that `identity`, `known_identity`,
-    `public_key` and `cursor` are awaited. Calls run in threads, which `cablestore.aio.threads` describes. Several tasks
+    Methods that yield return an async iterator. Properties are the same, except that `identity`, `public_key` and
+    `cursor` are awaited. Calls run in threads, which `cablestore.aio.threads` describes. Several tasks
     and several event loops may use one store.
 
     A cancelled call takes effect completely or not at all: a write that has begun completes, another one is dropped.
@@ -167,24 +182,14 @@ class AsyncCableStore(AsyncQueries, ProcessBound):
         return self._blocking.is_closed
 
     @property
-    def write_failure(self) -> str:
-        """Reason why the last write failed, or "": see `CableStore.write_failure`."""
-        return self._blocking.write_failure
-
-    @property
-    def failed_writes(self) -> int:
-        """Number of writes that failed since the store was opened."""
-        return self._blocking.failed_writes
+    def write_state(self) -> WriteState:
+        """Whether writes fail, why, and how many have failed: see `CableStore.write_state`."""
+        return self._blocking.write_state
 
     @property
     def last_sequence(self) -> int:
         """Number of the latest event of the arrival log, 0 before the first one."""
         return self._blocking.last_sequence
-
-    @property
-    def place(self) -> LogPlace:
-        """Position of the current state in the history of this database: see `CableStore.place`."""
-        return self._blocking.place
 
     def watch(self, call: Callable[[], None], *, local: bool = False) -> Callable[[], None]:
         """Call a function after each write and when the store is closed: see `CableStore.watch`."""
@@ -196,11 +201,6 @@ class AsyncCableStore(AsyncQueries, ProcessBound):
     def identity(self) -> Coroutine[Any, Any, Identity]:
         """Awaitable identity that signs own posts: see `CableStore.identity`."""
         return self._threads.write(lambda: self._blocking.identity)
-
-    @property
-    def known_identity(self) -> Coroutine[Any, Any, Identity | None]:
-        """Awaitable identity, None if the store has none yet: see `CableStore.known_identity`."""
-        return self._threads.read(lambda: self._blocking.known_identity)
 
     @property
     def public_key(self) -> Coroutine[Any, Any, bytes | None]:
@@ -231,7 +231,7 @@ class AsyncCableStore(AsyncQueries, ProcessBound):
         return list(islice(self._blocking.events(after, timeout_s=0), limits.MAX_EVENTS_READ))
 
     async def next_changes(
-        self, after: str, channel: str | None = None, *, timeout_s: float | None = None, local: bool = False
+        self, after: ChangesCursor, channel: str | None = None, *, timeout_s: float | None = None, local: bool = False
     ) -> Changes:
         """Return the changes after a cursor and the next cursor, or wait for the first change.
 
@@ -251,11 +251,11 @@ class AsyncCableStore(AsyncQueries, ProcessBound):
     def changes(
         self,
         channel: str | None = None,
-        after: str | None = None,
+        after: ChangesCursor | None = None,
         *,
         timeout_s: float | None = None,
         local: bool = False,
-    ) -> Feed[Change, str | None]:
+    ) -> Feed[Change, ChangesCursor | None]:
         """Yield the changes that a client must redraw: first those after a cursor, then new ones as they happen.
 
         See `CableStore.changes`.
@@ -265,7 +265,7 @@ class AsyncCableStore(AsyncQueries, ProcessBound):
         if after is not None:
             check_text("after", after)
 
-        async def later(after: str | None) -> tuple[list[Change], str] | None:
+        async def later(after: ChangesCursor | None) -> tuple[list[Change], ChangesCursor] | None:
             try:
                 if after is None:
                     return [], await self.cursor
@@ -295,22 +295,20 @@ class AsyncCableStore(AsyncQueries, ProcessBound):
     leave = on_writer(CableStore.leave)
     set_info = on_writer(CableStore.set_info)
     set_name = on_writer(CableStore.set_name)
-    update_info = on_writer(CableStore.update_info)
     mark_read = on_writer(CableStore.mark_read)
     mark_seen = on_writer(CableStore.mark_seen)
     delete = on_writer(CableStore.delete)
     discard = on_writer(CableStore.discard)
 
-    ingest_batches = each_on_writer(CableStore.ingest_batches)
-
     async def ingest(
         self, posts: Iterable[bytes], *, sync: bool = False, batch_posts: int = 100, verify: bool = True
     ) -> list[Outcome]:
         """Store encoded posts from peers: see `CableStore.ingest`. Other writes may run between its batches."""
-        batches = self.ingest_batches(posts, sync=sync, batch_posts=batch_posts, verify=verify)
-        return [outcome async for outcomes in batches for outcome in outcomes]
+        check(sync=sync, batch_posts=batch_posts, verify=verify)
+        check_iterable("posts", posts)
+        ingest = partial(_ingest, self._blocking, posts, sync=sync, batch_posts=batch_posts, verify=verify)
+        return [outcome async for outcomes in Items(self._threads.write, ingest, 1) for outcome in outcomes]
 
-    now_ms = on_reader(CableStore.now_ms)
     clock_difference = on_reader(CableStore.clock_difference)
 
     # --- searching -----------------------------------------------------------------------------
@@ -337,7 +335,6 @@ class AsyncCableStore(AsyncQueries, ProcessBound):
         return await self._threads.work(function, self._blocking, *args, **kwargs)
 
     retry_writes = on_writer(CableStore.retry_writes)
-    continues = on_reader(CableStore.continues)
     sync = on_writer(CableStore.sync)
     stats = on_reader(CableStore.stats)
 

@@ -20,6 +20,7 @@ from cablestore.archive.format.period import Period
 from cablestore.archive.format.profile import PROFILES, Entry, Profile
 from cablestore.errors import ArchiveError
 from cablestore.index.batches import gc_paused
+from cablestore.index.place import LogPlace
 from cablestore.index.reader import Reader
 from cablestore.index.tombstone import Tombstone
 from cablestore.index.verdict import Verdict
@@ -27,7 +28,7 @@ from cablestore.protocol.body import ALL_TYPES, Delete
 from cablestore.protocol.dialect import ARCHIVES_CHANNEL
 from cablestore.protocol.post import Post, decode_post
 from cablestore.protocol.waku import content_topic
-from cablestore.remote.store import RemoteStore
+from cablestore.remote.store import RemoteStore, run
 from cablestore.reprs import hex_repr
 from cablestore.store.intake import IntakeBatch
 from cablestore.store.store import CableStore
@@ -68,7 +69,18 @@ class ArchiveImportReport:
 
 def import_deletions(store: CableStore, verified: VerifiedIndex) -> list[bytes]:
     """Store the post/deletes of an index, before any archive. Returns the hashes of the posts that they deleted."""
-    return store.run(store_deletions, list(verified.deletions))
+    return run(store, store_deletions, list(verified.deletions))
+
+
+def log_place(store: CableStore) -> LogPlace:
+    """Return the place of the store's present state."""
+    return store.parts.engine.place
+
+
+def has_kept(store: CableStore, place: LogPlace) -> bool:
+    """Return True if the store still has the posts that it had at a place."""
+    with store.parts.engine.reading() as reader:
+        return place.holds_in(reader)
 
 
 def store_deletions(store: CableStore, deletions: list[bytes]) -> list[bytes]:
@@ -128,7 +140,7 @@ def _writes(store: CableStore, verified: VerifiedIndex, fetched: Fetched, key: b
     profile = verified.index.profile.name
     archives = ((profile, entry, verified.commitments[entry.archive_id], stored, key) for entry, stored in fetched)
     if isinstance(store, RemoteStore):
-        return ((archive[1], partial(store.run, import_archive, *archive)) for archive in archives)  # type: ignore[call-arg] # mypy does not unpack it
+        return ((archive[1], partial(run, store, import_archive, *archive)) for archive in archives)  # type: ignore[call-arg] # mypy does not unpack it
     return _one_ahead(
         (archive[1], partial(write_archive, store, read_archive(store, *archive))) for archive in archives
     )

@@ -24,12 +24,13 @@ from cablestore.archive.format.commitment import Commitment
 from cablestore.archive.format.index import VerifiedIndex, verify_index
 from cablestore.archive.format.magnet import Magnet
 from cablestore.archive.format.profile import PROFILES, Entry
-from cablestore.archive.importer import ArchiveImportReport, OnDamaged, import_archives
+from cablestore.archive.importer import ArchiveImportReport, OnDamaged, has_kept, import_archives, log_place
 from cablestore.errors import ArchiveError, StorageError
 from cablestore.files import make_folder, storage_errors, write_whole
 from cablestore.index.place import LogPlace
 from cablestore.protocol.body import TEXT, Text
 from cablestore.protocol.dialect import ARCHIVES_CHANNEL, Dialect
+from cablestore.remote.store import run
 from cablestore.store.options import system_clock_ms
 from cablestore.store.store import CableStore, own_key
 
@@ -150,7 +151,7 @@ class ImportLog:
 
     def _holds(self) -> bool:
         """Return True if the store still has the posts of the last log entry."""
-        return self._open is None or self._place is None or self._open.continues(self._place)
+        return self._open is None or self._place is None or run(self._open, has_kept, self._place)
 
     def __len__(self) -> int:
         """Return the number of imported archives."""
@@ -168,7 +169,7 @@ class ImportLog:
         noted: dict[str, Any] = {"format": _FORMAT, "store": self._store, "roots": [*self._roots]}
         if self._open is not None:
             self._open.sync()
-            self._place = self._open.place
+            self._place = run(self._open, log_place)
             noted["place"] = self._place.fields()
         try:
             with storage_errors(self._path):

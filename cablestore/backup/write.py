@@ -44,6 +44,7 @@ from cablestore.index.place import mark_at
 from cablestore.index.reader import DATA_PREFIX, PRIVATE_PREFIX, TOMBSTONE_PREFIX, Reader, data_key
 from cablestore.protocol.crypto import Identity, post_hash
 from cablestore.protocol.keys import after_prefix
+from cablestore.remote.store import run
 from cablestore.store.closed import locked_folder, open_reader
 from cablestore.store.key_file import StoreIdentity, draft_identity
 from cablestore.store.store import CableStore
@@ -115,7 +116,7 @@ def backup(
     store or its causal logs open. Raises StorageError if reading or writing fails, IdentityError if the key is missing.
     """
     if not isinstance(store, Path | str):
-        return store.run(backup_open, out, with_key=with_key, full=full, progress=progress)
+        return run(store, backup_open, out, with_key=with_key, full=full, progress=progress)
     path = store_path(store)
     with (
         locked_folder(path, read_only=read_only) as folder,
@@ -139,7 +140,7 @@ def backup_open(
     if store.path is None or header is None:
         raise BackupError("a store in memory cannot be backed up: export it")
     with store.snapshot() as state:
-        known = StoreIdentity(store.known_identity, None)
+        known = StoreIdentity(None if store.public_key is None else store.identity, None)
         source = _Source(store.path, header, state.reader, known, store.is_read_only)
         return _write(source, out, with_key=with_key, full=full, progress=progress)
 

@@ -34,6 +34,7 @@ from cablestore.chat.private_acts import moderate, restrictions, users_typed
 from cablestore.errors import CableStoreError, OwnerGoneError, StoreClosedError
 from cablestore.moderation import UserRole
 from cablestore.search.query import with_prefixes
+from cablestore.store.cursor import MessageCursor
 from cablestore.store.display import User
 from cablestore.store.queries import Queries
 from cablestore.store.results import Page, ReadState
@@ -45,7 +46,7 @@ T = TypeVar("T")
 
 def _clock_warning(store: CableStore) -> str:
     difference = store.clock_difference()
-    return "" if difference is None else difference.warning(store.now_ms())
+    return "" if difference is None else difference.warning()
 
 
 class Cabal:
@@ -104,7 +105,9 @@ class Cabal:
     async def _run(self, threads: ThreadPoolExecutor, function: Callable[[CableStore], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(threads, self._keeper.run, function)
 
-    async def page(self, channel: str, limit: int, cursor: str | None = None, *, newest_first: bool = True) -> Page:
+    async def page(
+        self, channel: str, limit: int, cursor: MessageCursor | None = None, *, newest_first: bool = True
+    ) -> Page:
         """Return a page of a channel. Hidden messages have no text."""
         return await self.read(
             lambda store: store.messages(channel, limit, cursor=cursor, newest_first=newest_first, hidden="mark")
@@ -116,19 +119,16 @@ class Cabal:
 
     def _channels(self, store: CableStore) -> Iterator[ChannelEntry]:
         muted = set(store.local.muted())
-        with store.snapshot() as state:
-            joined = set(state.joined_channels(self.own_key))
-            for channel in state.channels(with_latest=False):
-                name = channel.name
-                yield ChannelEntry(
-                    name,
-                    channel.topic,
-                    channel.members,
-                    is_joined=name in joined,
-                    unread=channel.unread,
-                    mentions=channel.mentions,
-                    is_muted=name in muted,
-                )
+        for channel in store.channels(with_latest=False):
+            yield ChannelEntry(
+                channel.name,
+                channel.topic,
+                channel.members,
+                is_joined=channel.is_joined,
+                unread=channel.unread,
+                mentions=channel.mentions,
+                is_muted=channel.name in muted,
+            )
 
     async def members(self, channel: str) -> list[Member]:
         """Return up to MAX_MEMBERS_SHOWN members of a channel: first those with roles, then by name."""
@@ -202,7 +202,7 @@ class Cabal:
         """Return the user's name, "" without a name."""
         return await self.read(lambda store: store.user(self.own_key).info.name or "")
 
-    async def users_named(self, text: str) -> list[Member]:
+    async def find_users(self, text: str) -> list[Member]:
         """Return the users with a name, and those whose public key begins with these hex digits (4 or more)."""
         return await self.read(lambda store: list(map(self._member_reader(store), users_typed(store, text))))
 
@@ -211,7 +211,8 @@ class Cabal:
 
         def read(store: CableStore) -> UserDetails:
             found = [each for each in restrictions(store) if each.public_key == public_key]
-            return UserDetails(list(store.joined_channels(public_key)), found)
+            joined = store.channels(member=public_key, with_latest=False)
+            return UserDetails([channel.name for channel in joined], found)
 
         return await self.read(read)
 
@@ -229,7 +230,7 @@ class Cabal:
         """Post a message."""
         await self.write(lambda store: store.post(channel, text))
 
-    async def mark_seen(self, channel: str, seen: Sequence[str], upto: str | None) -> None:
+    async def mark_seen(self, channel: str, seen: Sequence[MessageCursor], upto: MessageCursor | None) -> None:
         """Mark messages as read, given by their cursors, and with `upto` all new messages up to that cursor."""
         await self.write(lambda store: store.mark_seen(channel, seen, upto=upto))
 

@@ -246,7 +246,7 @@ async def nick(request: Request) -> str:
     if name == before:
         return f"Nothing changed: your name is {name} already"
     await request.cabal.set_name(name)
-    alike = [each for each in await request.cabal.users_named(name) if not each.is_self]
+    alike = [each for each in await request.cabal.find_users(name) if not each.is_self]
     warning = f". Others have it too, so {_key_of(alike[0])} may be taken for you" if alike else ""
     return f"Your name is {name}{warning}"
 
@@ -332,7 +332,7 @@ def _restriction_line(each: Restriction) -> str:
 
 
 async def _user(request: Request) -> Member:
-    return require_one(request.argument, await request.cabal.users_named(request.argument))
+    return require_one(request.argument, await request.cabal.find_users(request.argument))
 
 
 def _described(member: Member) -> str:

@@ -95,7 +95,7 @@ class MessageActions:
 
     async def _show_again(self, open_cabal: Cabal, message: Message) -> None:
         """Undo the hiding of one message. Raises CableStoreError if its author is hidden, which stays unchanged."""
-        author = await open_cabal.users_named(message.author.hex())
+        author = await open_cabal.find_users(message.author.hex())
         if any(each.is_hidden for each in author):
             name = short_name(message.name)
             raise CableStoreError(f"all messages of {name} are hidden: /unhide {name} shows them")

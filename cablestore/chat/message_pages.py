@@ -9,6 +9,7 @@ from cablestore.chat.cabal import Cabal
 from cablestore.chat.changes import CabalChanges
 from cablestore.chat.message_list import MessageList
 from cablestore.errors import CableStoreError
+from cablestore.store.cursor import MessageCursor
 from cablestore.store.display import Message
 
 
@@ -64,7 +65,7 @@ class MessagePages:
             timeline.add_older(older.messages, has_older=older.cursor is not None)
             self._shown.messages.show_message(message)
 
-    async def read_unread(self, cursor: str) -> None:
+    async def read_unread(self, cursor: MessageCursor) -> None:
         """Show an unread message, given by its cursor, below the line of unread messages."""
         open_cabal, messages = self._shown.open_cabal, self._shown.messages
         timeline, channel = messages.timeline, self._shown.channel

@@ -12,6 +12,7 @@ from typing import NamedTuple, Protocol
 from cablestore.chat.entries import ChannelEntry
 from cablestore.chat.message_pages import Shown
 from cablestore.errors import CableStoreError, OwnerGoneError
+from cablestore.store.cursor import MessageCursor
 from cablestore.store.results import ReadState
 
 
@@ -26,9 +27,9 @@ class Watched(Shown, Protocol):
 class _Seen(NamedTuple):
     """Cursors of unread messages: visible ones, remaining ones, and the one up to which all new messages are read."""
 
-    on_screen: Sequence[str] = ()
-    left: Sequence[str] = ()
-    upto: str | None = None
+    on_screen: Sequence[MessageCursor] = ()
+    left: Sequence[MessageCursor] = ()
+    upto: MessageCursor | None = None
 
 
 class Reading:
@@ -77,7 +78,7 @@ class Reading:
             await self._watched.open_cabal.mark_seen(self._watched.channel, seen.on_screen, seen.upto)
             self._problem = ""
             if self._state is state:  # the expected state until the store reports it
-                self._state = ReadState(max(seen.upto or "", state.read_upto), seen.left)
+                self._state = ReadState(max(seen.upto or state.read_upto, state.read_upto), seen.left)
         except OwnerGoneError:
             pass  # marked when the store is available again
         except CableStoreError as error:
@@ -96,7 +97,7 @@ class Reading:
         return replace(entry, unread=unread, mentions=min(entry.mentions, unread))
 
     @property
-    def first_left(self) -> str | None:
+    def first_left(self) -> MessageCursor | None:
         """Cursor of the first unread message that is not visible."""
         left = self._seen().left
         return self._first(left) if left else None
@@ -112,7 +113,7 @@ class Reading:
         left = [at for at in state.unread if at not in in_view and not (upto and state.read_upto < at <= upto)]
         return _Seen([at for at in state.unread if at in in_view], left, upto)
 
-    def _move_line(self, unread: Sequence[str]) -> None:
+    def _move_line(self, unread: Sequence[MessageCursor]) -> None:
         """Move the line to the first of these messages, unless the user may be reading at it."""
         messages = self._watched.messages
         is_needed = messages.line in self._state.unread or (self._watched.is_watched and messages.has_line_in_view)
@@ -120,7 +121,7 @@ class Reading:
             messages.line = self._first(unread)
             messages.update_rows()
 
-    def _first(self, unread: Sequence[str]) -> str:
+    def _first(self, unread: Sequence[MessageCursor]) -> MessageCursor:
         """Return the cursor of the first of these messages in display order.
 
         An answer with a slow clock is not the first. Unread messages that are older than all held messages come first.

@@ -14,6 +14,7 @@ from cablestore.cli.output import Output, size
 from cablestore.cli.values import Moment, PathValue, cabal_key_hex, duration, public_key_hex
 from cablestore.files import make_folder
 from cablestore.index.batches import Progress
+from cablestore.remote.store import run
 from cablestore.store.options import system_clock_ms
 from cablestore.store.store import CableStore, own_key
 
@@ -164,7 +165,8 @@ def create(
     """Create archives of past weeks, with the parameters of `creating_options`. Returns the fields to print."""
     from cablestore.archive.create import create_below  # noqa: PLC0415 - needs the extra cablestore[archive]
 
-    created = store.run(
+    created = run(
+        store,
         create_below,
         writable(folder),
         profile,

@@ -25,6 +25,7 @@ from cablestore.moderation import Decision, UserRole
 from cablestore.protocol.body import Moderation, Unblock
 from cablestore.store.dating import utc
 from cablestore.store.moderator import Effect
+from cablestore.store.options import system_clock_ms
 from cablestore.store.store import CableStore
 
 _ROLES: Final = {role.name.lower(): role for role in sorted(UserRole, reverse=True)}
@@ -102,7 +103,7 @@ def _note_drops(store: CableStore, out: Output, names: UserNames, users: Iterabl
     """Print which future posts stay dropped until the date of an unblock that is dated ahead."""
     for user in users:
         drop = store.moderation.user_drop(user)
-        if drop is not None and drop.until_ms is not None and drop.until_ms > store.now_ms():
+        if drop is not None and drop.until_ms is not None and drop.until_ms > system_clock_ms():
             name, until = safe(names.of(user)), utc(drop.until_ms)
             out.note(f"posts of {name} that are dated up to {until} stay dropped: `unblock --undrop` lets them in")
 

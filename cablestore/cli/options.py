@@ -170,7 +170,7 @@ def _one(text: str, found: dict[bytes, str], missing: str) -> bytes:
 
 def _users_of(store: CableStore, text: str) -> dict[bytes, str]:
     """Return descriptions of the users that a string may identify, by public key."""
-    return {user.public_key: described(user) for user in store.users_named(text)}
+    return {user.public_key: described(user) for user in store.find_users(text)}
 
 
 def stored_channel(store: CableStore, text: str) -> str:
@@ -195,9 +195,9 @@ def _posts_of(store: CableStore, text: str) -> Iterator[bytes]:
     prefix = text.lower()
     if not _is_prefix(prefix):
         return
-    found = store.hashes_starting(prefix, 2)
+    found = store.find_hashes(prefix, 2)
     yield from found
-    if len(prefix) == 64 and not found and store.dropped(bytes.fromhex(prefix)) is not None:
+    if len(prefix) == 64 and not found and store.moderation.dropped_post(bytes.fromhex(prefix)) is not None:
         yield bytes.fromhex(prefix)
 
 
@@ -217,7 +217,7 @@ def full_hash(store: CableStore, text: str, *, with_deleted: bool = False) -> by
         raise click.UsageError(
             f"{text!r} is not a hash: write 64 hex digits, or at least the first 4 of a post that is here"
         )
-    found = store.hashes_starting(prefix, 2, with_deleted=with_deleted)
+    found = store.find_hashes(prefix, 2, with_deleted=with_deleted)
     if len(found) == 1:
         return found[0]
     raise click.UsageError(

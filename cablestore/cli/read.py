@@ -244,7 +244,8 @@ def show(store: CableStore, out: Output, digest: str) -> None:
         }
     else:
         fields |= _dropped_fields(store, out, found)
-    fields |= {"links": [h.hex() for h in store.links(found)], "linked_by": [h.hex() for h in store.linking(found)]}
+    linked_by = store.links(found, incoming=True)
+    fields |= {"links": [h.hex() for h in store.links(found)], "linked_by": [h.hex() for h in linked_by]}
     if out.as_json:
         out.say("", **fields, raw=post.raw.hex() if post else None)
     else:
@@ -262,7 +263,7 @@ def _act_fields(store: CableStore, out: Output, done: str, act: ModerationAct) -
 
 def _dropped_fields(store: CableStore, out: Output, digest: bytes) -> dict[str, Any]:
     """Return the known fields of a dropped post. Raises UsageError if it is unknown."""
-    known = store.dropped(digest)
+    known = store.moderation.dropped_post(digest)
     if known is None:
         raise click.UsageError(f"post {digest.hex()} not found")
     act = store.get(known.act)

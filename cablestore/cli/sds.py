@@ -71,8 +71,10 @@ def _found(path: Path, *, read_only: bool) -> list[ChannelStatus]:
         owner = connect_to_owner(path)
         if owner is None:
             raise
+    from cablestore.remote.store import run  # noqa: PLC0415 - most commands do not need it
+
     with owner as store:
-        return store.run(channel_status)
+        return run(store, channel_status)
 
 
 def _row(out: Output, found: ChannelStatus) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from cablestore.cli.options import full_users, reading_options, stored_channel
 from cablestore.cli.output import Output, colour_of, safe
 from cablestore.cli.stores import open_or_connect
 from cablestore.cli.values import Moment
+from cablestore.store.cursor import SearchCursor
 from cablestore.store.emotes import shown_parts
 from cablestore.store.searching import Order, SearchHit
 from cablestore.store.store import CableStore
@@ -76,6 +77,7 @@ def _show(
     order: Order,
     cursor: str | None,
 ) -> None:
+    following = None if cursor is None else SearchCursor(cursor)
     user = None if author is None else full_users(store, [author])[0]
     shown = 0
     while True:  # a page has fewer messages than requested if many are hidden
@@ -86,21 +88,21 @@ def _show(
             after_ms=after_ms,
             before_ms=before_ms,
             limit=number - shown,
-            cursor=cursor,
+            cursor=following,
             order=order,
         )
         for hit in page.hits:
             out.say(_line(hit, out), **_fields(hit))
         shown += len(page.hits)
-        cursor = page.cursor
-        if cursor is None or shown >= number:
+        following = page.cursor
+        if following is None or shown >= number:
             break
     if out.as_json:
-        out.say("", cursor=cursor, pending=page.pending)
+        out.say("", cursor=following, pending=page.pending)
     if not shown:
         out.note("nothing found: a word is found as a whole, and with a * at its end as the beginning of longer ones")
-    if cursor is not None:
-        out.note(f"for more: --cursor {cursor}")
+    if following is not None:
+        out.note(f"for more: --cursor {following}")
     if page.pending:
         out.note(f"about {page.pending:,} posts are not in the index yet: search again, or run `search --index`")
 

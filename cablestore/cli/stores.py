@@ -107,7 +107,7 @@ def node_of(store: CableStore) -> WatchedNode | None:
     from cablestore.remote.store import RemoteStore  # noqa: PLC0415 - most commands do not need it
 
     assert isinstance(store, RemoteStore)  # noqa: S101 - the only other kind of store
-    store.now_ms()  # the state of the node is reported before the first result
+    _ = store.public_key  # the state of the node is reported before the first result
     return None if store.node.state is None else store.node
 
 

@@ -72,7 +72,7 @@ def _write(store: CableStore, out: Output, body: Text | Topic, done: str) -> Non
 
 def _is_member(store: CableStore, channel: str) -> bool:
     """Return True if the store's user is in a channel."""
-    return store.public_key is not None and store.is_member(store.public_key, channel)
+    return store.public_key is not None and store.user(store.public_key, channel).is_member
 
 
 def _own_info(store: CableStore) -> Post:

@@ -182,6 +182,10 @@ class Reader:
         """Yield all posts that are not local-only in order of their hashes, then the local-only posts."""
         for key, raw in self.prefix(DATA_PREFIX):
             yield self._decode(raw, key[len(DATA_PREFIX) :])
+        yield from self.local_only_posts()
+
+    def local_only_posts(self) -> Iterator[Post]:
+        """Yield the local-only posts in order of their hashes."""
         for _, sealed in self.prefix(PRIVATE_PREFIX):
             yield self.unseal(sealed)
 

@@ -57,7 +57,7 @@ class ClockWatch:
 
     def look(self, now_s: float) -> None:
         """Check the clock, and act on changes. `now_s` is the loop's time."""
-        now_ms = self._context.store.now_ms()
+        now_ms = self._context.store.parts.intake.clock()
         self._notice_jump(now_ms, now_s)
         due = self._early.take_due(now_ms)
         for connection, hashes in due.hashes.items():
@@ -93,8 +93,7 @@ class ClockWatch:
 
     async def _compare(self, now_ms: int, now_s: float) -> None:
         """Warn if the texts of others show that the clock is wrong."""
-        identity = self._context.store.known_identity
-        ask = partial(clock_difference, own_key=identity.public_key if identity else None, now_ms=now_ms)
+        ask = partial(clock_difference, own_key=self._context.store.public_key, now_ms=now_ms)
         try:
             found = await self._context.reads.call(ask)
         except CableStoreError:  # the caller that needs the store reports it

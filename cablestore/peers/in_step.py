@@ -29,7 +29,7 @@ class Agreements:
     def _wrote(self) -> None:
         """Schedule `_look` on the loop. In the thread that wrote, after each write."""
         watched = self._watched
-        if watched is not None and self._context.store.place != watched:
+        if watched is not None and self._context.store.parts.engine.place != watched:
             self._watched = None
             with suppress(RuntimeError):  # the loop was closed
                 self._context.loop.call_soon_threadsafe(self._look)
@@ -37,8 +37,8 @@ class Agreements:
     def _look(self) -> None:
         """End the agreements from before the store changed, and watch for the next change of others."""
         place = None
-        while place != self._context.store.place:
-            place = self._watched = self._context.store.place
+        while place != self._context.store.parts.engine.place:
+            place = self._watched = self._context.store.parts.engine.place
             for link in self._links:
                 self._say(link, link.agreement.changed(place))
         if not any(link.agreement.has_place for link in self._links):
@@ -49,7 +49,7 @@ class Agreements:
 
         `is_complete` is true on the side that compared all common posts, `gave` if the peer was sent posts.
         """
-        frames = link.agreement.compared(compared, self._context.store.place)
+        frames = link.agreement.compared(compared, self._context.store.parts.engine.place)
         self._say(link, frames + (link.agreement.claim(is_certain=not gave) if is_complete else []))
         self._look()
 
@@ -61,7 +61,7 @@ class Agreements:
         """Handle EQUAL or CHANGED of a peer, after the end of the comparison that the frame refers to."""
         agreement = link.agreement
         if frame == EQUAL:
-            self._say(link, agreement.peer_is_equal(self._context.store.place, answers=not link.is_ours))
+            self._say(link, agreement.peer_is_equal(self._context.store.parts.engine.place, answers=not link.is_ours))
         else:
             agreement.peer_changed()
             self._say(link, [])

@@ -254,7 +254,7 @@ class PeerLink(asyncio.Protocol, ABC):
 
     @property
     def _is_in_step(self) -> bool | None:
-        return self.agreement.is_in_step(self._context.store.place)
+        return self.agreement.is_in_step(self._context.store.parts.engine.place)
 
     def tell_step(self) -> None:
         """Notify watchers if the peer is in step and was not, or the reverse."""

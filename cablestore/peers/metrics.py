@@ -117,7 +117,7 @@ class Metrics(Collector):
         yield CounterMetricFamily(
             "cablestore_failed_writes",
             "Times that the disk refused a write, or posts of peers could not be stored",
-            self._store.failed_writes + self.failed_writes,
+            self._store.write_state.failed_writes + self.failed_writes,
         )
         stats = self._store.stats()
         posts = GaugeMetricFamily("cablestore_store_posts", "Posts of the store", labels=["type"])

@@ -163,7 +163,7 @@ class _App:
         lag_s = self._heartbeat.lag_s
         if lag_s > STUCK_S:
             return f"the event loop has been stuck for {lag_s:.0f} s"
-        failure = self._parts.context.store.write_failure or self._parts.context.writes.failure
+        failure = self._parts.context.store.write_state.failure or self._parts.context.writes.failure
         if failure:
             return f"posts cannot be stored until this is mended, which is tried again every second: {failure}"
         try:

@@ -147,7 +147,7 @@ class Reconciler:
             pause_s = jittered(settings.reconcile_every_s)
             report = ReconcileReport()
             is_due = loop.time() - all_at_s >= settings.reconcile_all_every_s
-            is_all = is_due or not agreement.is_in_step(self._context.store.place)
+            is_all = is_due or not agreement.is_in_step(self._context.store.parts.engine.place)
             agreement.ended.clear()
             try:
                 if is_all:
@@ -175,8 +175,8 @@ class Reconciler:
             async with asyncio.timeout(pause_s):
                 await agreement.ended.wait()
                 place = None
-                while place != self._context.store.place:
-                    place = self._context.store.place
+                while place != self._context.store.parts.engine.place:
+                    place = self._context.store.parts.engine.place
                     await asyncio.sleep(self._context.settings.reconcile_delay_ms / 1000)
 
     def _recent(self) -> Terms:
@@ -193,7 +193,9 @@ class Reconciler:
             channels = frozenset(map(self._context.dialect.channel_id, settings.channels))
         from_ms = 0 if settings.window_ms is None else max(0, system_clock_ms() - settings.window_ms)
         # Otherwise each conversation would transfer the posts again that are rejected until the clock is set.
-        until_ms = self._context.store.now_ms() + limits.MAX_FUTURE_MS if self._sync.fetches.intake.early else None
+        until_ms = (
+            self._context.store.parts.intake.clock() + limits.MAX_FUTURE_MS if self._sync.fetches.intake.early else None
+        )
         return Terms(settings.channels != frozenset(), from_ms, until_ms, channels)
 
     # --- once -----------------------------------------------------------------------------------

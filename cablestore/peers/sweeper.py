@@ -30,7 +30,7 @@ class Sweeper:
 
         After any other failure, nothing is retried.
         """
-        is_idle = self._work is None and not (self._is_stopping or self._has_failed or self._store.write_failure)
+        is_idle = self._work is None and not (self._is_stopping or self._has_failed or self._store.write_state.failure)
         if is_idle and self._store.moderation.is_sweeping:
             self._work = in_thread(self._sweep)
             asyncio.wrap_future(self._work).add_done_callback(self._done)
@@ -49,7 +49,7 @@ class Sweeper:
         self._work = None
         error = None if work.cancelled() else work.exception()
         if error is not None and not isinstance(error, StoreClosedError):
-            self._has_failed = not self._store.write_failure
+            self._has_failed = not self._store.write_state.failure
             self._log.error("dropped posts cannot be removed", extra={"reason": str(error)})
 
     def stop(self) -> None:

@@ -393,7 +393,7 @@ class FeedThread:
 
     def _tell(self, most: int) -> None:
         with self._store.snapshot() as snapshot:
-            reader, own_key = snapshot.reader, _own_key(self._store)
+            reader, own_key = snapshot.reader, self._store.public_key
             found, self._after = changes_of(reader, self._after, self._state_channels(), own_key, most)
         if found:
             on_loop(self._loop, self._deliver, found)
@@ -414,12 +414,3 @@ class FeedThread:
         if self.failure != str(error):
             self.failure = str(error)
             _LOG.error("cannot announce new posts to peers", extra={"reason": self.failure})
-
-
-def _own_key(store: CableStore) -> bytes | None:
-    """Return the public key of the store's user, None if it has written nothing."""
-    try:
-        identity = store.known_identity
-    except CableStoreError:  # the key file is damaged, so nothing was written with it
-        return None
-    return None if identity is None else identity.public_key

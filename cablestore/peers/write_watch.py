@@ -29,11 +29,11 @@ class WriteWatch:
         self._look()
 
     def _written(self) -> None:
-        if bool(self._store.write_failure) is not self._is_failing:
+        if bool(self._store.write_state.failure) is not self._is_failing:
             on_loop(self._loop, self._look)
 
     def _look(self) -> None:
-        failure = self._store.write_failure
+        failure = self._store.write_state.failure
         if bool(failure) is self._is_failing:
             return
         self._is_failing = bool(failure)

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from cablestore.remote.store import RemoteSnapshot as RemoteSnapshot
     from cablestore.remote.store import RemoteStore as RemoteStore
     from cablestore.remote.store import connect as connect
+    from cablestore.remote.store import run as run
 
-__all__ = ["RemoteSnapshot", "RemoteStore", "connect"]
+__all__ = ["RemoteSnapshot", "RemoteStore", "connect", "run"]
 
 __getattr__ = lazy.loader(__name__, {"store": " ".join(__all__)})

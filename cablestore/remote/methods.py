@@ -44,7 +44,6 @@ OWNER_ONLY: Final = {
     "open": "it opens a store",
     "in_memory": "it opens a store",
     "identity": _KEY,
-    "known_identity": _KEY,
     "import_identity": _KEY,
     "moderation.decisions": _OBJECT,
     "moderation.place": _OBJECT,
@@ -56,8 +55,6 @@ OWNER_ONLY: Final = {
 OF_PROGRAM: Final = frozenset({
     "close",
     "dialect",
-    "failed_writes",
-    "ingest_batches",
     "is_closed",
     "is_read_only",
     "last_sequence",
@@ -65,10 +62,9 @@ OF_PROGRAM: Final = frozenset({
     "local.put_json",
     "node.watch",
     "path",
-    "run",
     "snapshot",
     "watch",
-    "write_failure",
+    "write_state",
 })  # fmt: skip
 """Public names that the program's side implements itself, from other calls and reported states."""
 
@@ -77,9 +73,7 @@ _READS: Final = frozenset({
     "changes",
     "check",
     "clock_difference",
-    "continues",
     "next_changes",
-    "now_ms",
     "public_key",
     "stats",
 })  # fmt: skip
@@ -90,7 +84,9 @@ FUNCTIONS: Final = {
     "backup_open": "cablestore.backup.write",
     "channel_status": "cablestore.sds.posts",
     "create_below": "cablestore.archive.create",
+    "has_kept": "cablestore.archive.importer",
     "import_archive": "cablestore.archive.importer",
+    "log_place": "cablestore.archive.importer",
     "store_deletions": "cablestore.archive.importer",
 }
 """Functions on an open store that other processes can call, and their modules, which are in higher layers."""

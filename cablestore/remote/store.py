@@ -33,6 +33,7 @@ from cablestore.remote.node import NodeState, WatchedNode
 from cablestore.store.local_values import LocalValues
 from cablestore.store.moderator import Moderator
 from cablestore.store.queries import Queries, Snapshot
+from cablestore.store.results import WriteState
 from cablestore.store.store import CableStore
 from cablestore.store.writing import size_bytes
 
@@ -300,14 +301,9 @@ class RemoteStore(_Store, Closable, ProcessBound):
         return not self._link.is_open or self._link.state.is_closed
 
     @property
-    def write_failure(self) -> str:
-        """Reason why the last write failed, or "": see `CableStore.write_failure`."""
-        return self._link.state.write_failure
-
-    @property
-    def failed_writes(self) -> int:
-        """Number of writes that failed since the store was opened."""
-        return self._link.state.failed_writes
+    def write_state(self) -> WriteState:
+        """Whether writes fail: see `CableStore.write_state`. It is reported after each write of any program."""
+        return WriteState(self._link.state.write_failure, self._link.state.failed_writes)
 
     @property
     def last_sequence(self) -> int:
@@ -322,10 +318,6 @@ class RemoteStore(_Store, Closable, ProcessBound):
         check(call=call, local=local)
         return self._link.watch(call, local=local)
 
-    def run(self, function: Callable[Concatenate[CableStore, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Run one of `cablestore.remote.methods.FUNCTIONS` in the process that has the store open."""
-        return cast(T, self._calls.run(function.__name__, args, kwargs))
-
     def snapshot(self) -> Snapshot:
         """Return a snapshot of the current state for consistent reads."""
         nothing = method_of("cursor", self.dialect).write({})
@@ -335,38 +327,36 @@ class RemoteStore(_Store, Closable, ProcessBound):
     def ingest(
         self, posts: Iterable[bytes], *, sync: bool = False, batch_posts: int = 100, verify: bool = True
     ) -> list[Outcome]:
-        """Store encoded posts from peers: see `CableStore.ingest`. Each call sends several batches."""
-        found = self._ingest(posts, limits.REMOTE_INGEST_SIZE_BYTES, sync=sync, batch_posts=batch_posts, verify=verify)
-        return list(chain.from_iterable(found))
-
-    def ingest_batches(
-        self, posts: Iterable[bytes], *, sync: bool = False, batch_posts: int = 100, verify: bool = True
-    ) -> Iterator[list[Outcome]]:
-        """Store posts as `ingest` does, but yield the outcomes of each batch after it is written."""
-        return self._ingest(posts, 0, sync=sync, batch_posts=batch_posts, verify=verify)
-
-    def _ingest(
-        self, posts: Iterable[bytes], part_size_bytes: int, *, sync: bool, batch_posts: int, verify: bool
-    ) -> Iterator[list[Outcome]]:
+        """Store posts that came from peers: see `CableStore.ingest`. They travel in parts of some batches each."""
         check(sync=sync, batch_posts=batch_posts, verify=verify)
         check_iterable("posts", posts)
         options = {"sync": sync, "batch_posts": batch_posts, "verify": verify}
-        parts = _parts(batches(posts, size_bytes, min(batch_posts, limits.MAX_BATCH_POSTS)), part_size_bytes)
-        return (self._calls.run("ingest", (part,), options) for part in parts)
+        parts = _parts(batches(posts, size_bytes, min(batch_posts, limits.MAX_BATCH_POSTS)))
+        return list(chain.from_iterable(self._calls.run("ingest", (part,), options) for part in parts))
 
 
-def _parts(found: Iterable[list[bytes]], size_bytes: int) -> Iterator[list[bytes]]:
-    """Join batches up to a size. Parts end at batch boundaries, so the batches stay the same."""
+def _parts(found: Iterable[list[bytes]]) -> Iterator[list[bytes]]:
+    """Join batches to parts of a size. A part ends where a batch ends, so the batches stay the same."""
     part: list[bytes] = []
     total = 0
     for batch in found:
         part += batch
         total += sum(map(len, batch))
-        if total >= size_bytes:
+        if total >= limits.REMOTE_INGEST_SIZE_BYTES:
             yield part
             part, total = [], 0
     if part:
         yield part
+
+
+def run(store: CableStore, function: Callable[Concatenate[CableStore, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Call `function(store, ...)` in the process that has the store open, and return its result.
+
+    For a store of another process, the function must be in `cablestore.remote.methods.FUNCTIONS`.
+    """
+    if isinstance(store, RemoteStore):
+        return cast(T, store._calls.run(function.__name__, args, kwargs))  # noqa: SLF001 - of this module
+    return function(store, *args, **kwargs)
 
 
 def connect(path: Path | str, *, timeout_s: float = limits.REMOTE_TIMEOUT_S) -> RemoteStore:

@@ -238,8 +238,12 @@ class ServedProgram:
                 await self._send(NodeChanged(0, node))
                 reported = node
             store = self._blocking
-            state = (store.last_sequence, store.write_failure, store.failed_writes)
-            await self._send(Changed(self._writes(), *state, is_closed=store.is_closed))
+            state = store.write_state
+            await self._send(
+                Changed(
+                    self._writes(), store.last_sequence, state.failure, state.failed_writes, is_closed=store.is_closed
+                )
+            )
             await asyncio.sleep(limits.REMOTE_CHANGE_WINDOW_S)
 
     def _write(self, message: ToProgram) -> None:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from cablestore.index.local import DRAFT, JUDGED, MUTED, READ, SEED, VALUE
 from cablestore.protocol.keys import unescape
 from cablestore.reprs import hex_repr
+from cablestore.store.cursor import ChangesCursor
 from cablestore.store.display import Message, User
 
 
@@ -171,7 +172,7 @@ class Changes(NamedTuple):
     """Changes, and the cursor from which the next read continues."""
 
     changes: list[Change]
-    cursor: str
+    cursor: ChangesCursor
 
 
 def is_of(change: Change, channel: str) -> bool:

@@ -31,19 +31,20 @@ _UNITS_MS: Final = (("day", 86_400_000), ("hour", 3_600_000), ("minute", 60_000)
 class ClockDifference(NamedTuple):
     """How far the local clock is ahead of the clocks of `users` other users, negative if it is slow.
 
-    The true difference may be larger.
+    `now_ms` is the local time at which they were compared. The true difference may be larger.
     """
 
     ahead_ms: int
     users: int
+    now_ms: int
 
-    def warning(self, now_ms: int) -> str:
-        """Return a warning for the user. `now_ms` is the local time."""
+    def warning(self) -> str:
+        """Return a line for the user."""
         unit, size_ms = next((each for each in _UNITS_MS if abs(self.ahead_ms) >= each[1]), _UNITS_MS[-1])
         number = round(abs(self.ahead_ms) / size_ms)
         way = "fast" if self.ahead_ms > 0 else "slow"
         return (
-            f"the clock of this machine may be wrong: it shows {utc(now_ms)}, which is about {number} "
+            f"the clock of this machine may be wrong: it shows {utc(self.now_ms)}, which is about {number} "
             f"{unit}{'s' * (number != 1)} {way} by the messages of {self.users} other users. Check date, time and zone"
         )
 
@@ -64,7 +65,7 @@ def _slow_by(reader: Reader, own_key: bytes | None, now_ms: int) -> ClockDiffere
     by_ms = median_low(later_ms.values())
     # If the local clock is right, about as many users wrote in a period of equal length before the present.
     others = {text.author for text in _texts(reader, max(now_ms - by_ms, 0), from_ms)} - later_ms.keys() - {own_key}
-    return ClockDifference(-by_ms, len(later_ms)) if len(later_ms) > len(others) else None
+    return ClockDifference(-by_ms, len(later_ms), now_ms) if len(later_ms) > len(others) else None
 
 
 def _fast_by(reader: Reader, own_key: bytes, now_ms: int) -> ClockDifference | None:
@@ -81,7 +82,7 @@ def _fast_by(reader: Reader, own_key: bytes, now_ms: int) -> ClockDifference | N
     found = [by_ms for by_ms in earlier_ms.values() if by_ms > limits.CLOCK_TOLERANCE_MS]
     if len(found) < limits.MIN_CLOCK_WITNESSES or 2 * len(found) <= len(earlier_ms):
         return None
-    return ClockDifference(median_low(found), len(found))
+    return ClockDifference(median_low(found), len(found), now_ms)
 
 
 def _texts(reader: Reader, from_ms: int, to_ms: int | None) -> Iterator[Post]:

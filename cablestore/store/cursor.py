@@ -1,9 +1,16 @@
-"""Cursors of changes: which database, how far its arrival log was read, and what identifies the log up to there."""
+"""Cursors: positions from which a later call continues. Each kind has a type of its own.
+
+They are strings. A program can save one, and makes it from the saved string with its type: `ChangesCursor(text)`. So a
+type checker finds a cursor that is passed to the wrong method. At run time a cursor of another kind is rejected too.
+
+A cursor of changes contains the database, the number of the last entry that was read of the arrival log, and what
+identifies the log up to there.
+"""
 
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import Final, NewType
 
 import blake3
 
@@ -12,21 +19,28 @@ from cablestore.index import arrival_log
 from cablestore.index.place import mark_at
 from cablestore.index.reader import Reader
 
+MessageCursor = NewType("MessageCursor", str)
+"""Position among the messages of a channel, or among mentions: of a `Message`, or of the next `Page`."""
+SearchCursor = NewType("SearchCursor", str)
+"""Position among the results of a search in one order: `SearchPage.cursor`."""
+ChangesCursor = NewType("ChangesCursor", str)
+"""Position after which `changes` and `next_changes` continue, of a page, a snapshot, the store or `Changes`."""
+
 _FORM: Final = re.compile(r"([a-z0-9-]{1,120})-([a-z0-9]+)\.([0-9]{1,16})")
 _ADVICE: Final = "Fetch a new page and use its cursor"
 
 
-def cursor_at(reader: Reader, sequence: int) -> str:
+def cursor_at(reader: Reader, sequence: int) -> ChangesCursor:
     """Return the cursor of what follows entry `sequence` of the log."""
-    return f"{reader.generation}-{_check(reader, sequence)}.{sequence}"
+    return ChangesCursor(f"{reader.generation}-{_check(reader, sequence)}.{sequence}")
 
 
-def cursor_of(reader: Reader) -> str:
+def cursor_of(reader: Reader) -> ChangesCursor:
     """Return the cursor of what follows a state."""
     return cursor_at(reader, arrival_log.next_sequence(reader) - 1)
 
 
-def sequence_of(reader: Reader, cursor: str) -> int:
+def sequence_of(reader: Reader, cursor: ChangesCursor) -> int:
     """Return the number of the entry after which a cursor continues. Raises CursorError.
 
     The cursor must be of this database, and of a state that it has had.

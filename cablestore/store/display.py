@@ -16,6 +16,7 @@ from cablestore.protocol.acts import ModerationAct, UserRole
 from cablestore.protocol.body import Info, Text
 from cablestore.protocol.post import Post
 from cablestore.reprs import hex_repr
+from cablestore.store.cursor import MessageCursor
 from cablestore.store.emotes import emote_of
 from cablestore.store.naming import shown_name
 from cablestore.store.topics import topic_of
@@ -41,7 +42,7 @@ class Message:
     timestamp_ms: int
     text: str
     links: tuple[bytes, ...]
-    cursor: str
+    cursor: MessageCursor
     hidden_by: ModerationAct | None = None
 
     __repr__ = hex_repr
@@ -62,8 +63,9 @@ class User:
     """A user: 32-byte public key, name (the public key in hex if none was chosen), and the latest post/info.
 
     `role` and `hidden_by` apply in the requested context, a channel or the whole cabal; `blocked_by` and `dropped_by`
-    apply in the whole cabal. The last three are the actions that hide, block and drop the user. A dropped user has the
-    public key as its name and an empty info.
+    apply in the whole cabal. The last three are the actions that hide, block and drop the user. `is_member` is True if
+    the user joined the requested channel or wrote to it, and did not leave it since. A dropped user has the public key
+    as its name and an empty info.
     """
 
     public_key: bytes
@@ -73,6 +75,7 @@ class User:
     hidden_by: ModerationAct | None = None
     blocked_by: ModerationAct | None = None
     dropped_by: ModerationAct | None = None
+    is_member: bool = False
 
     __repr__ = hex_repr
 
@@ -105,9 +108,12 @@ class Display:
 
     def user(self, public_key: bytes, channel: str | None = None) -> User:
         """Return a user in the context of a channel or of the whole cabal."""
+        return self._user(public_key, channel, is_member=channel is not None and self.is_member(public_key, channel))
+
+    def _user(self, public_key: bytes, channel: str | None, *, is_member: bool) -> User:
         found = user_info.latest(self._reader, public_key)
         info = found[0] if found else Info(())
-        user = User(public_key, shown_name(info.name, public_key), info)
+        user = User(public_key, shown_name(info.name, public_key), info, is_member=is_member)
         if self._moderation is None:
             return user
         decisions = self._moderation.decisions
@@ -132,7 +138,12 @@ class Display:
         """Yield the members of a channel, sorted by public key."""
         for member in membership.of_channel(self._reader, channel):
             if member.is_member and not self.is_gone(member.author, channel):
-                yield self.user(member.author, channel)
+                yield self._user(member.author, channel, is_member=True)
+
+    def is_member(self, public_key: bytes, channel: str) -> bool:
+        """Return True if a user is a member of a channel. Dropped users are not."""
+        found = membership.of_user(self._reader, channel, public_key)
+        return found is not None and found.is_member and not self.is_gone(public_key, channel)
 
     def is_gone(self, public_key: bytes, channel: str | None = None) -> bool:
         """Return True if all posts of a user are dropped, in all channels or in one."""
@@ -151,11 +162,14 @@ class Display:
         """Return True if an action drops the channel."""
         return self._decisions is not None and self._decisions.channel_dropped_by(channel) is not None
 
-    def channels(self) -> Iterator[tuple[str, str, int, list[int]]]:
-        """Yield (name, topic, number of members, counts by type) of each channel that is not dropped, by name."""
+    def channels(self, member: bytes | None = None) -> Iterator[tuple[str, str, int, list[int]]]:
+        """Yield (name, topic, number of members, counts by type) of each channel that is not dropped, by name.
+
+        With `member`, only the channels of this user.
+        """
         latest_topic, count = channel_topic.latest_in_order(self._reader), membership.count_in_order(self._reader)
         for name, posts in activity.channels(self._reader):
-            if not self.is_dropped(name):
+            if not self.is_dropped(name) and (member is None or self.is_member(member, name)):
                 members = sum(1 for _ in self.members(name)) if self._is_sweeping else count(name)
                 yield name, self._kept_topic(name, latest_topic(name)), members, posts
 
@@ -215,7 +229,7 @@ class Display:
             timestamp_ms=post.timestamp_ms,
             text=post.body.text,
             links=post.links,
-            cursor=post.sort_time.decode(),
+            cursor=MessageCursor(post.sort_time.decode()),
             hidden_by=None if self._decisions is None else _hiding(self._decisions, post),
         )
 

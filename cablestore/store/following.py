@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 from cablestore.arguments import check, check_given, check_text
 from cablestore.errors import StoreClosedError
 from cablestore.index.engine import Engine
-from cablestore.store.cursor import cursor_at, cursor_of, sequence_of
+from cablestore.store.cursor import ChangesCursor, cursor_at, cursor_of, sequence_of
 from cablestore.store.present import Present
 from cablestore.store.queries import events_after
 from cablestore.store.results import Event
@@ -54,7 +54,7 @@ class Follower:
             return []
 
     def changes(
-        self, channel: str | None, after: str | None, timeout_s: float | None, *, local: bool
+        self, channel: str | None, after: ChangesCursor | None, timeout_s: float | None, *, local: bool
     ) -> Iterator[Change]:
         """Yield every change after a cursor, until none occurs for `timeout_s` or the store is closed."""
         check(local=local)
@@ -64,7 +64,7 @@ class Follower:
         return self._each_change(channel, after, timeout_s, local=local)
 
     def _each_change(
-        self, channel: str | None, after: str | None, timeout_s: float | None, *, local: bool
+        self, channel: str | None, after: ChangesCursor | None, timeout_s: float | None, *, local: bool
     ) -> Iterator[Change]:
         while True:
             try:
@@ -77,7 +77,9 @@ class Follower:
             yield from found.changes
             after = found.cursor
 
-    def next_changes(self, after: str, channel: str | None, timeout_s: float | None, *, local: bool) -> Changes:
+    def next_changes(
+        self, after: ChangesCursor, channel: str | None, timeout_s: float | None, *, local: bool
+    ) -> Changes:
         """Wait for changes after a cursor. Returns them with the next cursor; after a timeout, the list is empty."""
         from cablestore.store.changes import Changes, LocalChanged, is_of  # noqa: PLC0415 - not needed to open a store
 
@@ -95,11 +97,11 @@ class Follower:
             if not is_behind and not self._engine.wait(last, _left(deadline)):
                 return Changes([], after)
 
-    def cursor(self) -> str:
+    def cursor(self) -> ChangesCursor:
         """Return the cursor of the current state. Changes after it are new."""
         return read_again(self._engine, self._cursor)
 
-    def _cursor(self) -> str:
+    def _cursor(self) -> ChangesCursor:
         with self._engine.reading() as reader:
             return cursor_of(reader)
 
@@ -107,7 +109,7 @@ class Follower:
         with self._engine.reading() as reader:
             return events_after(reader, self._present.state.moderation, after)
 
-    def _changes(self, after: str) -> tuple[list[Change], int, str, bool]:
+    def _changes(self, after: ChangesCursor) -> tuple[list[Change], int, ChangesCursor, bool]:
         """Return the changes, the number of the last event that was read, its cursor, and True if there are more."""
         from cablestore.store.touched import read_changes  # noqa: PLC0415 - not needed to open a store
 

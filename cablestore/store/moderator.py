@@ -20,7 +20,7 @@ from cablestore.arguments import (
 )
 from cablestore.errors import ArgumentError, StoreClosedError
 from cablestore.index.batches import Progress, no_progress
-from cablestore.index.drops import dropped_post
+from cablestore.index.drops import DroppedPost, dropped_post
 from cablestore.index.engine import Engine, Transaction
 from cablestore.index.reader import Reader
 from cablestore.index.tombstone import Skeleton
@@ -348,6 +348,12 @@ class Moderator:
         check_id("user", user)
         decisions = self.decisions
         return None if decisions is None else decisions.user_dropped(user)
+
+    def dropped_post(self, digest: bytes) -> DroppedPost | None:
+        """Return the stored data on a dropped post, or None."""
+        check_id("digest", digest)
+        with self._engine.reading() as reader:
+            return dropped_post(reader, digest)
 
     def contexts(self) -> list[str]:
         """Return the channels that are the context of an action, sorted."""

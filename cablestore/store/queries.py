@@ -26,7 +26,6 @@ from cablestore.closable import Closable
 from cablestore.errors import CorruptStoreError, CursorError
 from cablestore.index import arrival_log
 from cablestore.index.database import Row, SnapshotSource
-from cablestore.index.drops import DroppedPost, dropped_post
 from cablestore.index.engine import Engine
 from cablestore.index.local import PREFIX as LOCAL_PREFIX
 from cablestore.index.meta import SIZES_KEY, decode_sizes
@@ -37,16 +36,15 @@ from cablestore.protocol.body import ALL_TYPES, TEXT, TYPE_NAMES, Text
 from cablestore.protocol.dialect import RESERVED_CHANNELS
 from cablestore.protocol.keys import after_prefix, escape, is_sort_time, unhex
 from cablestore.protocol.post import Post
-from cablestore.store import mentions
+from cablestore.store import lookup, mentions
 from cablestore.store.causal_order import causal_order, known_skeleton
-from cablestore.store.cursor import cursor_of
+from cablestore.store.cursor import ChangesCursor, MessageCursor, cursor_of
 from cablestore.store.display import Display, Hidden, Message, User
 from cablestore.store.known_places import KnownPlaces, PlacesMemory
-from cablestore.store.lookup import find_channel, find_users, typed_channel, typed_key
 from cablestore.store.message_order import MessageOrder
 from cablestore.store.read_marks import Unread
 from cablestore.store.results import Channel, ChannelOrder, Event, Page, ReadState, Stats
-from cablestore.views import activity, channel_state, links, membership, messages
+from cablestore.views import activity, channel_state, links, messages
 from cablestore.views import author as author_view
 
 
@@ -76,7 +74,7 @@ class Queries(ABC):
             post = reader.post(digest)
             return post if post is None or Display(reader, self._moderation()).is_here(post) else None
 
-    def hashes_starting(self, hex_digits: str, limit: int = 10, *, with_deleted: bool = False) -> list[bytes]:
+    def find_hashes(self, hex_digits: str, limit: int = 10, *, with_deleted: bool = False) -> list[bytes]:
         """Return up to `limit` hashes of stored posts that start with these hex digits, for abbreviated input.
 
         The result includes own local-only posts. `with_deleted` adds deleted posts.
@@ -97,12 +95,6 @@ class Queries(ABC):
         with self._reading() as reader:
             return reader.burial(digest)
 
-    def dropped(self, digest: bytes) -> DroppedPost | None:
-        """Return the stored data on a post that moderation dropped, or None."""
-        check_id("digest", digest)
-        with self._reading() as reader:
-            return dropped_post(reader, digest)
-
     def resolve(self, post: Post) -> Message:
         """Return a post/text as a message with the current name of its author. Raises ArgumentError for other types."""
         check_instance("post", post, Post)
@@ -116,7 +108,7 @@ class Queries(ABC):
         limit: int = 50,
         *,
         newest_first: bool = True,
-        cursor: str | None = None,
+        cursor: MessageCursor | None = None,
         after_ms: Time | None = None,
         before_ms: Time | None = None,
         hidden: Hidden = "omit",
@@ -182,9 +174,16 @@ class Queries(ABC):
             return [message for message in shown if message is not None]
 
     def channels(
-        self, *, with_reserved: bool = False, order: ChannelOrder = "name", with_latest: bool = True
+        self,
+        *,
+        member: bytes | None = None,
+        with_reserved: bool = False,
+        order: ChannelOrder = "name",
+        with_latest: bool = True,
     ) -> Iterator[Channel]:
         """Yield the channels that a client shows, by the bytes of their names or with the latest message first.
+
+        With `member`, the public key of a user, only the channels of which the user is a member.
 
         Dropped channels are left out, and so are `dialect.RESERVED_CHANNELS` unless `with_reserved`. Peers receive the
         reserved ones too: `answers.channel_list`. Numbers of posts include posts of dropped users until these are
@@ -193,12 +192,15 @@ class Queries(ABC):
         """
         check(with_reserved=with_reserved, with_latest=with_latest)
         check_choice("order", order, get_args(ChannelOrder))
-        return self._sorted_channels(order, with_reserved=with_reserved, with_latest=with_latest)
+        check_given(member=member)
+        return self._sorted_channels(member, order, with_reserved=with_reserved, with_latest=with_latest)
 
-    def _sorted_channels(self, order: ChannelOrder, *, with_reserved: bool, with_latest: bool) -> Iterator[Channel]:
+    def _sorted_channels(
+        self, member: bytes | None, order: ChannelOrder, *, with_reserved: bool, with_latest: bool
+    ) -> Iterator[Channel]:
         with self._reading() as reader:
             display = Display(reader, self._moderation())
-            found = self._channels(reader, display, with_reserved=with_reserved, with_latest=with_latest)
+            found = self._channels(reader, display, member, with_reserved=with_reserved, with_latest=with_latest)
             if order == "activity":
                 found = iter(sorted(found, key=lambda each: _cursor_of(display.last_message(each.name)), reverse=True))
             yield from found
@@ -208,17 +210,19 @@ class Queries(ABC):
             return Display(reader, self._moderation()).last_message(channel)
 
     def _channels(
-        self, reader: Reader, display: Display, *, with_reserved: bool, with_latest: bool
+        self, reader: Reader, display: Display, member: bytes | None, *, with_reserved: bool, with_latest: bool
     ) -> Iterator[Channel]:
         read_latest = self._last_message if with_latest else None
-        unread = Unread(reader, self._moderation(), self._own_key())
-        for name, topic, members, counts in display.channels():
+        own_key = self._own_key()
+        unread = Unread(reader, self._moderation(), own_key)
+        for name, topic, members, counts in display.channels(member):
             if name in RESERVED_CHANNELS and not with_reserved:
                 continue
             texts, mentioning, latest = 0, 0, None
             if held := counts[TEXT]:
                 texts, mentioning, latest = unread.texts(name, held), unread.mentions(name), read_latest
-            yield Channel(name, topic, members, _by_name(counts), texts, mentioning, latest)
+            is_joined = own_key is not None and display.is_member(own_key, name)
+            yield Channel(name, topic, members, _by_name(counts), texts, mentioning, is_joined, latest)
 
     def find_channel(self, text: str) -> str:
         """Return the name of the channel that a user typed: a stored or dropped one, otherwise a new one of this name.
@@ -228,12 +232,12 @@ class Queries(ABC):
         """
         check(text=text)
         with self._reading() as reader:
-            name = typed_channel(text)
+            name = lookup.typed_channel(text)
             if any(activity.of_channel(reader, reader.dialect.channel_id(name))):
                 return name  # without reading all channels
             moderation = self._moderation()
             acted_on = () if moderation is None else moderation.decisions.contexts()
-            return find_channel(text, {found for found, _ in activity.channels(reader)}.union(acted_on))
+            return lookup.find_channel(text, {found for found, _ in activity.channels(reader)}.union(acted_on))
 
     def read_state(self, channel: str) -> ReadState:
         """Return the read mark of a channel and the cursors of its unread messages."""
@@ -241,9 +245,9 @@ class Queries(ABC):
         with self._reading() as reader:
             unread = Unread(reader, self._moderation(), self._own_key())
             mark, places = unread.places(reader.dialect.channel_id(channel))
-            return ReadState(mark.decode(), [place.decode() for place in places])
+            return ReadState(MessageCursor(mark.decode()), [MessageCursor(place.decode()) for place in places])
 
-    def mentions(self, limit: int = 50, *, cursor: str | None = None, channel: str | None = None) -> Page:
+    def mentions(self, limit: int = 50, *, cursor: MessageCursor | None = None, channel: str | None = None) -> Page:
         """Return up to `limit` messages of others that mention the user, newest first, of all channels or of one.
 
         A text mentions the user by the user's name at that time, as a word or after an `@`, ignoring case. The first
@@ -262,29 +266,6 @@ class Queries(ABC):
             shown = ((at, None if post is None else display.shown(post, "omit")) for at, post in posts)
             return _page(reader, shown, limit)
 
-    def joined_channels(self, public_key: bytes) -> Iterator[str]:
-        """Yield the names of the channels of which a user is a member, without reserved and dropped ones."""
-        check_id("public_key", public_key)
-        return self._joined_channels(public_key)
-
-    def _joined_channels(self, public_key: bytes) -> Iterator[str]:
-        with self._reading() as reader:
-            display = Display(reader, self._moderation())
-            for name, _ in activity.channels(reader):
-                if name in RESERVED_CHANNELS or display.is_gone(public_key, name):
-                    continue
-                member = membership.of_user(reader, name, public_key)
-                if member is not None and member.is_member:
-                    yield name
-
-    def is_member(self, public_key: bytes, channel: str) -> bool:
-        """Return True if a user joined a channel or wrote to it, and did not leave it since."""
-        check_id("public_key", public_key)
-        check(channel=channel)
-        with self._reading() as reader:
-            found = membership.of_user(reader, reader.dialect.channel_id(channel), public_key)
-            return found is not None and found.is_member
-
     def members(self, channel: str) -> Iterator[User]:
         """Yield the members of a channel with their roles there, in order of public keys, without dropped users."""
         check(channel=channel)
@@ -302,7 +283,7 @@ class Queries(ABC):
                 if not display.is_gone(public_key):
                     yield display.user(public_key)
 
-    def users_named(self, text: str) -> list[User]:
+    def find_users(self, text: str) -> list[User]:
         """Return the users that match a typed name, or the first 4 to 64 hex digits of the public key.
 
         The comparison of names ignores case, Unicode form, surrounding spaces and a leading `@`. Several users may have
@@ -310,9 +291,9 @@ class Queries(ABC):
         users without stored posts are found only by all 64 digits.
         """
         check(text=text)
-        if (key := typed_key(text)) is not None:
+        if (key := lookup.typed_key(text)) is not None:
             return [self.user(key)]
-        return find_users(text, self.users())
+        return lookup.find_users(text, self.users())
 
     def user(self, public_key: bytes, channel: str | None = None) -> User:
         """Return a user with the state in a channel, or in the cabal. An unknown user has its key as its name."""
@@ -331,7 +312,10 @@ class Queries(ABC):
     def posts_by(
         self, public_key: bytes, *, post_type: int | None = None, channel: str | None = None
     ) -> Iterator[Post]:
-        """Yield the posts of an author by type and then time, optionally of one type, one channel, or both."""
+        """Yield the posts of an author by type and then time, optionally of one type, one channel, or both.
+
+        Those of the store's user include local-only posts, which never leave the store: see `Post.is_local_only`.
+        """
         check_id("public_key", public_key)
         check_given(channel=channel)
         if post_type is not None:
@@ -346,12 +330,6 @@ class Queries(ABC):
                 hashes = channel_state.by_author(reader, reader.dialect.channel_id(channel), public_key, post_type)
             display = Display(reader, self._moderation())
             yield from filter(display.is_here, (_must_have(reader, digest) for digest in hashes))
-
-    def local_only(self) -> Iterator[Post]:
-        """Yield the user's local-only posts, which never leave the store, in order of their hashes."""
-        with self._reading() as reader:
-            for _, sealed in reader.prefix(PRIVATE_PREFIX):
-                yield reader.unseal(sealed)
 
     def heads(self, channel: str) -> list[bytes]:
         """Return the hashes of a channel's heads: posts without links to them, to which a new post links.
@@ -373,21 +351,21 @@ class Queries(ABC):
                 if known_skeleton(reader, digest) is None:
                     yield digest
 
-    def links(self, digest: bytes) -> tuple[bytes, ...]:
-        """Return the hashes to which a stored or deleted post links, () for an unknown post."""
+    def links(self, digest: bytes, *, incoming: bool = False) -> tuple[bytes, ...]:
+        """Return the hashes to which a stored or deleted post links, () for an unknown post.
+
+        With `incoming`, returns those of the posts that link to it, including deleted ones.
+        """
         check_id("digest", digest)
+        check(incoming=incoming)
         with self._reading() as reader:
+            if incoming:
+                return tuple(links.linking(reader, digest))
             known = known_skeleton(reader, digest)
             return () if known is None else known.links
 
-    def linking(self, digest: bytes) -> list[bytes]:
-        """Return the hashes of the posts that link to a post, including deleted ones."""
-        check_id("digest", digest)
-        with self._reading() as reader:
-            return list(links.linking(reader, digest))
-
     @property
-    def cursor(self) -> str:
+    def cursor(self) -> ChangesCursor:
         """Cursor of this state. `changes` and `next_changes` return the changes after it."""
         with self._reading() as reader:
             return cursor_of(reader)
@@ -504,7 +482,7 @@ def _cursor_of(message: Message | None) -> str:
     return "" if message is None else message.cursor
 
 
-def place_of(cursor: str) -> bytes:
+def place_of(cursor: MessageCursor) -> bytes:
     """Return the sort time in a message cursor. Raises CursorError."""
     if not isinstance(cursor, str) or not is_sort_time(cursor):
         raise CursorError(
@@ -521,7 +499,7 @@ def _page(reader: Reader, shown: Iterable[tuple[bytes, Message | None]], limit: 
         if message is not None:
             found.append(message)
         if len(found) == limit or read >= max(limit, limits.MAX_PAGE_ROWS_READ):
-            return Page(found, at.decode(), cursor_of(reader))
+            return Page(found, MessageCursor(at.decode()), cursor_of(reader))
     return Page(found, None, cursor_of(reader))
 
 

@@ -10,6 +10,7 @@ from cablestore.index.arrival_log import EventKind
 from cablestore.index.meta import Size
 from cablestore.protocol.post import Post
 from cablestore.reprs import hex_repr
+from cablestore.store.cursor import ChangesCursor, MessageCursor
 from cablestore.store.display import Message
 
 ChannelOrder = Literal["name", "activity"]
@@ -25,13 +26,15 @@ class Page(NamedTuple):
     """
 
     messages: list[Message]
-    cursor: str | None
-    changes_cursor: str = ""
+    cursor: MessageCursor | None
+    changes_cursor: ChangesCursor = ChangesCursor("")
 
 
 @dataclass(frozen=True, slots=True)
 class Channel:
     """A channel: its topic ("" if it has none), its number of members, and its number of live posts of each type.
+
+    `is_joined` is True if the store's user is a member.
 
     `unread` and `mentions` count the texts of others that are not hidden and came after the channel was marked read
     (`CableStore.mark_read`), and those of them that name the user. They are exact up to 999;
@@ -44,6 +47,7 @@ class Channel:
     posts: dict[str, int]
     unread: int = 0
     mentions: int = 0
+    is_joined: bool = False
     _latest: Callable[[str], Message | None] | None = field(default=None, repr=False, compare=False)
 
     @property
@@ -68,8 +72,20 @@ class ReadState(NamedTuple):
     to the newest, at most `limits.MAX_UNREAD_COUNTED`. Those before the mark are late ones.
     """
 
-    read_upto: str = ""
-    unread: Sequence[str] = ()
+    read_upto: MessageCursor = MessageCursor("")
+    unread: Sequence[MessageCursor] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class WriteState:
+    """State of a store's writes.
+
+    `failure` is the reason why the last write failed and the store accepts no writes, or "". Each further write retries.
+    `failed_writes` counts the writes that the disk refused since the store was opened.
+    """
+
+    failure: str
+    failed_writes: int
 
 
 class Event(NamedTuple):

@@ -18,6 +18,7 @@ from cablestore.protocol.post import Post
 from cablestore.search.documents import hash_at
 from cablestore.search.excerpt import Excerpt, excerpt_of, merged
 from cablestore.search.index import PURGES_BEFORE_ANSWER, IndexThrownAwayError, Question, SearchIndex
+from cablestore.store.cursor import SearchCursor
 from cablestore.store.display import Display, Message
 from cablestore.store.present import Present
 
@@ -48,7 +49,7 @@ class SearchPage(NamedTuple):
     """
 
     hits: list[SearchHit]
-    cursor: str | None
+    cursor: SearchCursor | None
     pending: int
 
 
@@ -74,7 +75,7 @@ class Searcher:
         after_ms: Time | None,
         before_ms: Time | None,
         limit: int,
-        cursor: str | None,
+        cursor: SearchCursor | None,
         order: Order,
         catch_up_s: float,
     ) -> SearchPage:
@@ -106,7 +107,7 @@ class Searcher:
 
     def _page(
         self, question: Question, limit: int, order: Order, place: int | None
-    ) -> tuple[list[Message], str | None]:
+    ) -> tuple[list[Message], SearchCursor | None]:
         messages: list[Message] = []
         with self._engine.reading() as reader:
             display = Display(reader, self._present.state.moderation)
@@ -117,7 +118,7 @@ class Searcher:
                         if message is not None:
                             messages.append(message)
                 if len(messages) >= limit or read >= max(limit, limits.MAX_PAGE_ROWS_READ):
-                    return messages, f"{order}-{at:0{_CURSOR_DIGITS}x}"
+                    return messages, SearchCursor(f"{order}-{at:0{_CURSOR_DIGITS}x}")
         return messages, None
 
     def _found(self, question: Question, order: Order, place: int | None, number: int) -> Iterator[tuple[int, int]]:
@@ -149,7 +150,7 @@ def _posts(reader: Reader, prefix: bytes) -> list[Post]:
     return [post for post in found if post is not None]
 
 
-def _place_of(cursor: str | None, order: Order) -> int | None:
+def _place_of(cursor: SearchCursor | None, order: Order) -> int | None:
     if cursor is None:
         return None
     name, _, digits = cursor.partition("-")

@@ -8,7 +8,7 @@ from functools import partial
 from itertools import chain
 from pathlib import Path
 from types import NoneType
-from typing import TYPE_CHECKING, Concatenate, Final, ParamSpec, Self, TypeVar
+from typing import TYPE_CHECKING, Final, Self
 
 from cablestore import limits
 from cablestore.arguments import (
@@ -31,19 +31,19 @@ from cablestore.index.check import check as check_rows
 from cablestore.index.engine import Engine
 from cablestore.index.evidence import find_evidence
 from cablestore.index.folder import store_path
-from cablestore.index.place import LogPlace
 from cablestore.index.reader import Reader
 from cablestore.index.rebuild import RebuildReport
 from cablestore.index.signatures import SignatureVerifier
 from cablestore.index.verdict import Outcome, Verdict
 from cablestore.moderation.applied import AppliedModeration
-from cablestore.protocol.body import Body, Info, Join, Leave, Text, Topic
+from cablestore.protocol.body import Body, Join, Leave, Text, Topic
 from cablestore.protocol.crypto import Identity
 from cablestore.protocol.dialect import LEGACY, Dialect
 from cablestore.protocol.post import Post
 from cablestore.store import retention
 from cablestore.store.authoring import Composer
 from cablestore.store.clock_check import ClockDifference, clock_difference
+from cablestore.store.cursor import ChangesCursor, MessageCursor, SearchCursor
 from cablestore.store.following import Follower
 from cablestore.store.hidden import HiddenMessages
 from cablestore.store.intake import Intake
@@ -55,7 +55,7 @@ from cablestore.store.options import StoreOptions
 from cablestore.store.parts import StoreParts
 from cablestore.store.present import Present
 from cablestore.store.queries import Queries, Snapshot, stats_of
-from cablestore.store.results import Event, Page, Stats
+from cablestore.store.results import Event, Page, Stats, WriteState
 from cablestore.store.searching import Order, Searcher, SearchPage
 from cablestore.store.writing import Writer
 
@@ -63,9 +63,6 @@ if TYPE_CHECKING:
     from cablestore.export.importer import ImportSummary
     from cablestore.export.manifest import Filters, Manifest
     from cablestore.store.changes import Change, Changes
-
-P = ParamSpec("P")
-T = TypeVar("T")
 
 _DEFAULTS: Final = StoreOptions()
 
@@ -228,13 +225,8 @@ class CableStore(Queries, Closable, ProcessBound):
         return identity
 
     @property
-    def known_identity(self) -> Identity | None:
-        """Identity, or None if the store has none yet. Never creates a key file."""
-        return self._identity.load()
-
-    @property
     def public_key(self) -> bytes | None:
-        """Public key of the identity, None if the store has none yet. It is available over `connect` too."""
+        """Public key of the identity, None if the store has none yet. Never creates a key file."""
         return self._identity.known_key
 
     def import_identity(self, identity: Identity) -> None:
@@ -250,22 +242,15 @@ class CableStore(Queries, Closable, ProcessBound):
     ) -> list[Outcome]:
         """Store encoded posts from peers. Returns one outcome per post, in order. Invalid posts do not raise.
 
+        `posts` may be an iterator: at most two batches of posts are in memory. The next batch is verified during a write.
         Each batch of `batch_posts` is one atomic write. With `sync`, a batch is on disk before the next one begins and
         before the call returns. Without it, a crash of the machine (not of the process) may lose the last seconds.
         `verify=False` skips signature checks: use it only for posts that this program just signed or verified.
         """
-        return list(chain.from_iterable(self.ingest_batches(posts, sync=sync, batch_posts=batch_posts, verify=verify)))
-
-    def ingest_batches(
-        self, posts: Iterable[bytes], *, sync: bool = False, batch_posts: int = 100, verify: bool = True
-    ) -> Iterator[list[Outcome]]:
-        """Store posts like `ingest`, and yield the outcomes of each batch after its write.
-
-        Memory use does not depend on the number of posts. Signatures of the next batch are verified during the write.
-        """
         check(sync=sync, batch_posts=batch_posts, verify=verify)
         check_iterable("posts", posts)
-        return self._writer.ingest(posts, sync=sync, batch_posts=batch_posts, verify=verify)
+        outcomes = self._writer.ingest(posts, sync=sync, batch_posts=batch_posts, verify=verify)
+        return list(chain.from_iterable(outcomes))
 
     # --- own posts -----------------------------------------------------------------------------
 
@@ -293,31 +278,12 @@ class CableStore(Queries, Closable, ProcessBound):
         """Leave a channel with a post/leave. See `write`."""
         return self.write(Leave(channel), sync=sync)
 
-    def set_info(
-        self,
-        *,
-        name: str | None = None,
-        accept_role: bool | None = None,
-        others: Mapping[str, bytes] | None = None,
-        sync: bool = True,
-    ) -> Post:
-        """Publish the complete post/info of the user. Omitted values return to their defaults (wire.md 6.2.4).
-
-        `set_name` and `update_info` change single values and keep the others.
-        """
-        check_given(name=name, accept_role=accept_role, others=others)
-        known = Info.of(name=name, accept_role=accept_role)
-        return self.write(Info((*known.pairs, *(others or {}).items())), sync=sync)
-
     def set_name(self, name: str, *, sync: bool = True) -> Post | None:
-        """Change the user's name and keep the other values of the post/info; "" removes the name.
-
-        Returns the post, or None if the user already has this name; then nothing is written.
-        """
+        """Change the user's name; "" removes it. See `set_info`."""
         check(name=name)
-        return self.update_info(name=name, sync=sync)
+        return self.set_info(name=name, sync=sync)
 
-    def update_info(
+    def set_info(
         self,
         *,
         name: str | None = None,
@@ -329,11 +295,11 @@ class CableStore(Queries, Closable, ProcessBound):
 
         The name "" removes the name, and None as the value of a key in `others` removes the key. Concurrent changes of
         different values do not overwrite each other. Returns the post, or None if nothing changes and nothing is
-        written.
+        written. `write` with an `Info` replaces all values.
         """
         check(sync=sync)
         check_given(name=name, accept_role=accept_role, others=others)
-        return self._writer.update_info(name=name, accept_role=accept_role, others=others or {}, sync=sync)
+        return self._writer.set_info(name=name, accept_role=accept_role, others=others or {}, sync=sync)
 
     def delete(self, hashes: bytes | Iterable[bytes], *, sync: bool = True, force: bool = False) -> list[Post]:
         """Delete own posts, here and on peers that receive the deletion. Returns one post/delete, or several if needed.
@@ -384,8 +350,12 @@ class CableStore(Queries, Closable, ProcessBound):
     # --- events and changes --------------------------------------------------------------------
 
     @property
-    def cursor(self) -> str:
-        """Cursor of the current state. `changes` and `next_changes` return the changes after it."""
+    def cursor(self) -> ChangesCursor:
+        """Cursor of the current state. `changes` and `next_changes` return the changes after it.
+
+        A program can save it with data derived from the posts. If the store has lost posts of that state since, or was
+        rebuilt, they raise ChangesCursorError.
+        """
         return self._follower.cursor()
 
     def events(self, after: int = 0, *, timeout_s: float | None = None) -> Iterator[Event]:
@@ -400,7 +370,7 @@ class CableStore(Queries, Closable, ProcessBound):
     def changes(
         self,
         channel: str | None = None,
-        after: str | None = None,
+        after: ChangesCursor | None = None,
         *,
         timeout_s: float | None = None,
         local: bool = False,
@@ -417,7 +387,7 @@ class CableStore(Queries, Closable, ProcessBound):
         return self._follower.changes(channel, after, timeout_s, local=local)
 
     def next_changes(
-        self, after: str, channel: str | None = None, *, timeout_s: float | None = None, local: bool = False
+        self, after: ChangesCursor, channel: str | None = None, *, timeout_s: float | None = None, local: bool = False
     ) -> Changes:
         """Return the changes after a cursor and the next cursor, or wait for the first change.
 
@@ -439,14 +409,9 @@ class CableStore(Queries, Closable, ProcessBound):
         return self._engine.watch(call, local=local)
 
     @property
-    def write_failure(self) -> str:
-        """Reason why the last write failed and the store accepts no writes, or "". Each further write retries."""
-        return self._engine.write_failure
-
-    @property
-    def failed_writes(self) -> int:
-        """Number of writes that the disk refused since the store was opened."""
-        return self._engine.failed_writes
+    def write_state(self) -> WriteState:
+        """Whether writes fail, why, and how many have failed."""
+        return WriteState(self._engine.write_failure, self._engine.failed_writes)
 
     def retry_writes(self) -> None:
         """Accept writes again after a failed one, if the disk has space now."""
@@ -457,21 +422,6 @@ class CableStore(Queries, Closable, ProcessBound):
         """True if the store is closed."""
         return self._engine.is_closed
 
-    @property
-    def place(self) -> LogPlace:
-        """Position of the current state in the history of this database. It differs after each change of the posts.
-
-        A program can save it with data derived from the posts, and check later whether the store still has those posts:
-        see `LogPlace.holds_in`.
-        """
-        return self._engine.place
-
-    def continues(self, place: LogPlace) -> bool:
-        """Return True if the current state continues the history of `place`: no post of that state is lost."""
-        check_instance("place", place, LogPlace)
-        with self._engine.reading() as reader:
-            return place.holds_in(reader)
-
     def sync(self) -> None:
         """Wait until all earlier writes are on disk. Raises StorageError."""
         self._engine.sync()
@@ -481,21 +431,17 @@ class CableStore(Queries, Closable, ProcessBound):
         """Number of the latest event of the arrival log, 0 before the first one."""
         return self._engine.next_sequence - 1
 
-    def now_ms(self) -> int:
-        """Return the time of the store's clock, in milliseconds since 1970."""
-        return self.parts.intake.clock()
-
     def clock_difference(self) -> ClockDifference | None:
         """Return how far the clock differs from those of most recent authors, or None without evidence in their texts.
 
         `cablestore.store.clock_check` describes the evidence.
         """
         with self._engine.reading() as reader:
-            return clock_difference(reader, self._identity.known_key, self.now_ms())
+            return clock_difference(reader, self._identity.known_key, self.parts.intake.clock())
 
     # --- what the user has read, and is looking for --------------------------------------------
 
-    def mark_read(self, channel: str, upto: str | None = None, *, sync: bool = False) -> None:
+    def mark_read(self, channel: str, upto: MessageCursor | None = None, *, sync: bool = False) -> None:
         """Mark a channel as read up to and including a message, by default the latest one.
 
         `upto` is the `cursor` of a message. If it is earlier than the present mark, later messages become unread again.
@@ -503,7 +449,9 @@ class CableStore(Queries, Closable, ProcessBound):
         """
         self._writer.mark_read(channel, upto, sync=sync)
 
-    def mark_seen(self, channel: str, seen: Iterable[str], *, upto: str | None = None, sync: bool = False) -> None:
+    def mark_seen(
+        self, channel: str, seen: Iterable[MessageCursor], *, upto: MessageCursor | None = None, sync: bool = False
+    ) -> None:
         """Mark single messages of a channel as read, such as those on a screen. `seen` contains their cursors.
 
         With `upto`, the cursor of a message, all messages from the read mark up to it become read too, as for a screen
@@ -512,7 +460,7 @@ class CableStore(Queries, Closable, ProcessBound):
         """
         self._writer.mark_seen(channel, seen, upto, sync=sync)
 
-    def mentions(self, limit: int = 50, *, cursor: str | None = None, channel: str | None = None) -> Page:
+    def mentions(self, limit: int = 50, *, cursor: MessageCursor | None = None, channel: str | None = None) -> Page:
         """Return up to `limit` messages of others that mention the user, newest first, of all channels or of one.
 
         See `Queries.mentions`. The first call searches all texts, see `find_mentions`. A read-only store returns the
@@ -543,7 +491,7 @@ class CableStore(Queries, Closable, ProcessBound):
         after_ms: Time | None = None,
         before_ms: Time | None = None,
         limit: int = 50,
-        cursor: str | None = None,
+        cursor: SearchCursor | None = None,
         order: Order = "newest",
         catch_up_s: float = limits.SEARCH_CATCH_UP_S,
     ) -> SearchPage:
@@ -634,14 +582,6 @@ class CableStore(Queries, Closable, ProcessBound):
         """
         state, reader = self._engine.snapshot()
         return Snapshot(state, reader, self._present.state.moderation, self._identity.known_key, self._places)
-
-    def run(self, function: Callable[Concatenate[CableStore, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Call `function(store, ...)` and return its result.
-
-        For a store of another process, the function runs in that process and must be in
-        `cablestore.remote.methods.FUNCTIONS`.
-        """
-        return function(self, *args, **kwargs)
 
     def check(self, *, signatures: bool = False, progress: Progress = no_progress) -> CheckReport:
         """Compare every row with the posts that it comes from. With `signatures`, verify every post too."""

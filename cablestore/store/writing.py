@@ -22,6 +22,7 @@ from cablestore.protocol.keys import escape
 from cablestore.protocol.post import Post
 from cablestore.store.allowed import require_allowed
 from cablestore.store.authoring import Composer, changed_info, require_deletable
+from cablestore.store.cursor import MessageCursor
 from cablestore.store.intake import Intake, IntakeBatch
 from cablestore.store.present import Present, finish
 from cablestore.store.queries import place_of
@@ -136,7 +137,7 @@ class Writer:
             self._composer.written(posts[-1])
         return posts[-1]
 
-    def update_info(
+    def set_info(
         self, *, name: str | None, accept_role: bool | None, others: Mapping[str, bytes | None], sync: bool
     ) -> Post | None:
         """Change some pairs of the user's own info. Returns None if nothing changes."""
@@ -185,7 +186,7 @@ class Writer:
 
     # --- read marks and mentions ---------------------------------------------------------------
 
-    def mark_read(self, channel: str, upto: str | None, *, sync: bool) -> None:
+    def mark_read(self, channel: str, upto: MessageCursor | None, *, sync: bool) -> None:
         """Mark a channel as read up to and including a message, or up to its latest one."""
         check(channel=channel, sync=sync)
         place = None if upto is None else place_of(upto)
@@ -196,7 +197,7 @@ class Writer:
             state = state._replace(attention=state.attention.marked(plan, key, place))
             self._present.commit(transaction, finish(plan, state), sync=sync)
 
-    def mark_seen(self, channel: str, seen: Iterable[str], upto: str | None, *, sync: bool) -> None:
+    def mark_seen(self, channel: str, seen: Iterable[MessageCursor], upto: MessageCursor | None, *, sync: bool) -> None:
         """Mark single messages as read, and with `upto` also all messages from the read mark up to it."""
         check(channel=channel, sync=sync)
         check_iterable("seen", seen)

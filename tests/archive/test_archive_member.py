@@ -12,6 +12,7 @@ from archives import CONTROL, KEY, LATE_MS, archived, plan_of, some_weeks, store
 from hypothesis import given
 from hypothesis import strategies as st
 from people import ANN
+from stores import channels_of
 
 from cablestore import DRAFT8, LEGACY, CableStore, Dialect, Identity, StoreOptions
 from cablestore.archive.format.announcement import Announcement, Link, link_text, parse_link
@@ -186,7 +187,7 @@ def test_people_are_not_shown_the_channel_of_announcements_and_peers_are() -> No
         assert [channel.name for channel in store.channels()] == ["default"]
         assert [channel.name for channel in store.channels(with_reserved=True)] == [ARCHIVES_CHANNEL, "default"]
         assert store.stats().channels == 1
-        assert list(store.joined_channels(CONTROL.public_key)) == []
+        assert channels_of(store, CONTROL.public_key) == []
         with store.snapshot() as snapshot:
             assert list(answers.channel_list(snapshot.reader)) == [ARCHIVES_CHANNEL, "default"]
 

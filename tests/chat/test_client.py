@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from chatting import PICTURES, app_on, cabals_on, new_store, served_cabals_on, shown
 from people import ANN, BOB, START_MS, raws
+from stores import channels_of
 from textual.events import MouseScrollUp
 
 from cablestore import CableStore
@@ -73,7 +74,7 @@ def test_typed_commands(drive: Drive) -> None:
         await enter(app, pilot, "/topic what grows")
         assert shown(app).startswith(" #garden  what grows")
         await enter(app, pilot, "/leave")
-        assert "garden" not in list(store.joined_channels(store.identity.public_key))
+        assert "garden" not in channels_of(store, store.identity.public_key)
         await enter(app, pilot, "/join default")
         await enter(app, pilot, "/hide bob")
         assert "from bob" not in shown(app)

@@ -90,7 +90,7 @@ def test_what_people_type_who_come_from_irc(  # noqa: PLR0915 - one session, ste
 
     with CableStore.open(folder, create=False) as store:
         assert store.check().problems == []
-        written = [post.body for post in store.posts_by(ANN.key)] + [post.body for post in store.local_only()]
+        written = [post.body for post in store.posts_by(ANN.key)]
         assert {body.channel for body in written if isinstance(body, Join)} == {"default", "greenhouse", "shed"}
         assert [body.channel for body in written if isinstance(body, Leave)] == ["shed"]
         assert Text("default", "/me waves") in written

@@ -14,6 +14,7 @@ from cablestore import CableStore
 from cablestore.chat.amounts import MAX_EVENTS, SCREENS_FOLLOWED
 from cablestore.chat.entries import ChannelEntry
 from cablestore.chat.open_cabal import OpenCabal
+from cablestore.store.cursor import MessageCursor
 from cablestore.store.results import Page
 
 T = TypeVar("T")
@@ -40,7 +41,9 @@ class CountingCabal(OpenCabal):
         self.lists += 1
         return await super().channels()
 
-    async def page(self, channel: str, limit: int, cursor: str | None = None, *, newest_first: bool = True) -> Page:
+    async def page(
+        self, channel: str, limit: int, cursor: MessageCursor | None = None, *, newest_first: bool = True
+    ) -> Page:
         self.page_limits.append(limit)
         return await super().page(channel, limit, cursor, newest_first=newest_first)
 

@@ -14,6 +14,7 @@ from cablestore import CableStore
 from cablestore.chat.app import ChatApp
 from cablestore.chat.cabal import Cabal
 from cablestore.chat.open_cabal import OpenCabal
+from cablestore.store.cursor import MessageCursor
 from cablestore.store.results import Page
 
 Pilot = Any
@@ -111,7 +112,9 @@ class LateCabal(OpenCabal):
 
     may_come: asyncio.Event
 
-    async def page(self, channel: str, limit: int, cursor: str | None = None, *, newest_first: bool = True) -> Page:
+    async def page(
+        self, channel: str, limit: int, cursor: MessageCursor | None = None, *, newest_first: bool = True
+    ) -> Page:
         found = await super().page(channel, limit, cursor, newest_first=newest_first)
         if not newest_first:
             await self.may_come.wait()

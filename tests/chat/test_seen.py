@@ -100,7 +100,7 @@ def test_what_was_on_the_screen_is_read_whatever_its_date(
         becomes_unread(store, garden=0, shed=0)
         keys.press(CTRL_P)
         screen.shows("first")
-        ahead = BOB.text("garden", "from a clock ahead", at=store.now_ms() + 6 * DAY_MS)
+        ahead = BOB.text("garden", "from a clock ahead", at=store.parts.intake.clock() + 6 * DAY_MS)
         for text, post in (
             ("late by a day", garden("late by a day", -1440)),
             ("from a clock ahead", ahead),

@@ -32,6 +32,7 @@ from cablestore.errors import CableStoreError, OwnerGoneError, StorageError
 from cablestore.peers import Address
 from cablestore.remote.node import NodeState, PeerFailure, PeerState, WatchedNode
 from cablestore.serving import offer
+from cablestore.store.cursor import ChangesCursor
 
 CabalCalls = tuple[str, tuple[Any, ...], dict[str, Any]]
 
@@ -54,7 +55,7 @@ def cabal_call(draft: tuple[int, int, int, list[int]], posts: list[Post]) -> Cab
         ("search", ("hello",), {}),
         ("search", (word,), {}),
         ("own_name", (), {}),
-        ("users_named", (("x", "hello", who.hex()[:6])[person],), {}),
+        ("find_users", (("x", "hello", who.hex()[:6])[person],), {}),
         ("post", (channel, word), {}),
         ("post", (channel, "hello hello"), {}),
         ("mark_seen", (channel, [place_in_time], None), {}),
@@ -86,7 +87,7 @@ async def result(cabal: Cabal, call: CabalCalls) -> Any:
         found = await getattr(cabal, name)(*args, **more)
     except CableStoreError as error:
         return isinstance(error, StorageError), str(error)
-    return found._replace(changes_cursor="") if isinstance(found, Page) else found
+    return found._replace(changes_cursor=ChangesCursor("")) if isinstance(found, Page) else found
 
 
 @pytest.mark.thorough

@@ -107,7 +107,7 @@ def test_dropping_a_user_is_private_and_removes_its_posts(run: Run, folder: Path
     assert (code, "is dropped" in out, "3 posts of this store are removed" in err) == (0, True, True)
     with CableStore.open(folder) as store:
         assert [store.get(post.hash) for post in posts if post.author == BOB.key] == [None] * 3
-        [act] = store.local_only()
+        [act] = (post for post in store.posts_by(store.identity.public_key) if post.is_local_only)
         assert (act.type_name, act.is_local_only) == ("block", True)
     assert [act["private"] for act in told(run, "moderation")] == [True]
     told(run, "undrop", BOB.key.hex())

@@ -106,7 +106,7 @@ for round in range(3):
         except StorageError as error:
             failure = str(error)
     assert "writing failed" in failure, failure
-    assert "writing failed" in store.write_failure
+    assert "writing failed" in store.write_state.failure
     assert len(list(store.posts_by(ANN.key))) == len(here)  # reads continue
     try:
         store.post("default", "refused")
@@ -114,14 +114,14 @@ for round in range(3):
         assert "an earlier write failed" in str(error), error
     else:
         raise AssertionError("no space, and a post is stored")
-    assert store.failed_writes == 2 * round + 2
+    assert store.write_state.failed_writes == 2 * round + 2
     list(before.posts_by(ANN.key))
     limit(resource.RLIM_INFINITY)
     if round == 1:
         store.retry_writes()
-        assert not store.write_failure
+        assert not store.write_state.failure
     own = store.post("default", f"own {round}")  # the store accepts it, without being opened again
-    assert not store.write_failure
+    assert not store.write_state.failure
     assert store.get(own.hash) == own
     failed = [post for post in posts if store.get(post.hash) is not None]
     assert len(failed) in (0, 10), "half of a batch"

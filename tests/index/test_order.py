@@ -16,6 +16,7 @@ from history import AUTHORS, NOW_MS, Model, histories
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from stores import channels_of
 
 from cablestore import CableStore, Dialect, Post, StoreOptions, Verdict
 from cablestore.protocol.body import DELETE
@@ -86,7 +87,9 @@ def assert_says(store: CableStore, model: Model) -> None:
             written = {post.hash for post in snapshot.posts_by(public_key)}
             assert written == {digest for digest, post in model.live.items() if post.author == public_key}
             joined = [channel for channel in model.channels() if public_key in model.members(channel)]
-            assert list(snapshot.joined_channels(public_key)) == joined
+            assert channels_of(snapshot, public_key) == joined
+            for channel in [*model.channels(), "nowhere"]:
+                assert snapshot.user(public_key, channel).is_member is (channel in joined)
         for digest, post in model.dead.items():
             stone = snapshot.deletion(digest)
             assert stone is not None

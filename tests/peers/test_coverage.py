@@ -57,7 +57,7 @@ def test_what_is_compared_and_what_is_new_since_are_the_state(
     for channel in channels:
         requests += [StateRequest(b"", channel, 1), TimeRangeRequest(b"", channel, 0, 0, 0)]
     with memory("a", dialect, posts[:cut]) as store:
-        place = store.place
+        place = store.parts.engine.place
         compared = {post.hash for post in posts[:cut] if store.get(post.hash) is not None}
         for post in posts[cut:]:
             store.ingest([post.raw])
@@ -75,7 +75,7 @@ def test_an_act_that_was_undone_before_it_came_is_not_the_state_of_its_channel()
         for at, action in ((1, Action.HIDE_USER), (2, Action.UNHIDE_USER))
     )
     with memory("a", posts=[ANN.join("default"), shown]) as store:
-        place = store.place
+        place = store.parts.engine.place
         store.ingest([hidden.raw])
         with store.snapshot() as state:
             assert hashes_since(state.reader, StateRequest(b"", "default", 1), place) == []
@@ -84,7 +84,7 @@ def test_an_act_that_was_undone_before_it_came_is_not_the_state_of_its_channel()
 def test_too_many_entries_since_and_another_database_cost_the_history() -> None:
     texts = [ANN.text("default", f"{number}", at=START_MS + number) for number in range(MAX_ENTRIES + 1)]
     with memory("a", posts=[ANN.text("default", "first")]) as store:
-        place = store.place
+        place = store.parts.engine.place
         store.ingest(raws(*texts[:-1]))
         with store.snapshot() as state:
             assert set(hashes_since(state.reader, LIVE, place) or []) == {text.hash for text in texts[:-1]}

@@ -248,11 +248,11 @@ def test_a_mark_stays_while_nothing_is_lost(acts: list[str]) -> None:
 def test_a_place_is_read_as_it_was_written() -> None:
     with CableStore.in_memory() as store:
         for _ in range(2):
-            assert LogPlace.read(store.place.fields()) == store.place
+            assert LogPlace.read(store.parts.engine.place.fields()) == store.parts.engine.place
             with store.snapshot() as state:
-                assert LogPlace.of(state.reader) == store.place
+                assert LogPlace.of(state.reader) == store.parts.engine.place
             store.post("default", "x")
-    for malformed in ({}, None, {**store.place.fields(), "sequence": True, "entry": 1}):
+    for malformed in ({}, None, {**store.parts.engine.place.fields(), "sequence": True, "entry": 1}):
         with pytest.raises((ValueError, TypeError, KeyError)):
             LogPlace.read(malformed)
 

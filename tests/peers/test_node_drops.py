@@ -12,7 +12,7 @@ from history import NOW_MS
 from peering import QUICK, Keeper, Raw, hashes_of, memory, network, raw_listener, raw_peer, until
 from people import ANN, CYD
 
-from cablestore import CableStore, Post
+from cablestore import CableStore, Info, Post
 from cablestore.moderation import UserRole
 from cablestore.peers import Address
 from cablestore.protocol.message import (
@@ -71,7 +71,7 @@ async def named_to(peer: Raw) -> set[str]:
 async def test_a_user_is_dropped_and_comes_back() -> None:
     """Three nodes are all connected. One drops the user of another, which continues to write."""
     stores = one, other, third = store_of("one", ANN.text("default", "x")), store_of("other"), store_of("third")
-    before = [third.post("default", "before"), third.set_info(name="third"), third.post("elsewhere", "y")]
+    before = [third.post("default", "before"), third.write(Info.of(name="third")), third.post("elsewhere", "y")]
     async with network(*stores) as net:
         await net.ring()
         await net.are_alike()

@@ -265,7 +265,7 @@ def test_posts_that_a_store_would_refuse(tmp_path: Path) -> None:
     ):
         forged = CableStore.in_memory(options=StoreOptions(clock=lambda: LATE_MS * 2))
         forged.ingest([raw], verify=False)
-        (post,) = [forged.get(digest) for digest in forged.hashes_starting("", 2)]
+        (post,) = [forged.get(digest) for digest in forged.find_hashes("", 2)]
         assert post is not None
         inputs = made_up(tmp_path / str(number), [post], [])
         assert reason in problems_of(inputs, tmp_path / f"work {number}")[0]

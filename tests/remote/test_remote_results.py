@@ -30,6 +30,7 @@ from cablestore.protocol.body import TEXT
 from cablestore.remote import RemoteStore
 from cablestore.remote.methods import FUNCTIONS, OF_PROGRAM, OWNER_ONLY, SPACES, names, public
 from cablestore.remote.methods import method_of as remote_method
+from cablestore.store.cursor import MessageCursor
 from cablestore.store.queries import Queries, Snapshot
 from cablestore.views import CATALOG
 
@@ -149,7 +150,7 @@ def test_errors_keep_their_class_and_text() -> None:
     with CableStore.in_memory(identity=ANN.identity) as store, remote_of(store) as remote:
         for each in (store, remote):
             with pytest.raises(CursorError, match="invalid cursor of messages"):
-                each.messages("c", cursor="no")
+                each.messages("c", cursor=MessageCursor("no"))
 
 
 def test_an_error_of_an_internal_class_arrives_as_its_nearest_public_base() -> None:

@@ -12,6 +12,7 @@ from people import ANN, BOB, CYD, START_MS, raws
 
 from cablestore import CableStore, Post, limits
 from cablestore.errors import ArgumentError, StoreClosedError
+from cablestore.store.cursor import SearchCursor
 from cablestore.store.searching import Order, SearchPage
 
 
@@ -237,7 +238,7 @@ def test_ranked_looks_at_the_newest(searched: CableStore, monkeypatch: pytest.Mo
 )
 def test_a_wrong_cursor_is_refused(searched: CableStore, cursor: str) -> None:
     with pytest.raises(ArgumentError, match="invalid cursor of a search in the order 'newest'"):
-        searched.search("word", cursor=cursor)
+        searched.search("word", cursor=SearchCursor(cursor))
 
 
 def test_a_closed_store_is_not_searched(tmp_path: Path) -> None:

@@ -39,10 +39,10 @@ from cablestore.store.changes import (
     UserShown,
 )
 from cablestore.store.closed import ClosedStore, locked_folder
-from cablestore.store.cursor import cursor_of
+from cablestore.store.cursor import ChangesCursor, cursor_of
 
 
-def kinds(store: CableStore, after: str, channel: str | None = None) -> list[type]:
+def kinds(store: CableStore, after: ChangesCursor, channel: str | None = None) -> list[type]:
     return [type(change) for change in store.next_changes(after, channel, timeout_s=0).changes]
 
 
@@ -57,7 +57,7 @@ def test_each_thing_is_told_once_as_it_is(store: CableStore) -> None:
     assert told == [
         ChannelAdded("default"),
         NameChanged(ann),
-        Joined("default", ann),
+        Joined("default", store.user(ANN.key, "default")),
         TopicChanged("default", "new"),
         MessageDeleted(gone.hash, "default"),
         MessageAdded(store.messages("default").messages[0]),
@@ -241,9 +241,9 @@ def test_cursors_of_other_states_are_refused(tmp_path: Path) -> None:
         generation, number = cursor.rsplit(".", 1)
         for malformed in ("", "x", cursor + "x", generation, number, "ä.1", f"{generation}.-1"):
             with pytest.raises(CursorError, match="not a cursor"):
-                store.next_changes(malformed)
+                store.next_changes(ChangesCursor(malformed))
         with pytest.raises(CursorError, match="never had"):
-            store.next_changes(f"{generation}.{int(number) + 1}")
+            store.next_changes(ChangesCursor(f"{generation}.{int(number) + 1}"))
         with CableStore.open(tmp_path / "b") as other, pytest.raises(CursorError, match="new page"):
             other.next_changes(cursor)
     with CableStore.open(tmp_path / "a") as store:

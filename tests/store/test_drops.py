@@ -23,7 +23,8 @@ from moderated import (
     write,
 )
 from moderating import decide
-from people import ANN, BOB, CYD
+from people import ANN, BOB, CYD, Person
+from stores import channels_of
 
 from cablestore import Block, CableStore, Info, Moderation, Role, Verdict, limits
 from cablestore.errors import ArgumentError
@@ -47,6 +48,19 @@ def store() -> Iterator[CableStore]:
 def local_keys(store: CableStore) -> list[bytes]:
     with store.snapshot() as snapshot:
         return [key for key, _ in snapshot.reader.prefix(LOCAL_PREFIX)]
+
+
+def test_dropped_users_are_members_of_nothing_and_nobody_is_one_of_a_dropped_channel(store: CableStore) -> None:
+    def channels(who: Person) -> list[str]:
+        assert store.user(who.key, "c").is_member is (who.key in [user.public_key for user in store.members("c")])
+        return channels_of(store, who.key)
+
+    told(store, *chain(CYD, BOB))
+    assert channels(CYD) == channels(BOB) == ["c"]
+    store.moderation.drop(users=[BOB.key])
+    assert (channels(CYD), channels(BOB)) == (["c"], [])
+    store.moderation.drop(channel="c")
+    assert channels(CYD) == channels(BOB) == []
 
 
 @pytest.mark.parametrize("what", ["user", "channel", "posts"])

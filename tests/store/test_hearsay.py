@@ -138,7 +138,7 @@ def test_several_told_authors_of_one_post_are_kept_apart(tmp_path: Path) -> None
     for order in (exports, exports[::-1]):
         with in_memory(LEGACY, [linked]) as store:
             assert [store.import_exports([one]).skeletons for one in order] == [1, 1]
-            assert store.linking(linked.hash) == [post.hash]
+            assert store.links(linked.hash, incoming=True) == (post.hash,)
             assert store.heads("default") == [post.hash]
             assert_whole(store)
             dumps.append(list(store.dump()))

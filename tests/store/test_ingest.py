@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from people import ANN, BOB, CYD, START_MS, Person, raws
 
-from cablestore import DRAFT8, Block, CableStore, Delete, StoreOptions, Text, Verdict, limits
+from cablestore import DRAFT8, Block, CableStore, Delete, Outcome, StoreOptions, Text, Verdict, limits
 from cablestore.index import signatures as verify_module
 from cablestore.protocol import crypto
 from cablestore.protocol.body import LOCAL_ONLY
@@ -80,14 +80,20 @@ def test_any_batch_size(store: CableStore, batch_posts: int) -> None:
     assert verdicts(store, posts, batch_posts=batch_posts) == [V.DUPLICATE] * 230
 
 
+def _batches(
+    store: CableStore, posts: Iterable[bytes], *, batch_posts: int, verify: bool = True
+) -> Iterator[list[Outcome]]:
+    return store.parts.writer.ingest(posts, sync=False, batch_posts=batch_posts, verify=verify)
+
+
 def test_a_batch_is_bounded_in_posts_and_bytes(store: CableStore) -> None:
     small = raws(*(ANN.text("default", str(i)) for i in range(limits.MAX_BATCH_POSTS + 1)))
-    assert [len(batch) for batch in store.ingest_batches(small, batch_posts=10**6, verify=False)] == [
+    assert [len(batch) for batch in _batches(store, small, batch_posts=10**6, verify=False)] == [
         limits.MAX_BATCH_POSTS,
         1,
     ]
     large = raws(*(ANN.post(Delete((bytes([i]) * 32,) * 8_000)) for i in range(20)))
-    sizes = [len(batch) for batch in store.ingest_batches(large, batch_posts=100, verify=False)]
+    sizes = [len(batch) for batch in _batches(store, large, batch_posts=100, verify=False)]
     assert sum(sizes) == 20
     assert max(sizes) == limits.MAX_BATCH_SIZE_BYTES // len(large[0])
 
@@ -101,7 +107,7 @@ def test_posts_may_come_as_an_endless_stream(store: CableStore) -> None:
             taken += 1
             yield ANN.text("default", str(taken)).raw
 
-    batches = store.ingest_batches(stream(), batch_posts=10)
+    batches = _batches(store, stream(), batch_posts=10)
     assert [outcome.verdict for outcome in next(batches)] == [V.ACCEPTED] * 10
     assert taken <= 21  # at most one batch is read ahead
     batches.close()  # type: ignore[attr-defined] # a generator
@@ -251,7 +257,7 @@ def test_history_runs_on_through_deleted_posts(store: CableStore) -> None:
     store.ingest(raws(first, middle, last, BOB.delete(middle)))
     assert store.heads("default") == [last.hash]
     assert store.links(middle.hash) == (first.hash,)
-    assert store.linking(first.hash) == [middle.hash]
+    assert store.links(first.hash, incoming=True) == (middle.hash,)
 
 
 def test_a_deleted_head_stays_a_head_until_it_is_answered(store: CableStore) -> None:
@@ -271,6 +277,9 @@ def test_a_local_only_post_that_is_written_here_is_sealed(store: CableStore) -> 
     written = store.write(Block("my reasons", LOCAL_ONLY, (BOB.key,), 0, 0))
     assert store.get(written.hash) == written
     assert all(b"my reasons" not in key + value for key, value in store.dump())
+    me = store.identity.public_key
+    assert list(store.posts_by(me)) == [written]
+    assert written.is_local_only
 
 
 def test_own_local_only_posts_never_leave_the_store(tmp_path: Path) -> None:

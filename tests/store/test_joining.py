@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from people import ANN, BOB, raws
+from stores import channels_of
 from turns import leave_if_in
 
 from cablestore import DRAFT8, CableStore, EventKind, Join, Leave, Post, StoreOptions, Text, Topic, limits
@@ -83,7 +84,7 @@ def test_who_left_joins_again(store: CableStore, body: Body) -> None:
         *_, left, join, last = written(store)
         assert (left.body, join.body, last) == (Leave("default"), Join("default"), post)
         assert left.timestamp_ms < join.timestamp_ms < post.timestamp_ms
-        assert "default" in store.joined_channels(ANN.key)
+        assert "default" in channels_of(store, ANN.key)
 
 
 def test_channels_are_told_apart_as_the_dialect_does(tmp_path: Path) -> None:

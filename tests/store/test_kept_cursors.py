@@ -18,6 +18,7 @@ from people import ANN, raws
 from cablestore import CableStore
 from cablestore.aio import AsyncCableStore
 from cablestore.store.changes import Change, DraftChanged, LocalChanged, MessageAdded
+from cablestore.store.cursor import ChangesCursor
 
 POSTS = 5
 QUIET_S = 0.3
@@ -87,7 +88,7 @@ def keep(store: CableStore, number: int) -> None:
     assert number < MOST_ROUNDS, "the program wakes itself"
 
 
-def by_changes(store: CableStore, begin: str) -> int:
+def by_changes(store: CableStore, begin: ChangesCursor) -> int:
     rounds = 0
     for rounds, change in enumerate(store.changes(after=begin, timeout_s=QUIET_S), 1):
         assert not isinstance(change, LocalChanged)

@@ -84,7 +84,7 @@ def test_a_kill_while_the_key_is_written_leaves_no_key_file(tmp_path: Path) -> N
     CableStore.open(tmp_path).close()
     assert run(KILLED, tmp_path / "identity").returncode == -signal.SIGKILL
     with CableStore.open(tmp_path) as store:
-        assert store.known_identity is None
+        assert store.public_key is None
         assert store.identity == load_identity(tmp_path / "identity")
 
 

@@ -30,7 +30,7 @@ KINDS = [
 def test_users_are_found_by_any_form_of_their_name(store: CableStore, stored: str, typed: str) -> None:
     store.ingest(raws(BOB.named(stored), CYD.named("cyd")))
     for text in (stored, typed, typed.upper(), f" @{typed} ", unicodedata.normalize("NFD", typed)):
-        assert [user.public_key for user in store.users_named(text)] == [BOB.key], ascii(text)
+        assert [user.public_key for user in store.find_users(text)] == [BOB.key], ascii(text)
 
 
 @pytest.mark.parametrize(("stored", "typed"), [*KINDS, (COMPOSED, DECOMPOSED)], ids=ascii)
@@ -44,37 +44,37 @@ def test_users_are_found_by_their_first_digits(store: CableStore) -> None:
     store.ingest(raws(BOB.named("bob"), CYD.text("default", "hi")))
     digits = BOB.key.hex()
     for text in (digits[:4], digits[:8].upper(), f"@{digits[:12]}", digits):
-        assert [user.name for user in store.users_named(text)] == ["bob"]
-    assert store.users_named(digits[:3]) == []
-    assert store.users_named("") == store.users_named(" @ ") == []
-    assert [user.name for user in store.users_named(ANN.key.hex())] == [ANN.key.hex()]
+        assert [user.name for user in store.find_users(text)] == ["bob"]
+    assert store.find_users(digits[:3]) == []
+    assert store.find_users("") == store.find_users(" @ ") == []
+    assert [user.name for user in store.find_users(ANN.key.hex())] == [ANN.key.hex()]
 
 
 def test_digits_that_are_a_name_and_a_key_mean_both(store: CableStore) -> None:
     digits = BOB.key.hex()[:8]
     store.ingest(raws(BOB.text("default", "BUY"), CYD.named(digits)))
-    assert {user.public_key for user in store.users_named(digits)} == {BOB.key, CYD.key}
-    assert {user.public_key for user in store.users_named(f"@{digits.upper()}")} == {BOB.key, CYD.key}
+    assert {user.public_key for user in store.find_users(digits)} == {BOB.key, CYD.key}
+    assert {user.public_key for user in store.find_users(f"@{digits.upper()}")} == {BOB.key, CYD.key}
 
 
 def test_several_users_of_one_name_are_all_found(store: CableStore) -> None:
     store.ingest(raws(BOB.named(COMPOSED), CYD.named(DECOMPOSED.upper())))
-    assert {user.public_key for user in store.users_named("Cafe\u0301")} == {BOB.key, CYD.key}
+    assert {user.public_key for user in store.find_users("Cafe\u0301")} == {BOB.key, CYD.key}
 
 
 def test_a_long_name_is_not_taken_for_a_key(store: CableStore) -> None:
     """On macOS, a name of 32 characters may be decomposed into 64 code points, the number of digits of a key."""
     name = "\u00e9" * 32
     store.ingest(raws(BOB.named(name)))
-    assert [user.public_key for user in store.users_named(unicodedata.normalize("NFD", name))] == [BOB.key]
+    assert [user.public_key for user in store.find_users(unicodedata.normalize("NFD", name))] == [BOB.key]
 
 
 def test_a_snapshot_finds_the_users_of_its_state(store: CableStore) -> None:
     store.ingest(raws(BOB.named("bob")))
     with store.snapshot() as state:
         store.ingest(raws(Person("another bob").named("Bob")))
-        assert len(state.users_named("bob")) == 1
-        assert len(store.users_named("bob")) == 2
+        assert len(state.find_users("bob")) == 1
+        assert len(store.find_users("bob")) == 2
 
 
 @pytest.mark.parametrize(

@@ -53,12 +53,12 @@ for number, free_bytes in enumerate((0, 8, 700, 1500, 2500, 5000, 7000, 20_000, 
         is_expected = True
     except StorageError:
         is_expected = False
-    reported.add((is_expected, bool(store.write_failure)))
+    reported.add((is_expected, bool(store.write_state.failure)))
     assert in_force(store) is is_expected, (free_bytes, is_expected)
     limit(resource.RLIM_INFINITY)
     if is_mended:
         store.moderation.sweep()
-        assert not store.write_failure
+        assert not store.write_state.failure
         assert in_force(store) is is_expected, (free_bytes, is_expected, "mended")
         assert store.check().is_clean
     store.close()

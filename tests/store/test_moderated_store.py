@@ -316,7 +316,7 @@ def test_a_dry_run_makes_no_key_and_tells_what_it_tells_with_one(tmp_path: Path)
 
         found = changes()
         assert [len(each) for each in found] == [1, 1, 2, 1, 1, 2, 2, 0, 0]
-        assert (store.dump_digest(), store.known_identity) == (digest, None)
+        assert (store.dump_digest(), store.public_key) == (digest, None)
         assert not (tmp_path / "identity").exists()
         store.import_identity(ANN.identity)
         assert changes() == found

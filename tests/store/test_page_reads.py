@@ -17,6 +17,7 @@ from cablestore import LEGACY, CableStore, Join, Post, StoreOptions, Text, Tombs
 from cablestore.index.database import Row
 from cablestore.index.reader import Reader
 from cablestore.index.tombstone import Skeleton
+from cablestore.store.cursor import MessageCursor
 from cablestore.store.known_places import KnownPlaces
 from cablestore.store.message_order import MessageOrder
 
@@ -159,7 +160,7 @@ def test_pages_between_arrivals_are_those_of_a_store_that_was_read_once(count: i
             for newest_first in (True, False, True):
                 wanted = expected[::-1] if newest_first else expected
                 at = rng.randrange(-1, len(wanted))
-                cursor = None if at < 0 else sort_times[wanted[at]]
+                cursor = None if at < 0 else MessageCursor(sort_times[wanted[at]])
                 found = store.messages("default", size, cursor=cursor, newest_first=newest_first).messages
                 assert [message.hash for message in found] == wanted[at + 1 :][:size]
 

@@ -131,7 +131,7 @@ def test_a_store_of_another_user(made: tuple[Path, str]) -> None:
             from cablestore import CableStore
             with CableStore.open({str(path)!r}, read_only=True) as store:
                 messages = store.messages("default", 100, hidden="mark").messages
-                print(len(messages), sum(message.hidden_by is not None for message in messages), store.known_identity)
+                print(len(messages), sum(message.hidden_by is not None for message in messages), store.public_key)
                 print(len(store.search("word", limit=100).hits), store.check().is_clean)
                 try:
                     store.identity
@@ -175,7 +175,7 @@ def test_no_key_is_made(tmp_path: Path) -> None:
     with CableStore.open(tmp_path / "store") as store:
         store.ingest(raws(ANN.text("default", "word")))
     with CableStore.open(tmp_path / "store", read_only=True) as store:
-        assert store.known_identity is None
+        assert store.public_key is None
         with pytest.raises(IdentityError, match="no key"):
             _ = store.identity
         with pytest.raises(StorageError, match="reading only"):
@@ -186,7 +186,7 @@ def test_no_key_is_made(tmp_path: Path) -> None:
 def test_a_key_file_of_a_disk_without_modes_is_read(made: tuple[Path, str]) -> None:
     (made[0] / "identity").chmod(0o777)
     with CableStore.open(made[0], read_only=True) as store:
-        assert store.known_identity is not None
+        assert store.public_key is not None
 
 
 def test_many_read_while_nobody_writes(made: tuple[Path, str]) -> None:

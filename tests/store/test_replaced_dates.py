@@ -10,8 +10,9 @@ from typing import Final
 import pytest
 from clock import SetClock
 from people import ANN, BOB, CYD, raws
+from stores import channels_of
 
-from cablestore import CableStore, Post, StoreOptions, Verdict, limits
+from cablestore import CableStore, Info, Post, StoreOptions, Verdict, limits
 from cablestore.errors import ArgumentError, CableStoreError
 from cablestore.moderation import UserRole
 from cablestore.store.changes import TopicChanged
@@ -39,7 +40,7 @@ def store(clock: SetClock) -> CableStore:
 def in_the_way(store: CableStore, error: CableStoreError) -> list[bytes]:
     """Return the hashes of the posts that the command in an error message deletes."""
     [command] = re.findall("`cablestore delete ([^`]*)`", str(error))
-    found = [store.hashes_starting(each, 2) for each in command.split()]
+    found = [store.find_hashes(each, 2) for each in command.split()]
     assert [len(hashes) for hashes in found] == [1] * len(found)
     return [hashes[0] for hashes in found]
 
@@ -50,8 +51,8 @@ CASES: Final[dict[str, tuple[Do, Do, See, object]]] = {
     "name": (lambda s: s.set_name("old"), lambda s: s.set_name("new"), lambda s: s.user(ANN.key).name, "new"),
     "no name": (lambda s: s.set_name("old"), lambda s: s.set_name(""), lambda s: s.user(ANN.key).info.name, None),
     "all info": (
-        lambda s: s.set_info(name="old"),
-        lambda s: s.set_info(name="new"),
+        lambda s: s.write(Info.of(name="old")),
+        lambda s: s.write(Info.of(name="new")),
         lambda s: s.user(ANN.key).name,
         "new",
     ),
@@ -70,25 +71,25 @@ CASES: Final[dict[str, tuple[Do, Do, See, object]]] = {
     "join": (
         lambda s: (s.join("shed"), s.leave("shed")),
         lambda s: s.join("shed"),
-        lambda s: "shed" in s.joined_channels(ANN.key),
+        lambda s: "shed" in channels_of(s, ANN.key),
         True,
     ),
     "text": (
         lambda s: (s.join("shed"), s.leave("shed")),
         lambda s: s.post("shed", "back again"),
-        lambda s: "shed" in s.joined_channels(ANN.key),
+        lambda s: "shed" in channels_of(s, ANN.key),
         True,
     ),
     "leave": (
         lambda s: s.join("shed"),
         lambda s: s.leave("shed"),
-        lambda s: "shed" in s.joined_channels(ANN.key),
+        lambda s: "shed" in channels_of(s, ANN.key),
         False,
     ),
     "leave after a text": (
         lambda s: (s.post("shed", "I was here"), s.set_topic("shed", "tools")),
         lambda s: s.leave("shed"),
-        lambda s: "shed" in s.joined_channels(ANN.key),
+        lambda s: "shed" in channels_of(s, ANN.key),
         False,
     ),
     "hide": (

@@ -11,10 +11,12 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from people import ANN, BOB, CYD, START_MS, raws
+from stores import channels_of
 
-from cablestore import DRAFT8, LEGACY, CableStore, Delete, Dialect, Post, StoreOptions, Verdict, limits
-from cablestore.errors import ArgumentError, CursorError, StoreClosedError
+from cablestore import DRAFT8, LEGACY, CableStore, Delete, Dialect, Info, Post, StoreOptions, Verdict, limits
+from cablestore.errors import ArgumentError, CableStoreError, CursorError, StoreClosedError
 from cablestore.protocol.body import DELETE, INFO, JOIN, TEXT
+from cablestore.store.cursor import ChangesCursor, MessageCursor
 
 # --- writing ---------------------------------------------------------------------------------------
 
@@ -26,7 +28,8 @@ def test_everything_that_can_be_written(store: CableStore) -> None:
     hello = store.post("default", "hello")
     store.set_topic("default", "greetings")
     assert [channel.name for channel in store.channels()] == ["default"]
-    assert list(store.joined_channels(me)) == ["default"]
+    assert channels_of(store, me) == ["default"]
+    assert [channel.is_joined for channel in store.channels()] == [True]
     assert store.topic("default") == "greetings"
     assert store.user(me).name == "me"
     assert not store.user(me).info.accepts_role
@@ -34,7 +37,8 @@ def test_everything_that_can_be_written(store: CableStore) -> None:
     [deletion] = store.delete(hello.hash)
     assert deletion.body == Delete((hello.hash,))
     store.leave("default")
-    assert list(store.joined_channels(me)) == []
+    assert channels_of(store, me) == []
+    assert [channel.is_joined for channel in store.channels()] == [False]
     assert store.stats().posts == {"delete": 1, "info": 1, "topic": 1, "join": 1, "leave": 1}
 
 
@@ -46,24 +50,24 @@ def test_a_part_of_the_info_is_changed_and_the_rest_kept(dialect: Dialect) -> No
         def told() -> dict[str, bytes]:
             return dict(store.user(me).info.pairs)
 
-        assert store.update_info() is store.set_name("") is None
+        assert store.set_info() is store.set_name("") is None
         assert store.stats().posts == {}
         store.set_info(accept_role=False, others={"colour": b"green", "shape": b""})
         named = store.set_name("me")
         assert named is not None
         assert store.get(named.hash) is not None
         assert told() == {"accept-role": b"\x00", "colour": b"green", "shape": b"", "name": b"me"}
-        assert store.set_name("me") is store.update_info(accept_role=False, others={"shape": b"", "x": None}) is None
+        assert store.set_name("me") is store.set_info(accept_role=False, others={"shape": b"", "x": None}) is None
         assert store.stats().posts == {"info": 2}
-        store.update_info(others={"colour": b"red", "shape": None, "size": b"1"})
+        store.set_info(others={"colour": b"red", "shape": None, "size": b"1"})
         assert told() == {"accept-role": b"\x00", "colour": b"red", "size": b"1", "name": b"me"}
-        store.update_info(name="", accept_role=True)
+        store.set_info(name="", accept_role=True)
         assert (store.user(me).info.name, store.user(me).info.accepts_role) == (None, True)
         assert told() == {"accept-role": b"\x01", "colour": b"red", "size": b"1"}
         with pytest.raises(ArgumentError, match="33 code points"):
             store.set_name("x" * 33)
         assert store.user(me).name == me.hex()
-        store.set_info(name="new")
+        store.write(Info.of(name="new"))
         assert told() == {"name": b"new"}
         assert store.check().is_clean
 
@@ -73,7 +77,7 @@ def test_threads_that_change_different_parts_lose_none(store: CableStore) -> Non
 
     def change(key: str) -> None:
         for number in range(20):
-            store.update_info(others={key: str(number).encode()}, sync=False)
+            store.set_info(others={key: str(number).encode()}, sync=False)
 
     with ThreadPoolExecutor(len(keys)) as pool:
         list(pool.map(change, keys))
@@ -91,7 +95,10 @@ def test_posts_link_to_all_heads_and_become_the_head(store: CableStore) -> None:
 
 def test_infos_and_deletions_link_to_nothing(store: CableStore) -> None:
     post = store.post("default", "x")
-    assert store.set_info(name="me").links == ()
+    assert store.write(Info.of(name="me")).links == ()
+    named = store.set_info(name="mine")
+    assert named is not None
+    assert named.links == ()
     assert store.delete(post.hash)[0].links == ()
 
 
@@ -155,11 +162,11 @@ def test_what_cannot_be_written_is_refused_and_nothing_is_stored(store: CableSto
         lambda: store.post("", "x"),
         lambda: store.set_topic("default", "x" * 513),
         lambda: store.set_info(name="x" * 33),
-        lambda: store.set_info(name=""),
+        lambda: store.write(Info.of(name="")),
         lambda: store.join("c" * 65),
         lambda: store.set_info(name="\ud800"),
         lambda: store.set_name("\ud800"),
-        lambda: store.update_info(others={"\ud800": b""}),
+        lambda: store.set_info(others={"\ud800": b""}),
         lambda: store.post("default", "\ud800"),
         lambda: store.post("\udcff", "x"),
         lambda: store.set_topic("\udcff", "x"),
@@ -281,8 +288,22 @@ def test_any_cursor_is_harmless(time_ms: int, digits: str) -> None:
         store.post("a", "x")
         store.post("b", "y")
         for newest_first in (True, False):
-            page = store.messages("a", cursor=f"{time_ms:016}.{digits}", newest_first=newest_first)
+            page = store.messages("a", cursor=MessageCursor(f"{time_ms:016}.{digits}"), newest_first=newest_first)
             assert all(message.channel == "a" for message in page.messages)
+
+
+def test_a_cursor_of_another_kind_is_refused(store: CableStore) -> None:
+    """The type checker, which lint runs, refuses it too."""
+    store.post("a", "x")
+    page = store.messages("a")
+    with pytest.raises(CableStoreError, match="invalid cursor of messages"):
+        store.messages("a", cursor=page.changes_cursor)  # type: ignore[arg-type] # that is tested
+    with pytest.raises(CableStoreError, match="not a cursor of changes"):
+        store.next_changes(page.messages[0].cursor)  # type: ignore[arg-type] # that is tested
+    with pytest.raises(CableStoreError, match="invalid cursor of a search"):
+        store.search("x", cursor=page.messages[0].cursor)  # type: ignore[arg-type] # that is tested
+    saved = str(page.changes_cursor)
+    assert store.next_changes(ChangesCursor(saved), timeout_s=0).changes == []
 
 
 @pytest.mark.thorough
@@ -301,7 +322,7 @@ def test_what_is_no_cursor_is_refused(cursor: str) -> None:
                     with pytest.raises(
                         CursorError, match=r"invalid cursor of messages: .* Use the `cursor` of a `Page`"
                     ):
-                        source.messages("a", cursor=cursor)
+                        source.messages("a", cursor=MessageCursor(cursor))
 
 
 def test_members_users_and_their_names(chat: CableStore) -> None:
@@ -329,8 +350,8 @@ def test_posts_of_an_author_by_type_and_channel(chat: CableStore) -> None:
 
 def test_a_hash_by_its_first_digits(store: CableStore) -> None:
     post = store.post("default", "x")
-    assert store.hashes_starting(post.hash.hex()[:8]) == [post.hash]
-    assert store.hashes_starting("zz") == []
+    assert store.find_hashes(post.hash.hex()[:8]) == [post.hash]
+    assert store.find_hashes("zz") == []
 
 
 def test_missing_links_are_told(store: CableStore) -> None:
@@ -351,7 +372,7 @@ def test_links_from_another_channel_leave_heads_alone(store: CableStore) -> None
             store.ingest(raws(post))
         assert store.heads("default") == [head.hash]
         assert store.heads("outside") == [outside.hash]
-        assert store.linking(head.hash) == [outside.hash]
+        assert store.links(head.hash, incoming=True) == (outside.hash,)
         assert list(store.missing("outside")) == []
 
 
@@ -424,7 +445,7 @@ def test_prune_by_count_and_by_author(store: CableStore) -> None:
     assert store.prune(by_author=ANN.key) == left
     assert list(store.posts_by(ANN.key)) == []
     assert store.topic("b") == ""
-    assert list(store.joined_channels(ANN.key)) == []
+    assert channels_of(store, ANN.key) == []
 
 
 def test_folds_fall_back_when_what_decided_them_is_deleted(store: CableStore) -> None:

@@ -46,6 +46,7 @@ from cablestore.index.takeover import take_over
 from cablestore.moderation import Action
 from cablestore.store import ClosedStore
 from cablestore.store.changes import UnreadChanged
+from cablestore.store.cursor import MessageCursor
 from cablestore.store.mentions import Search
 from cablestore.views import CATALOG
 
@@ -230,9 +231,9 @@ def test_a_mark_and_what_comes_are_told_as_changes(tmp_path: Path) -> None:
             (lambda: store.ingest(raws(*said)), True),
             (lambda: store.mark_read("a!b"), True),
             (lambda: store.mark_read("a!b"), False),
-            (lambda: store.mark_read("a!b", said[0].sort_time.decode()), True),
+            (lambda: store.mark_read("a!b", MessageCursor(said[0].sort_time.decode())), True),
             (lambda: store.ingest([written(Text("a!b", "late"), 1, 2).raw]), True),
-            (lambda: store.mark_read("a!b", said[0].sort_time.decode()), True),
+            (lambda: store.mark_read("a!b", MessageCursor(said[0].sort_time.decode())), True),
             (lambda: store.ingest([written(Delete((said[1].hash,)), 1, 9).raw]), True),
         ):
             work()
@@ -318,7 +319,7 @@ def test_numbers_are_exact_up_to_999(tmp_path: Path) -> None:
         store.ingest(raws(*posts), verify=False)
         assert [channel.unread for channel in store.channels()] == [limits.MAX_UNREAD_COUNTED]
         for read, unread in ((4, 1000), (5, 999), (6, 998)):
-            upto = posts[read].sort_time.decode()
+            upto = MessageCursor(posts[read].sort_time.decode())
             store.mark_read("a", upto)
             assert [channel.unread for channel in store.channels()] == [unread]
         with store.snapshot() as snapshot:
@@ -330,13 +331,13 @@ def test_a_wrong_cursor_is_refused(tmp_path: Path) -> None:
     with opened(tmp_path) as store:
         for wrong in ("", "x", "0" * 49, "0" * 16 + "." + "G" * 32):
             with pytest.raises(CursorError):
-                store.mark_read("a", wrong)
+                store.mark_read("a", MessageCursor(wrong))
             with pytest.raises(CursorError):
-                store.mark_seen("a", [wrong])
+                store.mark_seen("a", [MessageCursor(wrong)])
             with pytest.raises(CursorError):
-                store.mark_seen("a", [], upto=wrong)
+                store.mark_seen("a", [], upto=MessageCursor(wrong))
             with pytest.raises(CursorError):
-                store.mentions(cursor=wrong)
+                store.mentions(cursor=MessageCursor(wrong))
 
 
 def test_mentions_are_paged_over_all_channels(tmp_path: Path) -> None:
@@ -432,7 +433,7 @@ def test_single_texts_are_read_in_any_order(tmp_path: Path) -> None:
     """A search displays a text in the middle; earlier texts stay unread. Displayed texts may be removed meanwhile."""
     with opened(tmp_path) as store:
         first, gone, third, last = (written(Text("a", f"text {at}"), 1, at) for at in range(1, 5))
-        places = {post: post.sort_time.decode() for post in (first, gone, third, last)}
+        places = {post: MessageCursor(post.sort_time.decode()) for post in (first, gone, third, last)}
         store.ingest(raws(first, gone, third, last))
         store.mark_seen("a", [places[third]])
         assert list(store.read_state("a")) == [places[third], [places[first], places[gone], places[last]]]
@@ -451,9 +452,9 @@ def test_a_text_far_ahead_of_the_mark_moves_no_mark(tmp_path: Path) -> None:
     with opened(tmp_path) as store:
         posts = [written(Text("a", f"{number}"), 1, number - 2_000) for number in range(limits.MAX_UNREAD_COUNTED + 2)]
         store.ingest(raws(*posts), verify=False)
-        store.mark_seen("a", [posts[-1].sort_time.decode()])
+        store.mark_seen("a", [MessageCursor(posts[-1].sort_time.decode())])
         assert store.read_state("a").read_upto == ""
-        store.mark_seen("a", [posts[-2].sort_time.decode()])
+        store.mark_seen("a", [MessageCursor(posts[-2].sort_time.decode())])
         assert store.read_state("a").read_upto == posts[-2].sort_time.decode()
         assert [channel.unread for channel in store.channels()] == [limits.MAX_UNREAD_COUNTED]
 

@@ -107,6 +107,7 @@ OF_A_NAME: dict[str, list[Any]] = {
 
 def wrong_values(name: str, hint: Any) -> list[Any]:
     """Return wrong values for a parameter of this name and type."""
+    hint = getattr(hint, "__supertype__", hint)  # cursors are strings
     origin, inner = typing.get_origin(hint), typing.get_args(hint)
     if origin in (types.UnionType, typing.Union):
         return wrong_for_all(name, inner)
@@ -157,7 +158,9 @@ def right_arguments(method: Callable[..., Any], folder: Path) -> dict[str, Any]:
         if each.name == "self" or each.default is not each.empty or each.kind is each.VAR_KEYWORD:
             continue
         right = 0 if each.name.endswith("_ms") else RIGHT.get(each.name, "default")
-        right = "default" if right == 0 and hints[each.name] is str else right
+        right = (
+            "default" if right == 0 and getattr(hints[each.name], "__supertype__", hints[each.name]) is str else right
+        )
         found[each.name] = str(folder / each.name) if each.name in ("path", "out") else right
     return found
 

@@ -23,13 +23,14 @@ from cablestore.store.changes import (
     UserHidden,
     UserShown,
 )
+from cablestore.store.cursor import ChangesCursor
 
 
 @dataclass
 class Screen:
     """The state of a client's screen. Names are separate, because a new name also applies to earlier messages."""
 
-    cursor: str
+    cursor: ChangesCursor
     topics: dict[str, str] = field(default_factory=dict)
     members: dict[str, dict[bytes, object]] = field(default_factory=dict)
     messages: dict[str, dict[bytes, str]] = field(default_factory=dict)

@@ -12,6 +12,7 @@ from people import raws
 from cablestore import Page, Post
 from cablestore.errors import CableStoreError
 from cablestore.moderation import UserRole
+from cablestore.store.cursor import ChangesCursor
 from cablestore.store.queries import Queries
 
 Call = tuple[str, tuple[Any, ...], dict[str, Any]]
@@ -20,13 +21,14 @@ Call = tuple[str, tuple[Any, ...], dict[str, Any]]
 READS: list[Call] = [
     *((name, (channel,), {}) for name in ("messages", "members", "topic", "heads", "missing") for channel in CHANNELS[:3]),
     *(("channels", (), {"with_reserved": flag}) for flag in (True, False)),
-    *((name, (who.public_key,), {}) for name in ("posts_by", "user", "joined_channels") for who in AUTHORS),
-    *((name, (), {}) for name in ("users", "local_only", "stats", "dump", "dump_digest", "check")),
+    *((name, (who.public_key,), {}) for name in ("posts_by", "user") for who in AUTHORS),
+    *((name, (), {}) for name in ("users", "stats", "dump", "dump_digest", "check")),
     *((name, (), {}) for name in ("moderation.in_force", "moderation.history", "moderation.contexts")),
-    ("hashes_starting", ("a",), {"with_deleted": True}),
+    ("find_hashes", ("a",), {"with_deleted": True}),
     *(("find_channel", (text,), {}) for text in (CHANNELS[0], f"#{CHANNELS[1].upper()}", "new", "")),
-    *(("is_member", (who.public_key, CHANNELS[0]), {}) for who in AUTHORS),
-    *((name, (AUTHORS[0].public_key,), {}) for name in ("moderation.user_drop", "dropped")),
+    *(("user", (who.public_key, CHANNELS[0]), {}) for who in AUTHORS),
+    *(("channels", (), {"member": who.public_key}) for who in AUTHORS),
+    *((name, (AUTHORS[0].public_key,), {}) for name in ("moderation.user_drop", "moderation.dropped_post")),
     ("messages", (CHANNELS[0],), {"hidden": "show", "newest_first": False}),
     ("messages", (CHANNELS[0], 1), {"cursor": "0"}),
     ("causal_messages", (CHANNELS[0], 0), {}),
@@ -48,7 +50,7 @@ def call_of(draft: tuple[int, int, int, list[int]], posts: list[Post]) -> Call:
     hashes = [post.hash for post in some]
     made: list[Call] = [
         ("ingest", (raws(*some),), {"batch_posts": 1 + place}),
-        ("ingest_batches", ([*raws(*some), b"no post"],), {"batch_posts": 2}),
+        ("ingest", ([*raws(*some), b"no post"],), {"batch_posts": 2}),
         ("post", (channel, word), {"sync": False}),
         ("set_topic", (channel, word), {"sync": True}),
         ("join", (channel,), {}),
@@ -86,7 +88,7 @@ def blocking_result(store: Queries, call: Call) -> Any:
 
 def comparable(found: Any) -> Any:
     """Return a result without the cursor of changes, which identifies the database."""
-    return found._replace(changes_cursor="") if isinstance(found, Page) else found
+    return found._replace(changes_cursor=ChangesCursor("")) if isinstance(found, Page) else found
 
 
 def method_of(store: Any, name: str) -> Any:

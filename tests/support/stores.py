@@ -14,6 +14,7 @@ from people import raws
 from cablestore import CableStore, Dialect, Post, StoreOptions
 from cablestore.index.header import peek
 from cablestore.index.leveldb import LevelDB
+from cablestore.store.queries import Queries
 
 IN_MEMORY = Path("/dev/shm")  # a folder in memory, if it exists: small files need not wait for a disk
 
@@ -55,3 +56,8 @@ def outdate(path: Path) -> None:
     meta["views"]["messages"] = 0
     database.write({b"!meta": msgpack.packb(meta)}, sync=True)
     database.close()
+
+
+def channels_of(store: Queries, public_key: bytes) -> list[str]:
+    """Return the names of the channels of which a user is a member."""
+    return [channel.name for channel in store.channels(member=public_key)]
