@@ -64,7 +64,7 @@ def _open_or_connect(path: Path | str, **options: Any) -> CableStore:
     if (dialect := options.get("dialect")) is not None and dialect != store.dialect:
         store.close()
         raise OpenError(
-            f"the store at {path} is for the dialect {store.dialect.name}, not {dialect.name}. The dialect of a store "
+            f"the store at {path} has the dialect {store.dialect.name}, not {dialect.name}. The dialect of a store "
             "cannot be changed"
         )
     return store
