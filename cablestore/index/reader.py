@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import lru_cache
 from heapq import merge
-from typing import Final
+from typing import Final, Self
 
 from cablestore import limits
 from cablestore.errors import CorruptStoreError, DecodeError, FormatError, UnknownPostTypeError
-from cablestore.index.database import Row, Source
+from cablestore.index.database import Row, SnapshotSource, Source
 from cablestore.index.local import WITNESSED, local_key
 from cablestore.index.tombstone import Tombstone
 from cablestore.protocol.body import Delete
@@ -102,7 +102,7 @@ class Reader:
     which no other database has, "" if nothing needs it.
     """
 
-    __slots__ = ("_unseal", "blocks", "dialect", "generation", "get", "scan")
+    __slots__ = ("_unseal", "blocks", "dialect", "generation", "get", "scan", "source")
 
     def __init__(
         self,
@@ -111,6 +111,7 @@ class Reader:
         unseal: Callable[[bytes], bytes] | None = None,
         generation: str = "",
     ) -> None:
+        self.source = source
         self.get = source.get
         self.scan = source.scan
         self.blocks = source.blocks
@@ -268,3 +269,20 @@ class Reader:
     def is_witnessed(self, digest: bytes) -> bool:
         """Tell whether this store held a post and its author's deletion, so that it need not request the post again."""
         return self.witnessed_author(digest) is not None
+
+
+class SnapshotReader(Reader):
+    """Reader of a snapshot, which it closes at the end of a `with`."""
+
+    __slots__ = ()
+    source: SnapshotSource
+
+    def close(self) -> None:
+        """Release the snapshot."""
+        self.source.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.source.close()

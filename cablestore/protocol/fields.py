@@ -47,7 +47,7 @@ def read_choice(buffer: bytes, at: int, what: str, most: int) -> tuple[int, int]
 
 def read_hashes(buffer: bytes, at: int, what: str) -> tuple[tuple[bytes, ...], int]:
     """Read a varint count and that many 32-byte hashes or keys."""
-    count, start = read_varint(buffer, at)
+    count, start = (buffer[at], at + 1) if at < len(buffer) and buffer[at] < 0x80 else read_varint(buffer, at)
     end = start + count * HASH_SIZE_BYTES
     if end > len(buffer):
         raise DecodeError(at, f"{count} {what} are claimed, but {len(buffer) - start} bytes are left")
@@ -58,9 +58,11 @@ def read_hashes(buffer: bytes, at: int, what: str) -> tuple[tuple[bytes, ...], i
 
 def sized(data: bytes) -> bytes:
     """Write a varint length and the bytes."""
-    return encode_varint(len(data)) + data
+    size = len(data)
+    return (bytes((size,)) if size < 0x80 else encode_varint(size)) + data
 
 
 def counted(hashes: tuple[bytes, ...]) -> bytes:
     """Write a varint count and the hashes."""
-    return encode_varint(len(hashes)) + b"".join(hashes)
+    count = len(hashes)
+    return (bytes((count,)) if count < 0x80 else encode_varint(count)) + b"".join(hashes)

@@ -28,10 +28,9 @@ from cablestore.forks import ProcessBound, bind
 from cablestore.index import arrival_log
 from cablestore.index.arrival_log import EventKind
 from cablestore.index.batches import Progress, no_progress
-from cablestore.index.database import SnapshotSource
 from cablestore.index.meta import NO_SIZE, SIZES_KEY, decode_sizes
 from cablestore.index.place import is_shared, mark_at
-from cablestore.index.reader import DATA_PREFIX, Reader, fraction_before
+from cablestore.index.reader import DATA_PREFIX, Reader, SnapshotReader, fraction_before
 from cablestore.protocol.dialect import Dialect
 from cablestore.protocol.keys import after_prefix
 from cablestore.protocol.post import Post
@@ -100,18 +99,18 @@ class SearchIndex(ProcessBound):
         self,
         folder: Path | None,
         dialect: Dialect,
-        snapshot: Callable[[], tuple[SnapshotSource, Reader]],
+        reading: Callable[[], SnapshotReader],
         *,
         read_only: bool = False,
     ) -> None:
-        """Make an index in a folder, or in memory, of the store of which `snapshot` returns the present state.
+        """Make an index in a folder, or in memory, of the store whose present state `reading` reads.
 
         With `read_only` nothing is written, and an index that is missing, damaged or incomplete raises StorageError.
         """
         self._read_only = read_only
         self._folder = folder
         self._dialect = dialect
-        self._snapshot = snapshot
+        self._reading = reading
         self._lock = threading.Lock()
         self._table: IndexTable | None = None
         self._is_open = True
@@ -167,8 +166,7 @@ class SearchIndex(ProcessBound):
         while True:
             with self._locked() as table:
                 known = table.state()
-            state, reader = self._snapshot()  # newer than what is known to be read, unless the store is an older copy
-            with state:
+            with self._reading() as reader:  # newer than what is known to be read, unless the store is an older copy
                 left = self._follow(reader, until, progress, purges) if self._require_fit(known, reader) else None
             if left is not None:
                 return left
@@ -177,8 +175,7 @@ class SearchIndex(ProcessBound):
         """Raise StorageError if the index of a read-only store has not read all of it."""
         with self._locked() as table:
             known = table.state()
-        state, reader = self._snapshot()
-        with state:
+        with self._reading() as reader:
             if known.source != reader.generation or not is_shared(reader, known.position, known.mark):
                 raise _unusable("it is of another database")
             later = arrival_log.entries(reader, known.position)

@@ -36,6 +36,8 @@ class StoreIdentity:
     @property
     def identity(self) -> Identity:
         """The identity. It is made if there is none."""
+        if self._identity is not None:
+            return self._identity
         with self._identifying:
             identity = self.load()
             if identity is None and self._read_only:

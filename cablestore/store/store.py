@@ -632,8 +632,8 @@ class CableStore(Queries, Closable, ProcessBound):
 
         Its moderation decisions are those of that state, or newer ones.
         """
-        state, reader = self._engine.snapshot()
-        return Snapshot(state, reader, self._present.state.moderation, self._identity.known_key, self._places)
+        reader = self._engine.reading()
+        return Snapshot(reader.source, reader, self._present.state.moderation, self._identity.known_key, self._places)
 
     def run(self, function: Callable[Concatenate[CableStore, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Call `function(store, ...)` and return its result.

@@ -18,6 +18,7 @@ from itertools import islice
 from cablestore import limits
 from cablestore.index import arrival_log, notes
 from cablestore.index.arrival_log import Arrival, EventKind
+from cablestore.index.database import Row
 from cablestore.index.drops import dropped_post
 from cablestore.index.latest import order_key_of_row
 from cablestore.index.local import PREFIX as LOCAL_PREFIX
@@ -67,8 +68,11 @@ _Subject = tuple[bytes, str | None]
 """A user, in a channel or in the cabal."""
 
 
-def read_changes(reader: Reader, moderation: AppliedModeration | None, after: int) -> tuple[list[Change], int]:
-    """Return what entries after number `after` touched, as it is now, and the number of the last entry that was read."""
+def read_changes(reader: Reader, moderation: AppliedModeration | None, after: int) -> tuple[list[Change], int, int]:
+    """Return what entries after number `after` touched, as it is now.
+
+    Returns also the number of the last entry that was read, and of the last one that is there.
+    """
     touched = _Touched(reader, moderation)
     latest = arrival_log.next_sequence(reader) - 1
     last = after
@@ -81,7 +85,7 @@ def read_changes(reader: Reader, moderation: AppliedModeration | None, after: in
         last = latest
     for key in notes.touched_keys(reader, after, last):
         touched.add_row(key)
-    return list(touched.told(latest - last)), last
+    return list(touched.told(latest - last)), last, latest
 
 
 class _Touched:
@@ -306,11 +310,17 @@ class _Touched:
 
 def _was_member(reader: Reader, channel: str, author: bytes, but: Container[bytes]) -> bool:
     """Tell whether a user is a member of a channel by the latest of its posts, of all types, that are not in `but`."""
-    latest = b"", LEAVE
     group = escape(channel) + b"!" + author.hex().encode()
-    for post_type in MEMBERSHIP_TYPES:
-        prefix = channel_state.prefix_in(group, post_type)
-        row = next((row for row in reader.prefix(prefix, reverse=True) if row[1] not in but), None)
-        if row is not None:
-            latest = max(latest, (order_key_of_row(row), post_type))
-    return latest[1] != LEAVE
+    left = _newest(reader, group, LEAVE, but)
+    for post_type in MEMBERSHIP_TYPES - {LEAVE}:
+        row = _newest(reader, group, post_type, but)
+        if row is not None and (left is None or order_key_of_row(row) > order_key_of_row(left)):
+            return True
+    return False
+
+
+def _newest(reader: Reader, group: bytes, post_type: int, but: Container[bytes]) -> Row | None:
+    for row in reader.prefix(channel_state.prefix_in(group, post_type), reverse=True):
+        if row[1] not in but:
+            return row
+    return None
