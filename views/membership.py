@@ -74,12 +74,12 @@ def is_member(value: bytes) -> bool:
     return value[_SIZE - 1 : _SIZE] != _LEFT
 
 
-def _decode(author_hex: bytes, value: bytes) -> Membership:
+def _decode(author: bytes, value: bytes) -> Membership:
     if len(value) != 2 * _SIZE:
-        raise CorruptStoreError(f"the membership of {author_hex.decode()} is damaged. Run `cablestore rebuild`")
+        raise CorruptStoreError(f"the membership of {author.hex()} is damaged. Run `cablestore rebuild`")
     announced = value[_SIZE:]
     return Membership(
-        author=unhex(author_hex),
+        author=author,
         is_member=is_member(value),
         announced_by=None if announced == _NO_ANNOUNCEMENT else announced[8:ORDER_KEY_SIZE_BYTES],
     )
@@ -89,14 +89,13 @@ def of_channel(reader: Reader, channel: str) -> Iterator[Membership]:
     """Yield the membership of each user that ever joined, wrote to or left the channel, in order of public keys."""
     prefix = PREFIX + escape(channel) + b"!"
     for key, value in reader.prefix(prefix):
-        yield _decode(key[len(prefix) :], value)
+        yield _decode(unhex(key[len(prefix) :]), value)
 
 
 def of_user(reader: Reader, channel: str, author: bytes) -> Membership | None:
     """Return the membership of one user, None if it never joined, wrote to or left the channel."""
-    author_hex = author.hex().encode()
-    value = reader.get(PREFIX + escape(channel) + b"!" + author_hex)
-    return None if value is None else _decode(author_hex, value)
+    value = reader.get(PREFIX + escape(channel) + b"!" + author.hex().encode())
+    return None if value is None else _decode(author, value)
 
 
 def latest_ms(reader: Reader, channel: str, author: bytes) -> int | None:

@@ -212,7 +212,8 @@ class LevelDB(forks.ProcessBound):
         record at the end of its log, and the next open would lose everything after it.
         """
         with self._lock:
-            self._require_open()
+            if not self._is_open or self._db.closed:
+                self._require_open()
             if self._failure is not None:
                 raise self._refusal("the store accepts no more until it is opened again")
             if self._rest_size_bytes is not None:

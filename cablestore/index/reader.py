@@ -268,7 +268,7 @@ class Reader:
 
     def is_witnessed(self, digest: bytes) -> bool:
         """Tell whether this store held a post and its author's deletion, so that it need not request the post again."""
-        return self.witnessed_author(digest) is not None
+        return self.local(WITNESSED, digest.hex().encode()) is not None
 
 
 class SnapshotReader(Reader):

@@ -94,7 +94,10 @@ class Connection(PeerLink):
         watch = self._context.watch
         began_s = watch.begin()
         super().data_received(data)
-        self._took(watch.spent_s(began_s))
+        wait_s = self._loop_share.charge(watch.spent_s(began_s), self._context.loop.time())
+        if wait_s and PauseReason.SHARE not in self.pauses:  # until what the peer took beyond its share is made up
+            self.pause(PauseReason.SHARE)
+            self._context.loop.call_later(wait_s, self.resume, PauseReason.SHARE)
 
     def _receive(self, messages: list[bytes]) -> None:
         events: list[Event] = []
@@ -207,7 +210,8 @@ class Connection(PeerLink):
 
     def resume(self, reason: PauseReason) -> None:
         """Read from the peer again, if that was the last reason not to."""
-        self._change_pauses(self.pauses - {reason})
+        if reason in self.pauses:
+            self._change_pauses(self.pauses - {reason})
 
     def _change_pauses(self, pauses: set[PauseReason]) -> None:
         was_paused, self.pauses = bool(self.pauses), pauses
@@ -225,13 +229,6 @@ class Connection(PeerLink):
         now_s = self._context.loop.time()
         if now_s - self._paused_at_s >= _LONG_PAUSE_S:
             self.session.postpone_all(now_s)
-
-    def _took(self, seconds: float) -> None:
-        """Count what the peer's bytes cost the loop. A peer beyond its share is not read from until that is made up."""
-        wait_s = self._loop_share.charge(seconds, self._context.loop.time())
-        if wait_s and PauseReason.SHARE not in self.pauses:
-            self.pause(PauseReason.SHARE)
-            self._context.loop.call_later(wait_s, self.resume, PauseReason.SHARE)
 
     # --- what the peer costs -------------------------------------------------------------------
 

@@ -340,6 +340,7 @@ class FeedThread:
         deliver: Callable[[list[LiveChange]], None],
     ) -> None:
         self._store = store
+        self._engine = store.parts.engine
         self._loop = loop
         self._wants = wants
         self._state_channels = state_channels
@@ -366,7 +367,7 @@ class FeedThread:
     def _work(self) -> None:
         while True:
             self._woken.clear()  # what wakes is looked for after this
-            if self._ends.is_set() or self._store.is_closed:
+            if self._ends.is_set() or self._engine.is_closed:
                 return
             try:
                 self._step()
@@ -377,7 +378,7 @@ class FeedThread:
                 self._ends.wait(_RETRY_S)
 
     def _step(self) -> None:
-        last = self._store.last_sequence  # before `wants`: a peer that comes later has seen all up to here
+        last = self._engine.next_sequence - 1  # before `wants`: a peer that comes later has seen all up to here
         if last <= self._after:
             self._woken.wait()
             return
@@ -395,7 +396,7 @@ class FeedThread:
 
     def _tell(self, most: int) -> None:
         own_key = _own_key(self._store)
-        with self._store.parts.engine.reading() as reader:
+        with self._engine.reading() as reader:
             found, self._after = changes_of(reader, self._after, self._state_channels(), own_key, most)
         if found:
             on_loop(self._loop, self._deliver, found)

@@ -15,7 +15,16 @@ from cablestore.arguments import check_bytes, check_id, check_instance, check_te
 from cablestore.errors import DecodeError
 from cablestore.protocol.crypto import KEY_SIZE_BYTES
 from cablestore.protocol.dialect import Dialect
-from cablestore.protocol.fields import as_text, counted, read_choice, read_hashes, read_sized, read_text, sized
+from cablestore.protocol.fields import (
+    as_text,
+    counted,
+    not_utf8,
+    read_choice,
+    read_hashes,
+    read_sized,
+    read_text,
+    sized,
+)
 from cablestore.protocol.varint import encode_varint, read_varint
 
 _Pairs = tuple[tuple[str, bytes], ...]
@@ -52,7 +61,10 @@ def _read_message(buffer: bytes, at: int) -> tuple[str, int]:
     data, end = read_sized(buffer, at, "text")
     if len(data) > limits.MAX_TEXT_SIZE_BYTES:
         raise DecodeError(at, f"the text has {len(data)} bytes, allowed are {limits.MAX_TEXT_SIZE_BYTES}")
-    return as_text(data, at, "text"), end
+    try:
+        return data.decode(), end
+    except UnicodeDecodeError as error:
+        raise not_utf8(error, at, "text") from None
 
 
 # --- hashes and keys -----------------------------------------------------------------------------

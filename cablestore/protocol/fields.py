@@ -23,7 +23,10 @@ def read_sized(buffer: bytes, at: int, what: str) -> tuple[bytes, int]:
 def read_text(buffer: bytes, at: int, what: str, least: int, most: int) -> tuple[str, int]:
     """Read a sized UTF-8 text of `least` to `most` code points."""
     data, end = read_sized(buffer, at, what)
-    text = as_text(data, at, what)
+    try:
+        text = data.decode()
+    except UnicodeDecodeError as error:
+        raise not_utf8(error, at, what) from None
     if not least <= len(text) <= most:
         raise DecodeError(at, f"the {what} has {len(text)} code points, allowed are {least} to {most}")
     return text, end
@@ -34,7 +37,12 @@ def as_text(data: bytes, at: int, what: str) -> str:
     try:
         return data.decode()
     except UnicodeDecodeError as error:
-        raise DecodeError(at, f"the {what} is not valid UTF-8: {error.reason}") from None
+        raise not_utf8(error, at, what) from None
+
+
+def not_utf8(error: UnicodeDecodeError, at: int, what: str) -> DecodeError:
+    """Return the error for bytes that are not strict UTF-8."""
+    return DecodeError(at, f"the {what} is not valid UTF-8: {error.reason}")
 
 
 def read_choice(buffer: bytes, at: int, what: str, most: int) -> tuple[int, int]:

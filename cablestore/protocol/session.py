@@ -188,7 +188,7 @@ class Session:
         self.speak(now_s)
 
     def _send(self, message: Message) -> None:
-        if not isinstance(message, HashResponse | PostResponse | ListResponse) and message.ttl == 0:
+        if not (self._said.has_heard or isinstance(message, HashResponse | PostResponse | ListResponse) or message.ttl):
             self._said.hear(message.request_id)
         self._out.append(encode_message(message, self.dialect))
 
@@ -395,7 +395,7 @@ class Session:
 
     def _request(self, request: Request, events: list[Event]) -> None:
         is_ours = self.has_asked(request.request_id)
-        if request.ttl == 0 and not is_ours:
+        if not (self._heard.has_heard or request.ttl or is_ours):
             self._heard.hear(request.request_id)
         if isinstance(request, CancelRequest):
             cancelled = self.to_answer.pop(request.cancel_id, None)
