@@ -35,11 +35,15 @@ _LEFT = _TYPE[LEAVE]
 
 @dataclass(frozen=True, slots=True)
 class Membership:
-    """Relation of a user to a channel. `announced_by` is the hash of the latest post/join or post/leave, if any."""
+    """Relation of a user to a channel.
+
+    `announced_by` is the hash of the latest post/join or post/leave, if any. `has_joined` is true if it is a post/join.
+    """
 
     author: bytes
     is_member: bool
     announced_by: bytes | None
+    has_joined: bool
 
     __repr__ = hex_repr
 
@@ -82,6 +86,7 @@ def _decode(author: bytes, value: bytes) -> Membership:
         author=author,
         is_member=is_member(value),
         announced_by=None if announced == _NO_ANNOUNCEMENT else announced[8:ORDER_KEY_SIZE_BYTES],
+        has_joined=announced != _NO_ANNOUNCEMENT and announced[-1:] == _TYPE[JOIN],
     )
 
 

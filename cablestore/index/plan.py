@@ -106,7 +106,7 @@ class Plan:
         self._reader: Final = base.over(overlay)
         self._parts: dict[bytes, tuple[Fold, bytes]] = {}
         self._refolds: dict[bytes, Fold] = {}
-        self._counts: defaultdict[bytes, list[int]] = defaultdict(partial(decode_counts, None))
+        self._counts: defaultdict[bytes, list[int]] = defaultdict(partial(list, decode_counts(None)))
         """Changes of the counts of tallies."""
         self._moved: list[tuple[Tree, list[Move]]] = [(tree, []) for tree in catalog.trees]
         """Each tree with the posts added to its sets and removed."""

@@ -42,6 +42,15 @@ def refuse_newer(error: DecodeError, raw: bytes, hash_hex: bytes) -> None:
         ) from None
 
 
+def _damaged(error: DecodeError, raw: bytes, hash_hex: bytes) -> CorruptStoreError:
+    """Return the error for the bytes of a stored post that cannot be decoded. Raises FormatError as `refuse_newer`."""
+    refuse_newer(error, raw, hash_hex)
+    return CorruptStoreError(
+        f"the bytes of the post {hash_hex.decode()} are damaged: {error}. Run `cablestore rebuild` to remove it; peers "
+        "may send it again"
+    )
+
+
 def hash_part(row: Row) -> bytes:
     """Return the hash, in hex digits, after the prefix of the key of a post, a sealed post or a tombstone."""
     key = row[0]
@@ -157,19 +166,13 @@ class Reader:
         hash_hex = digest.hex().encode()
         raw = self.get(DATA_PREFIX + hash_hex)
         if raw is not None:
-            return self._decode(raw, hash_hex, is_remembered=len(raw) <= limits.MAX_POST_REMEMBERED_SIZE_BYTES)
+            try:
+                is_remembered = len(raw) <= limits.MAX_POST_REMEMBERED_SIZE_BYTES
+                return (_decoded if is_remembered else decode_post)(raw, self.dialect)
+            except DecodeError as error:
+                raise _damaged(error, raw, hash_hex) from None
         sealed = self.get(PRIVATE_PREFIX + hash_hex) if self._unseal else None
         return None if sealed is None else self.unseal(sealed)
-
-    def _decode(self, raw: bytes, hash_hex: bytes, *, is_remembered: bool = False) -> Post:
-        try:
-            return (_decoded if is_remembered else decode_post)(raw, self.dialect)
-        except DecodeError as error:
-            refuse_newer(error, raw, hash_hex)
-            raise CorruptStoreError(
-                f"the bytes of the post {hash_hex.decode()} are damaged: {error}. Run `cablestore rebuild` to remove "
-                "it; peers may send it again"
-            ) from None
 
     def unseal(self, sealed: bytes) -> Post:
         """Return the local-only post in `sealed`."""
@@ -182,7 +185,11 @@ class Reader:
     def posts(self) -> Iterator[Post]:
         """Yield all posts that are not local-only in order of their hashes, then the local-only posts."""
         for key, raw in self.prefix(DATA_PREFIX):
-            yield self._decode(raw, key[len(DATA_PREFIX) :])
+            try:
+                post = decode_post(raw, self.dialect)
+            except DecodeError as error:
+                raise _damaged(error, raw, key[len(DATA_PREFIX) :]) from None
+            yield post
         for _, sealed in self.prefix(PRIVATE_PREFIX):
             yield self.unseal(sealed)
 

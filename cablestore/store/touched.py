@@ -11,7 +11,7 @@ entries that were read leave over, and if in doubt it is told.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import islice
 
@@ -63,6 +63,7 @@ from cablestore.store.changes import (
 from cablestore.store.display import Display
 from cablestore.views import activity, channel_state, channel_topic, membership, user_info
 from cablestore.views import author as author_view
+from cablestore.views.membership import Membership
 
 _Subject = tuple[bytes, str | None]
 """A user, in a channel or in the cabal."""
@@ -281,11 +282,28 @@ class _Touched:
 
     def _members_told(self, unread_entries: int) -> Iterator[Change]:
         for (channel, author), is_said in self._members.items():
-            if not is_said and not unread_entries and _was_member(self._reader, channel, author, self._read):
-                continue
             member = membership.of_user(self._reader, channel, author)
+            if not is_said and not unread_entries and self._was_member(channel, author, member):
+                continue
             is_member = member is not None and member.is_member and not self._display.is_gone(author, channel)
             yield (Joined if is_member else Left)(channel, self._display.user(author, channel))
+
+    def _was_member(self, channel: str, author: bytes, member: Membership | None) -> bool:
+        """Return True if a user was a member by the latest of its posts, of all types, that are not among the entries."""
+        if member is not None and member.has_joined and member.announced_by not in self._read:
+            return True
+        group = escape(channel) + b"!" + author.hex().encode()
+        left = self._newest_before(group, LEAVE)
+        for post_type in MEMBERSHIP_TYPES - {LEAVE}:
+            row = self._newest_before(group, post_type)
+            if row is not None and (left is None or order_key_of_row(row) > order_key_of_row(left)):
+                return True
+        return False
+
+    def _newest_before(self, group: bytes, post_type: int) -> Row | None:
+        """Return the row of the newest of a user's posts in a channel that is not among the entries."""
+        rows = self._reader.prefix(channel_state.prefix_in(group, post_type), reverse=True)
+        return next((row for row in rows if row[1] not in self._read), None)
 
     def _messages_told(self) -> Iterator[Change]:
         for digest, channel in self._acted_on.items():
@@ -306,21 +324,3 @@ class _Touched:
         message = self._display.message(post)
         self._unread[message.channel] = None
         return displayed(message) if message.hidden_by is None else MessageHidden(replace(message, text=""))
-
-
-def _was_member(reader: Reader, channel: str, author: bytes, but: Container[bytes]) -> bool:
-    """Tell whether a user is a member of a channel by the latest of its posts, of all types, that are not in `but`."""
-    group = escape(channel) + b"!" + author.hex().encode()
-    left = _newest(reader, group, LEAVE, but)
-    for post_type in MEMBERSHIP_TYPES - {LEAVE}:
-        row = _newest(reader, group, post_type, but)
-        if row is not None and (left is None or order_key_of_row(row) > order_key_of_row(left)):
-            return True
-    return False
-
-
-def _newest(reader: Reader, group: bytes, post_type: int, but: Container[bytes]) -> Row | None:
-    for row in reader.prefix(channel_state.prefix_in(group, post_type), reverse=True):
-        if row[1] not in but:
-            return row
-    return None
