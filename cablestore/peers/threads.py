@@ -173,7 +173,7 @@ class ReadThread:
     def _collect(self) -> None:
         if not self._is_reading and not self._is_collecting:
             self._is_collecting = True
-            self._loop.call_soon(self._look, len(self._jobs), _MOST_ROUNDS)
+            self._loop.call_soon(self._look, 0, _MOST_ROUNDS)
 
     def _look(self, known: int, rounds: int) -> None:
         """Hand over the jobs, unless there are more than the round before, when `known` were there."""
