@@ -87,7 +87,7 @@ class Wanted(Generic[Peer]):
         return len(self._asked.get(peer, ()))
 
     def _has_room(self, peer: Peer) -> bool:
-        return len(self._queued.get(peer, ())) + len(self._asked.get(peer, ())) < self._max_per_peer
+        return self.waiting(peer) + self.outstanding(peer) < self._max_per_peer
 
     def arrived(self, digest: bytes) -> None:
         """Forget a hash: its post is here, or is no longer wanted."""
