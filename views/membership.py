@@ -35,11 +35,15 @@ _LEFT = _TYPE[LEAVE]
 
 @dataclass(frozen=True, slots=True)
 class Membership:
-    """Relation of a user to a channel. `announced_by` is the hash of the latest post/join or post/leave, if any."""
+    """Relation of a user to a channel.
+
+    `announced_by` is the hash of the latest post/join or post/leave, if any. `has_joined` is true if it is a post/join.
+    """
 
     author: bytes
     is_member: bool
     announced_by: bytes | None
+    has_joined: bool
 
     __repr__ = hex_repr
 
@@ -74,14 +78,15 @@ def is_member(value: bytes) -> bool:
     return value[_SIZE - 1 : _SIZE] != _LEFT
 
 
-def _decode(author_hex: bytes, value: bytes) -> Membership:
+def _decode(author: bytes, value: bytes) -> Membership:
     if len(value) != 2 * _SIZE:
-        raise CorruptStoreError(f"the membership of {author_hex.decode()} is damaged. Run `cablestore rebuild`")
+        raise CorruptStoreError(f"the membership of {author.hex()} is damaged. Run `cablestore rebuild`")
     announced = value[_SIZE:]
     return Membership(
-        author=unhex(author_hex),
+        author=author,
         is_member=is_member(value),
         announced_by=None if announced == _NO_ANNOUNCEMENT else announced[8:ORDER_KEY_SIZE_BYTES],
+        has_joined=announced != _NO_ANNOUNCEMENT and announced[-1:] == _TYPE[JOIN],
     )
 
 
@@ -89,14 +94,13 @@ def of_channel(reader: Reader, channel: str) -> Iterator[Membership]:
     """Yield the membership of each user that ever joined, wrote to or left the channel, in order of public keys."""
     prefix = PREFIX + escape(channel) + b"!"
     for key, value in reader.prefix(prefix):
-        yield _decode(key[len(prefix) :], value)
+        yield _decode(unhex(key[len(prefix) :]), value)
 
 
 def of_user(reader: Reader, channel: str, author: bytes) -> Membership | None:
     """Return the membership of one user, None if it never joined, wrote to or left the channel."""
-    author_hex = author.hex().encode()
-    value = reader.get(PREFIX + escape(channel) + b"!" + author_hex)
-    return None if value is None else _decode(author_hex, value)
+    value = reader.get(PREFIX + escape(channel) + b"!" + author.hex().encode())
+    return None if value is None else _decode(author, value)
 
 
 def latest_ms(reader: Reader, channel: str, author: bytes) -> int | None:

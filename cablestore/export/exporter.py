@@ -174,8 +174,7 @@ def export_store(
     check_instance("filters", filters, (Filters, NoneType))
     check_location("out", out)
     place = folder_of(out)
-    state, reader = engine.snapshot()
-    with state:
+    with engine.reading() as reader:
         versions = engine.catalog.versions
         store_id = None if engine.folder is None else engine.folder.header.store_id
         through = arrival_log.next_sequence(reader) - 1
@@ -202,7 +201,7 @@ def export_store(
                 is_hidden = hidden_of(reader) if hidden_of and filters and filters.without_hidden else None
                 selection = None if filters is None else Selection(reader, filters, is_hidden)
                 _read(reader, selection, writer, work, run_size_bytes, progress)
-            state.close()  # release it early
+            reader.close()  # release it early
             if not work.is_merged:
                 writer.add_records(_counted(merge(list(work.run_paths()), work.place()), progress))
                 work.is_merged = True

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from enum import IntEnum
+from itertools import chain
 from typing import Final, NamedTuple
 
 from cablestore.errors import CorruptStoreError
@@ -24,6 +25,9 @@ from cablestore.reprs import hex_repr
 PREFIX: Final = b"!arrival!"
 LOG_PREFIX: Final = b"!arrival!log!"
 NEXT_KEY: Final = b"!arrival!next"
+_AFTER_LOG: Final = after_prefix(LOG_PREFIX)
+_KEY: Final = LOG_PREFIX + b"%016d"
+"""Key of a row, given the number of its first entry."""
 _ENTRY_SIZE_BYTES: Final = 1 + HASH_SIZE_BYTES
 _MAX_DIGITS: Final = 16
 
@@ -50,7 +54,7 @@ class Arrival(NamedTuple):
 
 def log_row(first_sequence: int, entries: Iterable[tuple[EventKind, bytes]]) -> Row:
     """Return the row of a batch's entries."""
-    return _key(first_sequence), b"".join([_KIND_BYTES[kind] + digest for kind, digest in entries])
+    return _KEY % first_sequence, b"".join([_KIND_BYTES[kind] + digest for kind, digest in entries])
 
 
 def next_sequence(reader: Reader) -> int:
@@ -69,10 +73,16 @@ def next_sequence(reader: Reader) -> int:
 def entries(reader: Reader, after: int) -> Iterator[Arrival]:
     """Yield the entries with numbers greater than `after`, in order."""
     after = max(after, 0)
-    begun = next(reader.scan(LOG_PREFIX, _key(after + 1), reverse=True), None)
-    start = _key(after + 1) if begun is None else begun[0]
-    for row in reader.scan(start, after_prefix(LOG_PREFIX)):
-        yield from entries_of(row, after)
+    start = _KEY % (after + 1)
+    rows = reader.scan(start, _AFTER_LOG)
+    first = next(rows, None)
+    if first is None or first[0] != start:  # the next entry may be in the middle of a row
+        begun = next(reader.scan(LOG_PREFIX, start, reverse=True), None)
+        if begun is not None:
+            yield from entries_of(begun, after)
+    if first is not None:
+        for row in chain((first,), rows):
+            yield from entries_of(row, after)
 
 
 def post_entries(reader: Reader, after: int) -> Iterator[Arrival]:
@@ -82,7 +92,7 @@ def post_entries(reader: Reader, after: int) -> Iterator[Arrival]:
 
 def last_post_entry(reader: Reader, upto: int) -> Arrival | None:
     """Return the last entry of a post with a number up to this one, None if no such entry exists."""
-    for row in reader.scan(LOG_PREFIX, _key(upto + 1), reverse=True):
+    for row in reader.scan(LOG_PREFIX, _KEY % (upto + 1), reverse=True):
         first, after = span_of(row)
         for sequence in range(min(upto, after - 1), first - 1, -1):  # usually the first one
             entry = _entry(row[1], first, sequence)
@@ -93,7 +103,7 @@ def last_post_entry(reader: Reader, upto: int) -> Arrival | None:
 
 def end_of_batch(reader: Reader, sequence: int) -> int:
     """Return the number of the last entry of the batch that contains this entry."""
-    row = next(reader.scan(LOG_PREFIX, _key(sequence + 1), reverse=True), None)
+    row = next(reader.scan(LOG_PREFIX, _KEY % (sequence + 1), reverse=True), None)
     return sequence if row is None else max(sequence, span_of(row)[1] - 1)
 
 
@@ -105,7 +115,7 @@ def entries_of(row: Row, after: int = 0) -> list[Arrival]:
 
 def _entry(value: bytes, first: int, sequence: int) -> Arrival:
     at = (sequence - first) * _ENTRY_SIZE_BYTES
-    return Arrival(sequence, EventKind(value[at]), value[at + 1 : at + _ENTRY_SIZE_BYTES])
+    return Arrival(sequence, _KINDS[value[at]], value[at + 1 : at + _ENTRY_SIZE_BYTES])
 
 
 def span_of(row: Row) -> tuple[int, int]:
@@ -117,7 +127,7 @@ def span_of(row: Row) -> tuple[int, int]:
         or len(digits) != _MAX_DIGITS
         or not value
         or len(value) % _ENTRY_SIZE_BYTES
-        or not set(value[::_ENTRY_SIZE_BYTES]) <= _KINDS
+        or not _KINDS.keys() >= set(value[::_ENTRY_SIZE_BYTES])
     ):
         raise CorruptStoreError(
             f"the row {key[:80]!r} of the arrival log does not hold valid entries. Run `cablestore rebuild`"
@@ -125,9 +135,5 @@ def span_of(row: Row) -> tuple[int, int]:
     return int(digits), int(digits) + len(value) // _ENTRY_SIZE_BYTES
 
 
-def _key(sequence: int) -> bytes:
-    return LOG_PREFIX + b"%016d" % sequence
-
-
-_KINDS: Final = frozenset(map(int, EventKind))
+_KINDS: Final = {int(kind): kind for kind in EventKind}
 _KIND_BYTES: Final = {kind: bytes((kind,)) for kind in EventKind}

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import secrets
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Final, Self
@@ -14,7 +14,7 @@ from cablestore.errors import CableStoreError, OutdatedViewError, StorageError
 from cablestore.forks import ProcessBound, bind
 from cablestore.index import arrival_log, meta, notes
 from cablestore.index.batches import Progress
-from cablestore.index.database import Database, Row, SnapshotSource, Source
+from cablestore.index.database import Database, Row, Source
 from cablestore.index.databases import (
     make_database,
     open_live,
@@ -32,7 +32,7 @@ from cablestore.index.memory import MemoryDB
 from cablestore.index.opening import refuse_to_write
 from cablestore.index.place import LogPlace
 from cablestore.index.plan import Plan, PlannedWrite
-from cablestore.index.reader import Reader
+from cablestore.index.reader import Reader, SnapshotReader
 from cablestore.index.rebuild import RebuildReport, counts_of, rebuild
 from cablestore.index.recent import RecentRows
 from cablestore.index.view import Catalog
@@ -286,18 +286,10 @@ class Engine(ProcessBound):
             where = str(self.folder.path) if self.folder is not None else "the store"
             raise meta.missing_error(self._missing_views, where)
 
-    def snapshot(self) -> tuple[SnapshotSource, Reader]:
-        """Return the present state, which the caller must close, and a reader of it."""
+    def reading(self) -> SnapshotReader:
+        """Return a reader of the present state. Close it, or use it in a `with`."""
         with self._present:
-            state, generation = self._database.snapshot(), self._generation
-        return state, Reader(state, self.dialect, self._unseal, generation)
-
-    @contextmanager
-    def reading(self) -> Iterator[Reader]:
-        """Yield a reader of the present state, valid within the context."""
-        state, reader = self.snapshot()
-        with state:
-            yield reader
+            return SnapshotReader(self._database.snapshot(), self.dialect, self._unseal, self._generation)
 
     def live_readers(self) -> tuple[Reader, Reader]:
         """Return two readers of the present state for the writer, the second one with the cached recent rows."""
@@ -379,8 +371,7 @@ class Engine(ProcessBound):
         row = meta.meta_row(self.catalog, self.dialect, FORMAT)
         with self.writing:
             self.settle()
-            state, reader = self.snapshot()
-            with state:
+            with self.reading() as reader:
                 if self.folder is None:
                     new = MemoryDB()
                     report = rebuild(reader, new, self.catalog, row, None, progress)

@@ -33,7 +33,7 @@ from cablestore.index.leveldb_manifest import is_misnamed, is_outdated
 from cablestore.index.leveldb_thread import THREAD, TRIAL_TIMEOUT_S, no_thread
 from cablestore.interruptible import in_thread
 
-_FIRST_CHUNK_ROWS: Final = 1
+_FIRST_CHUNK_ROWS: Final = 2
 _LARGEST_CHUNK_ROWS: Final = 256
 _BLOCK_ROWS: Final = 4096
 """Number of rows that `blocks` has in memory, about 600 kB."""
@@ -402,22 +402,39 @@ class LevelSnapshot(Closable, forks.ProcessBound):
     def scan(self, start: bytes, stop: bytes, *, reverse: bool = False, at_once: int = 0) -> Iterator[Row]:
         """Yield the rows with start <= key < stop in key order, or backwards.
 
-        The first `at_once` rows are read in one operation.
+        The first `at_once` rows are read in one operation. Without it, this call reads the first two rows, and the
+        iterator reads the others in growing chunks.
         """
         if at_once > 0:
             return self._scan_at_once(start, stop, min(at_once, _BLOCK_ROWS), reverse=reverse)
-        return chain.from_iterable(self.chunks(start, stop, reverse=reverse))
+        with self._lock:
+            if not self._is_open:
+                raise StoreClosedError("the store, or this snapshot of it, is closed")
+            try:
+                cursor = self._snapshot.raw_iterator(verify_checksums=True)
+                cursor.seek(stop if reverse else start)
+                if reverse:
+                    cursor.prev() if cursor.valid() else cursor.seek_to_last()
+                rows = _next_rows(cursor, start, stop, _FIRST_CHUNK_ROWS, reverse=reverse)
+            except plyvel.Error as error:
+                raise _unreadable(error) from None
+        if len(rows) < _FIRST_CHUNK_ROWS:
+            return iter(rows)
+        return chain(rows, chain.from_iterable(self._next_chunks(cursor, start, stop, reverse=reverse)))
 
     def _scan_at_once(self, start: bytes, stop: bytes, count: int, *, reverse: bool) -> Iterator[Row]:
         """Read the first rows with plyvel's own iterator, in half the time.
 
         That iterator may end early, so a cursor continues after its last row.
         """
-        with self._lock, _reading():
+        with self._lock:
             if not self._is_open:
                 raise StoreClosedError("the store, or this snapshot of it, is closed")
-            rows = self._snapshot.iterator(start=start, stop=stop, reverse=reverse, verify_checksums=True)
-            first = list(islice(rows, count))
+            try:
+                rows = self._snapshot.iterator(start=start, stop=stop, reverse=reverse, verify_checksums=True)
+                first = list(islice(rows, count))
+            except plyvel.Error as error:
+                raise _unreadable(error) from None
         yield from first
         if first and reverse:
             stop = first[-1][0]
@@ -425,27 +442,23 @@ class LevelSnapshot(Closable, forks.ProcessBound):
             start = first[-1][0] + b"\0"
         yield from self.scan(start, stop, reverse=reverse)
 
-    def chunks(self, start: bytes, stop: bytes, *, reverse: bool = False) -> Iterator[list[Row]]:
-        """Yield the same rows as `scan` in lists, the first ones short."""
-        cursor, chunk_rows = None, _FIRST_CHUNK_ROWS
+    def _next_chunks(
+        self, cursor: plyvel._plyvel.RawIterator, start: bytes, stop: bytes, *, reverse: bool
+    ) -> Iterator[list[Row]]:
+        """Yield the following rows of a cursor in lists of increasing length."""
+        chunk_rows = _FIRST_CHUNK_ROWS
         while True:
+            chunk_rows = min(chunk_rows * 4, _LARGEST_CHUNK_ROWS)
             with self._lock:
                 if not self._is_open:
                     raise StoreClosedError("the store, or this snapshot of it, is closed")
                 try:
-                    if cursor is None:
-                        cursor = self._snapshot.raw_iterator(verify_checksums=True)
-                        cursor.seek(stop if reverse else start)
-                        if reverse:
-                            cursor.prev() if cursor.valid() else cursor.seek_to_last()
                     rows = _next_rows(cursor, start, stop, chunk_rows, reverse=reverse)
                 except plyvel.Error as error:
                     raise _unreadable(error) from None
-            if rows:
-                yield rows
+            yield rows
             if len(rows) < chunk_rows:
                 return
-            chunk_rows = min(chunk_rows * 4, _LARGEST_CHUNK_ROWS)
 
     def blocks(self, start: bytes, stop: bytes) -> Iterator[list[Row]]:
         """Yield the rows with start <= key < stop in lists of thousands, in half the time of `scan`.

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final
 
 import msgpack
 
 from cablestore.errors import CorruptStoreError
 
-_PACK: Final = msgpack.Packer().pack  # a new packer per call takes twice the time
-
-
-def pack(value: Any) -> bytes:
-    """Return the bytes of a value: None, int, bytes, str, and lists and dicts of these."""
-    packed: bytes = _PACK(value)
-    return packed
+pack: Final[Callable[[Any], bytes]] = msgpack.Packer().pack  # a new packer per call takes twice the time
+"""Returns the bytes of a value: None, int, bytes, str, and lists and dicts of these."""
 
 
 def unpack(data: bytes) -> Any:

@@ -105,7 +105,7 @@ class Plan:
         self._reader: Final = base.over(overlay)
         self._parts: dict[bytes, tuple[Fold, bytes]] = {}
         self._refolds: dict[bytes, Fold] = {}
-        self._counts: defaultdict[bytes, list[int]] = defaultdict(partial(decode_counts, None))
+        self._counts: defaultdict[bytes, list[int]] = defaultdict(partial(list, decode_counts(None)))
         """Changes of the counts of tallies."""
         self._moved: list[tuple[Tree, list[Move]]] = [(tree, []) for tree in catalog.trees]
         """Each tree with the posts added to its sets and removed."""
@@ -139,14 +139,15 @@ class Plan:
 
     def add(self, post: Post) -> Verdict:
         """Add a post: ACCEPTED, DUPLICATE, or DELETED by its author."""
-        if self._reader.get(record_key(post)) is not None:
+        own_key = record_key(post)
+        if self._reader.get(own_key) is not None:
             return Verdict.DUPLICATE
         if post.hash in self._targets or self._reader.get(target_key(post.hash_hex)) is not None:
             if post.type != DELETE and self._reader.tombstone(post.hash, post.author) is not None:
                 self._bury(post)
                 return Verdict.DELETED
             self._overrule(post, None)
-        self._add_rows(post)
+        self._add_rows(post, own_key)
         for fold in self._catalog.folds[post.type]:
             for key, part in fold.parts(post):
                 known = self._parts.get(key)
@@ -234,13 +235,15 @@ class Plan:
         self._change_all(combined)
         if self._changes:
             self._changes[SIZES_KEY] = encode_sizes(self._sizes)
-        last, is_local = self._last_entry(), self._is_local()
+        last = None
+        if self._next_sequence is not None and self._log:
+            last = Arrival(self._next_sequence + len(self._log) - 1, *self._log[-1])
+        is_local = bool(self._notes) and not self._log and all(key.startswith(_OWN_VALUES) for key in self._notes)
         values = {key: value for key, _, value in combined}
         return PlannedWrite(self._changes, values, self._sizes, self._append_log(), last, is_local)
 
-    def _add_rows(self, post: Post) -> None:
-        """Put the rows of a new post, which do not exist yet."""
-        own = record_key(post)
+    def _add_rows(self, post: Post, own_key: bytes) -> None:
+        """Put the rows of a new post, which do not exist yet. `own_key` is the key of the post's own row."""
         keys: list[bytes] = []
         for view in self._catalog.by_type[post.type]:
             rows, size_bytes = self._sizes.get(view.name, NO_SIZE)
@@ -248,7 +251,7 @@ class Plan:
             for key, value in made:
                 self._changes[key] = value
                 size_bytes += len(key) + len(value)
-                if key != own:
+                if key != own_key:
                     keys.append(key)
             self._sizes[view.name] = (rows + len(made), size_bytes)
         key, value = reverse_row(post, keys)
@@ -269,9 +272,9 @@ class Plan:
             if before is None or value is None or len(value) != len(before):
                 view = self._catalog.view_of(key)
                 rows, size_bytes = self._sizes.get(view, NO_SIZE)
-                rows += (value is not None) - (before is not None)
-                size_bytes += _size_bytes(key, value) - _size_bytes(key, before)
-                self._sizes[view] = (rows, size_bytes)
+                more = (value is not None) - (before is not None)
+                size_bytes += more * len(key) + len(value or b"") - len(before or b"")
+                self._sizes[view] = (rows + more, size_bytes)
 
     def _folded(self) -> list[tuple[Fold, bytes, bytes | None, bytes | None]]:
         """Return (fold, key, value before, value after) of every changed fold.
@@ -297,11 +300,13 @@ class Plan:
             for name in tree.sets(post):
                 moves.append((name + b"!" + post.sort_time, post.hash, change))
 
-    def _counted(self) -> Iterator[Change]:
-        """Yield the changed rows of tallies: the previous counts plus the changes."""
+    def _counted(self) -> list[Change]:
+        """Return the changed rows of tallies: the previous counts plus the changes."""
+        found = []
         for key, changes in self._counts.items():
             before = self._base.get(key)
-            yield key, before, encode_counts(list(map(add, decode_counts(before), changes)))
+            found.append((key, before, encode_counts(list(map(add, decode_counts(before), changes)))))
+        return found
 
     def _counted_groups(self, folded: list[tuple[Fold, bytes, bytes | None, bytes | None]]) -> Iterator[Change]:
         """Yield the changed rows of censuses: the numbers of rows of folds that count in each group."""
@@ -358,15 +363,6 @@ class Plan:
             self._refolds[key] = fold
         self._count(post, -1)
 
-    def _is_local(self) -> bool:
-        """Return True if all logged changes are those of the user's own values."""
-        return bool(self._notes) and not self._log and all(key.startswith(_OWN_VALUES) for key in self._notes)
-
-    def _last_entry(self) -> Arrival | None:
-        if self._next_sequence is None or not self._log:
-            return None
-        return Arrival(self._next_sequence + len(self._log) - 1, *self._log[-1])
-
     def _append_log(self) -> int | None:
         sequence = self._next_sequence
         if sequence is None:
@@ -383,7 +379,3 @@ class Plan:
             self._changes.update([notes.touched_row(sequence - 1, self._touched)])
         self._changes[arrival_log.NEXT_KEY] = b"%d" % sequence
         return sequence
-
-
-def _size_bytes(key: bytes, value: bytes | None) -> int:
-    return 0 if value is None else len(key) + len(value)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import lru_cache
 from heapq import merge
-from typing import Final
+from typing import Final, Self
 
 from cablestore import limits
 from cablestore.errors import CorruptStoreError, DecodeError, OpenError
-from cablestore.index.database import Row, Source
+from cablestore.index.database import Row, SnapshotSource, Source
 from cablestore.index.local import WITNESSED, local_key
 from cablestore.index.tombstone import Tombstone
 from cablestore.protocol.body import Delete
@@ -40,6 +40,15 @@ def refuse_newer(error: DecodeError, raw: bytes, hash_hex: bytes) -> None:
         raise OpenError(
             f"the store has posts that this version of cablestore cannot read: {error.reason}. Install a newer version"
         ) from None
+
+
+def _damaged(error: DecodeError, raw: bytes, hash_hex: bytes) -> CorruptStoreError:
+    """Return the error for a stored post that cannot be decoded. Raises OpenError as `refuse_newer`."""
+    refuse_newer(error, raw, hash_hex)
+    return CorruptStoreError(
+        f"the bytes of the post {hash_hex.decode()} are damaged: {error}. Run `cablestore rebuild` to remove it; peers "
+        "may send it again"
+    )
 
 
 def hash_part(row: Row) -> bytes:
@@ -102,7 +111,7 @@ class Reader:
     database, "" if it is not needed.
     """
 
-    __slots__ = ("_unseal", "blocks", "dialect", "generation", "get", "scan")
+    __slots__ = ("_unseal", "blocks", "dialect", "generation", "get", "scan", "source")
 
     def __init__(
         self,
@@ -111,6 +120,7 @@ class Reader:
         unseal: Callable[[bytes], bytes] | None = None,
         generation: str = "",
     ) -> None:
+        self.source = source
         self.get = source.get
         self.scan = source.scan
         self.blocks = source.blocks
@@ -156,19 +166,13 @@ class Reader:
         hash_hex = digest.hex().encode()
         raw = self.get(DATA_PREFIX + hash_hex)
         if raw is not None:
-            return self._decode(raw, hash_hex, is_remembered=len(raw) <= limits.MAX_POST_REMEMBERED_SIZE_BYTES)
+            try:
+                is_remembered = len(raw) <= limits.MAX_POST_REMEMBERED_SIZE_BYTES
+                return (_decoded if is_remembered else decode_post)(raw, self.dialect)
+            except DecodeError as error:
+                raise _damaged(error, raw, hash_hex) from None
         sealed = self.get(PRIVATE_PREFIX + hash_hex) if self._unseal else None
         return None if sealed is None else self.unseal(sealed)
-
-    def _decode(self, raw: bytes, hash_hex: bytes, *, is_remembered: bool = False) -> Post:
-        try:
-            return (_decoded if is_remembered else decode_post)(raw, self.dialect)
-        except DecodeError as error:
-            refuse_newer(error, raw, hash_hex)
-            raise CorruptStoreError(
-                f"the bytes of the post {hash_hex.decode()} are damaged: {error}. Run `cablestore rebuild` to remove "
-                "it; peers may send it again"
-            ) from None
 
     def unseal(self, sealed: bytes) -> Post:
         """Return the local-only post in `sealed`."""
@@ -181,7 +185,11 @@ class Reader:
     def posts(self) -> Iterator[Post]:
         """Yield all posts that are not local-only in order of their hashes, then the local-only posts."""
         for key, raw in self.prefix(DATA_PREFIX):
-            yield self._decode(raw, key[len(DATA_PREFIX) :])
+            try:
+                post = decode_post(raw, self.dialect)
+            except DecodeError as error:
+                raise _damaged(error, raw, key[len(DATA_PREFIX) :]) from None
+            yield post
         yield from self.local_only_posts()
 
     def local_only_posts(self) -> Iterator[Post]:
@@ -271,4 +279,21 @@ class Reader:
 
     def is_witnessed(self, digest: bytes) -> bool:
         """Return True if this store had a post and its author's deletion, so that it must not request the post again."""
-        return self.witnessed_author(digest) is not None
+        return self.local(WITNESSED, digest.hex().encode()) is not None
+
+
+class SnapshotReader(Reader):
+    """Reader of a snapshot, which it closes at the end of a `with`."""
+
+    __slots__ = ()
+    source: SnapshotSource
+
+    def close(self) -> None:
+        """Release the snapshot."""
+        self.source.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.source.close()

@@ -275,8 +275,9 @@ def items_in(blocks: Iterable[list[Row]], prefix: bytes) -> Iterator[list[Row]]:
 # --- from the changes of a batch ------------------------------------------------------------------
 
 
-def changed(reader: Reader, tree: Tree, moves: list[Move]) -> Iterator[Change]:
-    """Yield the changed rows. `reader` has the state before the moves."""
+def changed(reader: Reader, tree: Tree, moves: list[Move]) -> list[Change]:
+    """Return the changed rows. `reader` has the state before the moves."""
+    found: list[Change] = []
     if -1 in [sign for _, _, sign in moves]:
         net: Counter[tuple[bytes, bytes]] = Counter()
         for key, digest, sign in moves:
@@ -290,9 +291,10 @@ def changed(reader: Reader, tree: Tree, moves: list[Move]) -> Iterator[Change]:
         root = reader.get(root_key)
         grown = None if root is None else _grown(root, head, of_set, tree.leaf_rows)
         if grown is None:
-            yield from _SetChange(reader, tree, head, root, sorted(of_set)).run()
+            found += _SetChange(reader, tree, head, root, sorted(of_set)).run()
         else:
-            yield root_key, root, grown
+            found.append((root_key, root, grown))
+    return found
 
 
 def _grown(root: bytes, head: bytes, moves: list[Move], leaf_rows: int) -> bytes | None:

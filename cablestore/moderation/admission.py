@@ -17,7 +17,7 @@ from cablestore.moderation import sweeping
 from cablestore.moderation.applied import AppliedModeration, act_key
 from cablestore.moderation.changing import decided
 from cablestore.protocol.acts import ModerationAct
-from cablestore.protocol.body import DELETE, MODERATION_TYPES, Block, Delete, Unblock
+from cablestore.protocol.body import DELETE, MODERATION_TYPES, Block, Body, Delete, Unblock
 from cablestore.protocol.post import Post
 from cablestore.views import author
 
@@ -30,8 +30,10 @@ def add_all(plan: Plan, moderation: AppliedModeration | None, posts: list[Post],
     if moderation is None:
         return [plan.add(post) if ok else Verdict.BAD_SIGNATURE for post, ok in zip(posts, signed, strict=True)]
     # Actions and deletions are first, in their order, because they decide about the other posts of the batch.
-    found = _deciding(plan.reader, posts, signed)
-    acts = _add_acts(plan, moderation, posts, found)
+    found = [at for at, post in enumerate(posts) if post.type in _MAY_DECIDE and signed[at]]
+    acts: dict[int, Verdict] = {}
+    if found and _decide(plan.reader, [posts[at].body for at in found]):
+        acts = _add_acts(plan, moderation, posts, found)
     moderation = decided(plan, moderation)
     return [
         acts.get(at) or (_add(plan, moderation, post) if ok else Verdict.BAD_SIGNATURE)
@@ -42,7 +44,7 @@ def add_all(plan: Plan, moderation: AppliedModeration | None, posts: list[Post],
 def require_admitted(moderation: AppliedModeration | None, posts: Iterable[Post]) -> None:
     """Raise ArgumentError for an own post that the store would remove, because its user dropped the channel."""
     for post in posts:
-        if moderation is not None and moderation.refusal(post) is not None:
+        if moderation is not None and moderation.decisions.has_actions and moderation.refusal(post) is not None:
             raise ArgumentError(
                 f"this post/{post.type_name} is not written: you dropped the channel {post.channel!r}. Undrop it first"
             )
@@ -59,17 +61,15 @@ def _add_acts(plan: Plan, moderation: AppliedModeration, posts: list[Post], foun
     return verdicts
 
 
-def _deciding(reader: Reader, posts: list[Post], signed: list[bool]) -> list[int]:
-    """Return the positions of actions and deletions, or [] if none is an action or deletes one, stored or new.
+def _decide(reader: Reader, bodies: list[Body]) -> bool:
+    """Return True if one of the bodies is an action, or deletes one, stored or new.
 
-    Deletions of other posts are included, because blocks of the batch only decide about later deletions.
+    Then blocks of the batch decide about all later actions and deletions, also about deletions of other posts.
     """
-    found = [at for at, post in enumerate(posts) if post.type in _MAY_DECIDE and signed[at]]
-    bodies = [posts[at].body for at in found]
     if not all(isinstance(body, Delete) for body in bodies):
-        return found
+        return True
     targets = (reader.post(digest) for body in bodies if isinstance(body, Delete) for digest in body.hashes)
-    return found if any(post is not None and post.type in MODERATION_TYPES for post in targets) else []
+    return any(post is not None and post.type in MODERATION_TYPES for post in targets)
 
 
 def _decides_about(moderation: AppliedModeration, post: Post, authors: set[bytes]) -> bool:

@@ -24,7 +24,7 @@ from cablestore.index.drops import (
     stored_drops,
     user_key,
 )
-from cablestore.index.local import ACT, DROPPED, JUDGED, RULES, SEED, UNDROP
+from cablestore.index.local import ACT, DROPPED, JUDGED, RULES, SEED, SWEPT, UNDROP
 from cablestore.index.packing import pack, unpack
 from cablestore.index.reader import Reader
 from cablestore.index.verdict import Verdict
@@ -66,6 +66,8 @@ class AppliedModeration:
     """True if remembered posts must be compared with the drops, because some may be admitted again."""
     must_be_stored: bool
     """True if the local rows of drops may differ from the decisions."""
+    is_stored_swept: bool = False
+    """Whether the store has the local row that says `is_swept`."""
 
     @classmethod
     def read(cls, reader: Reader, own_key: bytes, seed: Seed | None = None) -> Self:
@@ -75,7 +77,8 @@ class AppliedModeration:
         remembers = any(next(reader.local_rows(name), None) is not None for name in (DROPPED, ACT))
         is_stored = reader.local(JUDGED, b"") == own_key and reader.local(RULES, b"") == DROP_RULES
         must_be_stored = not is_stored and (decisions.has_actions or bool(drops))
-        return cls(own_key, decisions, seed, drops, remembers, reader.local(UNDROP, b"") is not None, must_be_stored)
+        is_comparing, is_stored_swept = (reader.local(name, b"") is not None for name in (UNDROP, SWEPT))
+        return cls(own_key, decisions, seed, drops, remembers, is_comparing, must_be_stored, is_stored_swept)
 
     @property
     def is_sweeping(self) -> bool:

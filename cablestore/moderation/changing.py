@@ -47,7 +47,9 @@ def changed(plan: Plan, before: AppliedModeration | None, claims: Sequence[Conse
     after = decided(plan, before, claims, unsaid)
     if after is not before or plan.remembered or (before.drops and _came_dropped(plan, before)):
         after = _with_changed_drops(before, after, plan)
-    plan.set_local(SWEPT, b"", b"" if after.is_swept else None)
+    if after.is_swept is not after.is_stored_swept:
+        plan.set_local(SWEPT, b"", b"" if after.is_swept else None)
+        after = replace(after, is_stored_swept=after.is_swept)
     return after
 
 

@@ -23,7 +23,8 @@ class AnnouncedPosts:
 
     def note_announced(self, link: PeerLink, hashes: Iterable[bytes], now_s: float) -> None:
         """Record that own posts were announced to a peer."""
-        announced, given = self._announced.setdefault(_peer(link), {}), self._given.get(_peer(link), {})
+        peer = _peer(link)
+        announced, given = self._announced.setdefault(peer, {}), self._given.get(peer, {})
         for digest in hashes:
             if digest in given:
                 continue
@@ -34,7 +35,8 @@ class AnnouncedPosts:
 
     def note_sent(self, link: PeerLink, hashes: Collection[bytes]) -> None:
         """Record that a peer requested these posts, and was sent the stored ones."""
-        announced, given = self._announced.get(_peer(link), {}), self._given.setdefault(_peer(link), {})
+        peer = _peer(link)
+        announced, given = self._announced.get(peer, {}), self._given.setdefault(peer, {})
         for digest in hashes:
             announced.pop(digest, None)
             given[digest] = None

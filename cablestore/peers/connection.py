@@ -95,7 +95,10 @@ class Connection(PeerLink):
         watch = self._context.watch
         began_s = watch.begin()
         super().data_received(data)
-        self._took(watch.spent_s(began_s))
+        wait_s = self._loop_share.charge(watch.spent_s(began_s), self._context.loop.time())
+        if wait_s and PauseReason.SHARE not in self.pauses:  # until what the peer took beyond its share is made up
+            self.pause(PauseReason.SHARE)
+            self._context.loop.call_later(wait_s, self.resume, PauseReason.SHARE)
 
     def _receive(self, messages: list[bytes]) -> None:
         events: list[Event] = []
@@ -208,7 +211,8 @@ class Connection(PeerLink):
 
     def resume(self, reason: PauseReason) -> None:
         """Remove a reason, and read from the peer again after the last one."""
-        self._change_pauses(self.pauses - {reason})
+        if reason in self.pauses:
+            self._change_pauses(self.pauses - {reason})
 
     def _change_pauses(self, pauses: set[PauseReason]) -> None:
         was_paused, self.pauses = bool(self.pauses), pauses
@@ -226,13 +230,6 @@ class Connection(PeerLink):
         now_s = self._context.loop.time()
         if now_s - self._paused_at_s >= _LONG_PAUSE_S:
             self.session.postpone_all(now_s)
-
-    def _took(self, seconds: float) -> None:
-        """Count the loop time of the peer's bytes. A peer beyond its share is paused until its share has recovered."""
-        wait_s = self._loop_share.charge(seconds, self._context.loop.time())
-        if wait_s and PauseReason.SHARE not in self.pauses:
-            self.pause(PauseReason.SHARE)
-            self._context.loop.call_later(wait_s, self.resume, PauseReason.SHARE)
 
     # --- cost of the peer ----------------------------------------------------------------------
 

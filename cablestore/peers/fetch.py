@@ -286,7 +286,7 @@ class Fetch:
             while not self._connection.share.is_left() and not self._is_lost:  # noqa: ASYNC110 - time changes it
                 await asyncio.sleep(_SHARE_WAIT_S)
             self._connection.share.charge(2 * len(part))
-            found = await self._context.reads.call(partial(_worth_requesting, hashes=part))
+            found = await self._context.reads.begin(partial(_worth_requesting, hashes=part))
             self._all.forget(set(part).difference(found))
             left = self._want(found)
             if left:
@@ -297,10 +297,14 @@ class Fetch:
         """Request posts that the store lacks. Return those for which there was no room."""
         if self._is_at_end:
             return list(found)
-        self._elsewhere.update(filter(self._all.is_on_its_way, found))
-        left = [digest for digest in found if digest not in self._all.storing and not self._all.is_useless(digest)]
-        left = [digest for digest in left if not self._all.intake.early.is_early(digest, self._connection)]
-        left = self._all.wanted.offer(self._connection, left)
+        is_early, new = self._all.intake.early.is_early, []
+        for digest in found:
+            if self._all.is_on_its_way(digest):
+                self._elsewhere.add(digest)
+            is_refused = digest in self._all.storing or self._all.is_useless(digest)
+            if not (is_refused or is_early(digest, self._connection)):
+                new.append(digest)
+        left = self._all.wanted.offer(self._connection, new)
         self.advance()
         return left
 
@@ -397,7 +401,7 @@ class Fetch:
 
     @property
     def _is_at_end(self) -> bool:
-        return self._all.is_halted or self._is_lost
+        return self._all.is_halted or self._has_ended or self._connection.closed.done()
 
     def wake(self) -> None:
         """Check all waiting conditions again."""

@@ -30,9 +30,7 @@ class LiveRequest:
     """Last log entry of the state that the peer got. A change may arrive after a state that includes it."""
 
     def tell(self, changes: Iterable[LiveChange]) -> None:
-        """Send the changes that the peer lacks, now or after the history. Skip new posts that the peer sent itself."""
-        given = self.connection.given
-        changes = [item for item in changes if not (item.is_new and item.hash in given)]
+        """Send the changes that the peer may receive, now or after the history."""
         if self.connection.session.may_be_cable_js:
             changes = [item for item in changes if item.is_safe_for_cable_js]
         audience = self.connection.audience
@@ -135,6 +133,7 @@ class LiveRequests:
         return announced
 
     def _asking(self, item: LiveChange) -> list[LiveRequest]:
+        """Return the live requests that receive a change. New posts do not go back to the peer that sent them."""
         match item.subject:
             case Subject.CHAT:
                 found = self._of(TimeRangeRequest, item.channel)
@@ -144,7 +143,12 @@ class LiveRequests:
                 found = self._of(ModerationRequest)
             case Subject.MODERATION_AGAIN | Subject.CONSENT | Subject.PRIVATE:
                 return []
-        return [live for live in found.values() if concerns(live.exchange.request, item, self._dialect)]
+        return [
+            live
+            for live in found.values()
+            if not (item.is_new and item.hash in live.connection.given)  # the peer sent it
+            and concerns(live.exchange.request, item, self._dialect)
+        ]
 
     def _of(self, kind: type[Request], channel: str = "") -> dict[Exchange, LiveRequest]:
         return self._tables.get((kind, channel), {})

@@ -169,7 +169,8 @@ def _of_post(reader: Reader, post: Post, state_channels: frozenset[str]) -> Iter
         yield LiveChange(Subject.CHAT if is_chat else Subject.STATE, channel, post.hash, post.timestamp_ms)
         if channel in state_channels and post.type != LEAVE:
             member = membership.of_user(reader, channel, post.author)
-            if member is not None and (post.type == JOIN or not _has_joined(reader, member)):
+            # Who joined, and said nothing else since, was a member before. Others are members because they write.
+            if member is not None and (post.type == JOIN or not member.has_joined):
                 yield from _of_newcomer(reader, member, channel, post.timestamp_ms)
     elif isinstance(post.body, Delete):
         yield from _of_targets(reader, post, post.body.hashes)
@@ -193,12 +194,6 @@ def _of_targets(reader: Reader, deletion: Post, targets: Iterable[bytes]) -> Ite
         dead = stone.skeleton if stone is not None and is_listed else None
         if dead is not None and dead.channel:
             yield LiveChange(Subject.CHAT, dead.channel, deletion.hash, deletion.timestamp_ms)
-
-
-def _has_joined(reader: Reader, member: Membership) -> bool:
-    """Return True if the user's latest membership post is a join. Other users are members because they write."""
-    announced = reader.post(member.announced_by) if member.announced_by is not None else None
-    return announced is not None and announced.type == JOIN
 
 
 def _of_newcomer(reader: Reader, member: Membership, channel: str, timestamp_ms: int) -> Iterator[LiveChange]:

@@ -194,10 +194,9 @@ class Serving:
     def _deliver(self, changes: list[LiveChange]) -> None:
         self._context.restrictions.on_changes(changes)
         self._sync.on_changes(changes)
-        has_own = any(item.is_own for item in changes)
         for live, items in self.live.deliver(changes).items():
-            if has_own:
-                own = [item.hash for item in items if item.is_own]
+            own = [item.hash for item in items if item.is_own]
+            if own:
                 self._announced.note_announced(live.connection, own, self._context.loop.time())
             live.connection.flush()
             if live.exchange.is_over:

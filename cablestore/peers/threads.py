@@ -13,17 +13,17 @@ import threading
 import time
 from collections.abc import Callable
 from functools import partial
+from itertools import chain
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 from cablestore import limits
 from cablestore.aio.threads import on_loop
 from cablestore.errors import CableStoreError, CorruptStoreError, StoreClosedError
-from cablestore.index.reader import Reader
+from cablestore.index.reader import Reader, SnapshotReader
 from cablestore.index.verdict import Outcome
 from cablestore.interruptible import in_thread
 from cablestore.peers.live_changes import MAX_ENTRIES, LiveChange, changes_of
 from cablestore.store.following import read_again
-from cablestore.store.queries import Snapshot
 from cablestore.store.store import CableStore
 
 _LOG: Final = logging.getLogger("cablestore.node")
@@ -75,16 +75,16 @@ class SharedState:
     If the store raised an error instead, each answer gets the error when it reads.
     """
 
-    def __init__(self, snapshot: Snapshot | CableStoreError) -> None:
-        self._snapshot = snapshot
+    def __init__(self, reader: SnapshotReader | CableStoreError) -> None:
+        self._reader = reader
         self._users = 1
 
     @property
     def reader(self) -> Reader:
         """The reader of the snapshot. Raises the stored error if the snapshot failed."""
-        if isinstance(self._snapshot, CableStoreError):
-            raise self._snapshot
-        return self._snapshot.reader
+        if isinstance(self._reader, CableStoreError):
+            raise self._reader
+        return self._reader
 
     def keep(self) -> SharedState:
         """Keep the state open after this job."""
@@ -94,8 +94,8 @@ class SharedState:
     def release(self) -> None:
         """Close the snapshot after its last use."""
         self._users -= 1
-        if self._users == 0 and not isinstance(self._snapshot, CableStoreError):
-            self._snapshot.close()
+        if self._users == 0 and not isinstance(self._reader, CableStoreError):
+            self._reader.close()
 
 
 class ReadJob(Protocol):
@@ -134,8 +134,8 @@ class Call:
             return read_again(self._store, self._result_now)
 
     def _result_now(self) -> Any:
-        with self._store.snapshot() as snapshot:
-            return self._function(snapshot.reader)
+        with self._store.parts.engine.reading() as reader:
+            return self._function(reader)
 
     def done(self) -> None:
         """Complete the future."""
@@ -222,7 +222,7 @@ class ReadThread:
 
     def _state(self) -> SharedState:
         try:
-            return SharedState(self._store.snapshot())
+            return SharedState(self._store.parts.engine.reading())
         except CableStoreError as error:
             return SharedState(error)
 
@@ -262,7 +262,7 @@ class WriteThread:
     """The storing thread. Waiting posts are verified and written together."""
 
     def __init__(self, store: CableStore, loop: asyncio.AbstractEventLoop) -> None:
-        self._store = store
+        self._writer = store.parts.writer
         self._loop = loop
         self._posts: queue.SimpleQueue[PostsToStore | None] = queue.SimpleQueue()
         self.queued_size_bytes = 0
@@ -302,7 +302,8 @@ class WriteThread:
         raws = [raw for posts, _ in taken for raw in posts]
         found: list[Outcome] | CableStoreError
         try:
-            found = self._store.ingest(raws, batch_posts=limits.MAX_BATCH_POSTS // 4)
+            batches = self._writer.ingest(raws, sync=False, batch_posts=limits.MAX_BATCH_POSTS // 4, verify=True)
+            found = list(chain.from_iterable(batches))
             self.failure = ""
         except CableStoreError as error:
             self.failure = str(error)
@@ -338,6 +339,7 @@ class FeedThread:
         deliver: Callable[[list[LiveChange]], None],
     ) -> None:
         self._store = store
+        self._engine = store.parts.engine
         self._loop = loop
         self._wants = wants
         self._state_channels = state_channels
@@ -364,7 +366,7 @@ class FeedThread:
     def _work(self) -> None:
         while True:
             self._woken.clear()  # before the checks, so that no event is missed
-            if self._ends.is_set() or self._store.is_closed:
+            if self._ends.is_set() or self._engine.is_closed:
                 return
             try:
                 self._step()
@@ -375,7 +377,7 @@ class FeedThread:
                 self._ends.wait(_RETRY_S)
 
     def _step(self) -> None:
-        last = self._store.last_sequence  # before `wants`: a peer that connects later has seen all entries up to here
+        last = self._engine.next_sequence - 1  # before `wants`: a peer that connects later has seen these
         if last <= self._after:
             self._woken.wait()
             return
@@ -392,8 +394,8 @@ class FeedThread:
             self.failure = ""
 
     def _tell(self, most: int) -> None:
-        with self._store.snapshot() as snapshot:
-            reader, own_key = snapshot.reader, self._store.public_key
+        own_key = self._store.public_key
+        with self._engine.reading() as reader:
             found, self._after = changes_of(reader, self._after, self._state_channels(), own_key, most)
         if found:
             on_loop(self._loop, self._deliver, found)

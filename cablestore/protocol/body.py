@@ -6,8 +6,10 @@ to add a type. The body of a post follows its header. `read_body` is total: any 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, fields
-from typing import ClassVar, Final, NamedTuple, get_args
+from functools import partial
+from typing import Any, ClassVar, Final, NamedTuple, get_args
 
 from cablestore.arguments import check_instance
 from cablestore.errors import DecodeError
@@ -221,9 +223,29 @@ LEAST_CHANNEL_CODEPOINTS: Final = {
 """Minimum size of a channel name, by types that have a channel. An empty name stands for the whole cabal."""
 BEGIN_WITH_CHANNEL: Final = frozenset(number for number, kind in POST_TYPES.items() if kind.fields[0] is form.CHANNEL)
 _FIELD_NAMES: Final = {number: tuple(each.name for each in fields(kind.body)) for number, kind in POST_TYPES.items()}
-_READERS: Final = {
-    number: (kind.body, kind.dialects, tuple(field.read for field in kind.fields))
+
+
+class _Form(NamedTuple):
+    """Readers and writers of the fields of a body in one dialect."""
+
+    body: type[Body]
+    readers: tuple[Callable[..., tuple[Any, int]], ...]
+    writers: tuple[Callable[..., bytes], ...]
+
+
+def _form_in(dialect: Dialect, kind: PostType) -> _Form:
+    def bound(function: Callable[..., Any], field: form.Field) -> Callable[..., Any]:
+        return partial(function, dialect=dialect) if field.is_of_dialect else function
+
+    readers = tuple(bound(field.read, field) for field in kind.fields)
+    return _Form(kind.body, readers, tuple(bound(field.write, field) for field in kind.fields))
+
+
+_FORMS: Final = {
+    (number, dialect.name): _form_in(dialect, kind)
     for number, kind in POST_TYPES.items()
+    for dialect in DIALECTS.values()
+    if dialect.name in kind.dialects
 }
 
 
@@ -240,18 +262,21 @@ def check_body(body: object) -> None:
 
 def read_body(post_type: int, buffer: bytes, at: int, dialect: Dialect) -> tuple[Body, int]:
     """Read the body of a post of this type at offset `at`. Return it and the offset after it."""
-    found = _READERS.get(post_type)
-    if found is None or dialect.name not in found[1]:
+    found = _FORMS.get((post_type, dialect.name))
+    if found is None:
         raise DecodeError(at, f"unknown post type {post_type}", is_unknown_type=True)
-    kind, _, readers = found
     values = []
-    for read in readers:
-        value, at = read(buffer, at, dialect)
+    for read in found.readers:
+        value, at = read(buffer, at)
         values.append(value)
-    return kind(*values), at
+    return found.body(*values), at
 
 
 def write_body(body: Body, dialect: Dialect) -> bytes:
     """Return the bytes of `body`. Limits are not checked here, because `encode_post` decodes the result."""
-    pairs = zip(_FIELD_NAMES[body.type], POST_TYPES[body.type].fields, strict=True)
-    return b"".join([field.write(getattr(body, name), dialect) for name, field in pairs])
+    found = _FORMS.get((body.type, dialect.name))
+    if found is None:
+        raise DecodeError(0, f"unknown post type {body.type}", is_unknown_type=True)
+    return b"".join(
+        [write(getattr(body, name)) for name, write in zip(_FIELD_NAMES[body.type], found.writers, strict=True)]
+    )

@@ -1,12 +1,13 @@
 """Fields of post bodies: how each is read, written and checked (wire.md 6.2, moderation.md 5.1).
 
-A reader gets a buffer, an offset and the dialect, and returns the value and the offset after it. It raises DecodeError.
-A check raises ArgumentError for a value of the wrong Python type. Sizes are checked when bytes are read.
+A reader gets a buffer and an offset, and returns the value and the offset after it. It raises DecodeError. A check
+raises ArgumentError for a value of the wrong Python type. Sizes are checked when bytes are read.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from cablestore import limits
@@ -14,7 +15,16 @@ from cablestore.arguments import check_bytes, check_id, check_instance, check_te
 from cablestore.errors import DecodeError
 from cablestore.protocol.crypto import KEY_SIZE_BYTES
 from cablestore.protocol.dialect import Dialect
-from cablestore.protocol.fields import as_text, counted, read_choice, read_hashes, read_sized, read_text, sized
+from cablestore.protocol.fields import (
+    as_text,
+    counted,
+    not_utf8,
+    read_choice,
+    read_hashes,
+    read_sized,
+    read_text,
+    sized,
+)
 from cablestore.protocol.varint import encode_varint, read_varint
 
 _Pairs = tuple[tuple[str, bytes], ...]
@@ -23,17 +33,20 @@ _Pairs = tuple[tuple[str, bytes], ...]
 class Field(NamedTuple):
     """A field of a body."""
 
-    read: Callable[[bytes, int, Dialect], tuple[Any, int]]
-    write: Callable[[Any, Dialect], bytes]
-    check: Callable[[str, object], object]
+    read: Callable[..., tuple[Any, int]]
+    write: Callable[..., bytes]
+    check: Callable[[str, Any], object]
     """Checks a value, given its name for error messages."""
+    is_of_dialect: bool = False
+    """True if dialects write the field differently: `read` and `write` take `dialect` too."""
 
 
-def _field(
-    read: Callable[..., tuple[Any, int]], write: Callable[[Any], bytes], check: Callable[[str, Any], object], *more: Any
-) -> Field:
-    """Return a field with the same encoding in all dialects. `read` gets a buffer, an offset, and `more`."""
-    return Field(lambda buffer, at, _dialect: read(buffer, at, *more), lambda value, _dialect: write(value), check)
+def _text(what: str, least: int, most: int) -> Field:
+    return Field(partial(read_text, what=what, least=least, most=most), _write_text, check_text)
+
+
+def _choice(what: str, most: int) -> Field:
+    return Field(partial(read_choice, what=what, most=most), encode_varint, _check_number)
 
 
 def _write_text(text: str) -> bytes:
@@ -48,7 +61,10 @@ def _read_message(buffer: bytes, at: int) -> tuple[str, int]:
     data, end = read_sized(buffer, at, "text")
     if len(data) > limits.MAX_TEXT_SIZE_BYTES:
         raise DecodeError(at, f"the text has {len(data)} bytes, allowed are {limits.MAX_TEXT_SIZE_BYTES}")
-    return as_text(data, at, "text"), end
+    try:
+        return data.decode(), end
+    except UnicodeDecodeError as error:
+        raise not_utf8(error, at, "text") from None
 
 
 # --- hashes and keys -----------------------------------------------------------------------------
@@ -124,20 +140,20 @@ def _check_pairs(name: str, pairs: Any) -> None:
         check_bytes(f"{name} (a value)", pair[1])
 
 
-CHANNEL: Final = _field(read_text, _write_text, check_text, "channel name", 1, limits.MAX_CHANNEL_CODEPOINTS)
-CONTEXT: Final = _field(read_text, _write_text, check_text, "channel name", 0, limits.MAX_CHANNEL_CODEPOINTS)
+CHANNEL: Final = _text("channel name", 1, limits.MAX_CHANNEL_CODEPOINTS)
+CONTEXT: Final = _text("channel name", 0, limits.MAX_CHANNEL_CODEPOINTS)
 """Channel of a moderation action. An empty name stands for the whole cabal."""
-TEXT_LINE: Final = _field(_read_message, _write_text, check_text)
-TOPIC_LINE: Final = _field(read_text, _write_text, check_text, "topic", 0, limits.MAX_TOPIC_CODEPOINTS)
-HASHES: Final = _field(read_hashes, counted, _check_hashes, "deletions")
-PAIRS: Final = Field(_read_pairs, _write_pairs, _check_pairs)
-REASON: Final = _field(read_text, _write_text, check_text, "reason", 0, limits.MAX_REASON_CODEPOINTS)
-PRIVACY: Final = _field(read_choice, encode_varint, _check_number, "privacy", 1)
-RECIPIENT: Final = _field(_read_recipient, bytes, check_id)
-RECIPIENTS: Final = _field(read_hashes, counted, _check_hashes, "recipients")
-USERS: Final = _field(_read_users, counted, _check_hashes)
-USER_ROLE: Final = _field(read_choice, encode_varint, _check_number, "role", 2)
-ACTION: Final = _field(read_choice, encode_varint, _check_number, "action", 7)
-DROP_FLAG: Final = _field(read_choice, encode_varint, _check_number, "drop flag", 1)
-NOTIFY_FLAG: Final = _field(read_choice, encode_varint, _check_number, "notify flag", 1)
-UNDROP_FLAG: Final = _field(read_choice, encode_varint, _check_number, "undrop flag", 1)
+TEXT_LINE: Final = Field(_read_message, _write_text, check_text)
+TOPIC_LINE: Final = _text("topic", 0, limits.MAX_TOPIC_CODEPOINTS)
+HASHES: Final = Field(partial(read_hashes, what="deletions"), counted, _check_hashes)
+PAIRS: Final = Field(_read_pairs, _write_pairs, _check_pairs, is_of_dialect=True)
+REASON: Final = _text("reason", 0, limits.MAX_REASON_CODEPOINTS)
+PRIVACY: Final = _choice("privacy", 1)
+RECIPIENT: Final = Field(_read_recipient, bytes, check_id)
+RECIPIENTS: Final = Field(partial(read_hashes, what="recipients"), counted, _check_hashes)
+USERS: Final = Field(_read_users, counted, _check_hashes)
+USER_ROLE: Final = _choice("role", 2)
+ACTION: Final = _choice("action", 7)
+DROP_FLAG: Final = _choice("drop flag", 1)
+NOTIFY_FLAG: Final = _choice("notify flag", 1)
+UNDROP_FLAG: Final = _choice("undrop flag", 1)

@@ -23,7 +23,10 @@ def read_sized(buffer: bytes, at: int, what: str) -> tuple[bytes, int]:
 def read_text(buffer: bytes, at: int, what: str, least: int, most: int) -> tuple[str, int]:
     """Read sized UTF-8 text of `least` to `most` code points."""
     data, end = read_sized(buffer, at, what)
-    text = as_text(data, at, what)
+    try:
+        text = data.decode()
+    except UnicodeDecodeError as error:
+        raise not_utf8(error, at, what) from None
     if not least <= len(text) <= most:
         raise DecodeError(at, f"the {what} has {len(text)} code points, allowed are {least} to {most}")
     return text, end
@@ -34,7 +37,12 @@ def as_text(data: bytes, at: int, what: str) -> str:
     try:
         return data.decode()
     except UnicodeDecodeError as error:
-        raise DecodeError(at, f"the {what} is not valid UTF-8: {error.reason}") from None
+        raise not_utf8(error, at, what) from None
+
+
+def not_utf8(error: UnicodeDecodeError, at: int, what: str) -> DecodeError:
+    """Return the error for bytes that are not strict UTF-8."""
+    return DecodeError(at, f"the {what} is not valid UTF-8: {error.reason}")
 
 
 def read_choice(buffer: bytes, at: int, what: str, most: int) -> tuple[int, int]:
@@ -47,7 +55,7 @@ def read_choice(buffer: bytes, at: int, what: str, most: int) -> tuple[int, int]
 
 def read_hashes(buffer: bytes, at: int, what: str) -> tuple[tuple[bytes, ...], int]:
     """Read a varint count and that many 32-byte hashes or keys."""
-    count, start = read_varint(buffer, at)
+    count, start = (buffer[at], at + 1) if at < len(buffer) and buffer[at] < 0x80 else read_varint(buffer, at)
     end = start + count * HASH_SIZE_BYTES
     if end > len(buffer):
         raise DecodeError(at, f"{count} {what} are claimed, but {len(buffer) - start} bytes are left")
@@ -58,9 +66,11 @@ def read_hashes(buffer: bytes, at: int, what: str) -> tuple[tuple[bytes, ...], i
 
 def sized(data: bytes) -> bytes:
     """Return a varint length and the bytes."""
-    return encode_varint(len(data)) + data
+    size = len(data)
+    return (bytes((size,)) if size < 0x80 else encode_varint(size)) + data
 
 
 def counted(hashes: tuple[bytes, ...]) -> bytes:
     """Return a varint count and the hashes."""
-    return encode_varint(len(hashes)) + b"".join(hashes)
+    count = len(hashes)
+    return (bytes((count,)) if count < 0x80 else encode_varint(count)) + b"".join(hashes)

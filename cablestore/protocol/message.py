@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from cablestore import limits
@@ -159,6 +160,7 @@ EXTRA_TYPE_ID: Final = 0x6361_6273
 """Type of messages between cablestores outside of Cable, "cabs". Other programs skip unknown types."""
 _EXTRA_HEAD: Final = encode_varint(EXTRA_TYPE_ID)
 _EXTRA_ID_BYTE: Final = b"\xff"
+_LEGACY_CIRCUIT: Final = bytes(LEGACY.circuit_id_size_bytes)
 
 
 # --- frames -----------------------------------------------------------------------------------
@@ -237,21 +239,32 @@ class FrameReader:
         return start, end
 
 
-def recognise(frame: bytes) -> Dialect:
-    """Return the dialect of a message. Raises DecodeError if it is too short."""
-    _, at = _read_type(frame)
-    return LEGACY if frame.startswith(bytes(LEGACY.circuit_id_size_bytes), at) else DRAFT8
+class Head(NamedTuple):
+    """Beginning of a message: its type, its dialect, and the offset of the ids after the type."""
+
+    type_id: int
+    dialect: Dialect
+    at: int
+
+
+def read_head(frame: bytes) -> Head:
+    """Read the type and the dialect of a message. Raises DecodeError if it is too short for the ids."""
+    type_id, at = (frame[0], 1) if frame and frame[0] < 0x80 else read_varint(frame, 0)
+    left = len(frame) - at
+    if left < _IDS_SIZE_BYTES:
+        raise DecodeError(at, f"a message has {_IDS_SIZE_BYTES} bytes of ids after its type, but {left} are left")
+    return Head(type_id, LEGACY if frame.startswith(_LEGACY_CIRCUIT, at) else DRAFT8, at)
 
 
 # --- decoding ---------------------------------------------------------------------------------
 
 
-def decode_message(frame: bytes, dialect: Dialect) -> Message | None:
-    """Decode a message without its length. Return None for an unknown type: skip the message (wire.md 6.3.1).
+def decode_message(frame: bytes, dialect: Dialect, head: Head | None = None) -> Message | None:
+    """Decode a message without its length. Pass `head` if it is read already.
 
-    Raises DecodeError.
+    Returns None for an unknown type: skip the message (wire.md 6.3.1). Raises DecodeError.
     """
-    type_id, at = _read_type(frame)
+    type_id, _, at = head or read_head(frame)
     read = _READERS.get(type_id)
     if read is None:
         return None
@@ -265,7 +278,7 @@ def decode_message(frame: bytes, dialect: Dialect) -> Message | None:
 def posts_of_incomplete(frame: bytes, dialect: Dialect) -> PostResponse | None:
     """Decode the complete posts in the start of a message. Return None if it is not a post response."""
     try:
-        type_id, at = _read_type(frame)
+        type_id, _, at = read_head(frame)
         if type_id != TYPE_IDS[PostResponse]:
             return None
     except DecodeError:
@@ -280,29 +293,12 @@ def posts_of_incomplete(frame: bytes, dialect: Dialect) -> PostResponse | None:
     return PostResponse(request_id, tuple(posts))
 
 
-def _read_type(frame: bytes) -> tuple[int, int]:
-    """Read the type. All ids must follow it."""
-    type_id, at = read_varint(frame, 0)
-    left = len(frame) - at
-    if left < _IDS_SIZE_BYTES:
-        raise DecodeError(at, f"a message has {_IDS_SIZE_BYTES} bytes of ids after its type, but {left} are left")
-    return type_id, at
-
-
-def _ttl(frame: bytes, at: int, dialect: Dialect) -> tuple[int, int]:
-    return read_choice(frame, at, "ttl", limits.MAX_TTL) if dialect.requests_have_ttl else (0, at)
-
-
 def _channel(frame: bytes, at: int) -> tuple[str, int]:
     return read_text(frame, at, "channel", 1, limits.MAX_CHANNEL_CODEPOINTS)
 
 
 def _future(frame: bytes, at: int) -> tuple[int, int]:
     return read_choice(frame, at, "future", 1)
-
-
-def _hashes(frame: bytes, at: int) -> tuple[tuple[bytes, ...], int]:
-    return read_hashes(frame, at, "hashes")
 
 
 def _names(frame: bytes, at: int) -> tuple[tuple[str, ...], int]:
@@ -319,7 +315,7 @@ def _names(frame: bytes, at: int) -> tuple[tuple[str, ...], int]:
 
 
 def _hash_response(frame: bytes, at: int, request_id: bytes, _: Dialect) -> tuple[Message, int]:
-    hashes, at = _hashes(frame, at)
+    hashes, at = read_hashes(frame, at, "hashes")
     return HashResponse(request_id, hashes), at
 
 
@@ -340,7 +336,7 @@ def _list_response(frame: bytes, at: int, request_id: bytes, _: Dialect) -> tupl
 
 
 def _cancel_request(frame: bytes, at: int, request_id: bytes, dialect: Dialect) -> tuple[Message, int]:
-    ttl, at = _ttl(frame, at, dialect)
+    ttl, at = read_choice(frame, at, "ttl", limits.MAX_TTL) if dialect.requests_have_ttl else (0, at)
     end = at + dialect.request_id_size_bytes
     if end > len(frame):
         raise DecodeError(
@@ -353,7 +349,7 @@ def _request(kind: Callable[..., Message], *readers: Callable[[bytes, int], tupl
     """Return the reader of a request: its ttl, then its fields in order."""
 
     def read(frame: bytes, at: int, request_id: bytes, dialect: Dialect) -> tuple[Message, int]:
-        ttl, at = _ttl(frame, at, dialect)
+        ttl, at = read_choice(frame, at, "ttl", limits.MAX_TTL) if dialect.requests_have_ttl else (0, at)
         values = []
         for read_field in readers:
             value, at = read_field(frame, at)
@@ -366,7 +362,7 @@ def _request(kind: Callable[..., Message], *readers: Callable[[bytes, int], tupl
 _READERS: Final[dict[int, _Reader]] = {
     0: _hash_response,
     1: _post_response,
-    2: _request(PostRequest, _hashes),
+    2: _request(PostRequest, partial(read_hashes, what="hashes")),
     3: _cancel_request,
     4: _request(TimeRangeRequest, _channel, read_varint, read_varint, read_varint),
     5: _request(StateRequest, _channel, _future),
@@ -388,22 +384,22 @@ _HEADS: Final = {
 
 def encode_message(message: Message, dialect: Dialect) -> bytes:
     """Encode a message with its length. Raises ValueError for ids of a wrong size, and for empty names or posts."""
-    _check_id(message.request_id, dialect)
+    if len(message.request_id) != dialect.request_id_size_bytes:
+        raise _wrong_id(message.request_id, dialect)
     head = _HEADS[type(message), dialect.circuit_id_size_bytes] + message.request_id
     if isinstance(message, HashResponse):  # the most frequent message of a node
         return sized(head + counted(message.hashes))
-    if isinstance(message, CancelRequest):
-        _check_id(message.cancel_id, dialect)
+    if isinstance(message, CancelRequest) and len(message.cancel_id) != dialect.request_id_size_bytes:
+        raise _wrong_id(message.cancel_id, dialect)
     if dialect.requests_have_ttl and not isinstance(message, _RESPONSES):
         head += encode_varint(message.ttl)
     return sized(head + _body(message))
 
 
-def _check_id(request_id: bytes, dialect: Dialect) -> None:
-    if len(request_id) != dialect.request_id_size_bytes:
-        raise ValueError(
-            f"a request id of {dialect.name} has {dialect.request_id_size_bytes} bytes, not {len(request_id)}"
-        )
+def _wrong_id(request_id: bytes, dialect: Dialect) -> ValueError:
+    return ValueError(
+        f"a request id of {dialect.name} has {dialect.request_id_size_bytes} bytes, not {len(request_id)}"
+    )
 
 
 def _body(message: Message) -> bytes:  # noqa: PLR0911 - one case per type

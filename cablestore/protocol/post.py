@@ -58,6 +58,8 @@ class Post:
     sort_time: bytes
     channel_key: bytes
     """The channel's name as a key part, b"" without a channel."""
+    is_local_only: bool
+    """True if the post must not leave the store of its author (moderation.md 4.5)."""
     sealed: bytes | None = None
     """The encrypted post, stored instead of `raw` if the post is local-only (moderation.md 4.5)."""
 
@@ -79,11 +81,6 @@ class Post:
     def is_linkable(self) -> bool:
         """True if the post is part of its channel's history (wire.md 5.1.2.1)."""
         return self.type in LINKABLE_TYPES
-
-    @property
-    def is_local_only(self) -> bool:
-        """True if the post must not leave the store of its author (moderation.md 4.5)."""
-        return self.type in MODERATION_TYPES and getattr(self.body, "privacy", PUBLIC) == LOCAL_ONLY
 
 
 def decode_post(raw: bytes, dialect: Dialect, digest: bytes | None = None) -> Post:
@@ -133,6 +130,7 @@ def decode_post(raw: bytes, dialect: Dialect, digest: bytes | None = None) -> Po
         hexlify(author),
         sort_time(timestamp_ms, hash_hex),
         escape(channel) if channel else b"",
+        post_type in MODERATION_TYPES and getattr(body, "privacy", PUBLIC) == LOCAL_ONLY,
     )
 
 
@@ -156,6 +154,11 @@ def encode_post(
     check_whole("timestamp_ms", timestamp_ms)
     check_instance("identity", identity, Identity)
     check_instance("dialect", dialect, Dialect)
+    return sign_post(body, links, timestamp_ms, identity, dialect)
+
+
+def sign_post(body: Body, links: tuple[bytes, ...], timestamp_ms: int, identity: Identity, dialect: Dialect) -> Post:
+    """Encode and sign a post without checking arguments. Raises ArgumentError if it exceeds a limit of the protocol."""
     try:
         content = b"".join(
             (counted(links), encode_varint(body.type), encode_varint(timestamp_ms), write_body(body, dialect))

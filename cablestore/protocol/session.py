@@ -53,7 +53,7 @@ from cablestore.protocol.message import (
     encode_message,
     extra_of,
     posts_of_incomplete,
-    recognise,
+    read_head,
 )
 from cablestore.protocol.recognition import GreetingDetector
 from cablestore.protocol.responses import conclusion, fault_of, hash_responses, list_response, response_type
@@ -123,12 +123,13 @@ class Session:
             self.postpone_all(now_s)
         for frame in frames:
             try:
-                spoken = recognise(frame)
+                head = read_head(frame)
+                spoken = head.dialect
                 if not self.is_recognised or (spoken is LEGACY and self.dialect is not LEGACY):
                     self._recognise(spoken, now_s, events)
                 if spoken is not self.dialect:
                     continue  # sent before the peer knew this side's dialect; it sends it again
-                message = decode_message(frame, self.dialect)
+                message = decode_message(frame, self.dialect, head)
             except DecodeError as error:
                 events.append(Violation(Fault.MALFORMED, str(error)))
                 continue
@@ -188,7 +189,7 @@ class Session:
         self.speak(now_s)
 
     def _send(self, message: Message) -> None:
-        if not isinstance(message, HashResponse | PostResponse | ListResponse) and message.ttl == 0:
+        if not (self._said.has_heard or isinstance(message, HashResponse | PostResponse | ListResponse) or message.ttl):
             self._said.hear(message.request_id)
         self._out.append(encode_message(message, self.dialect))
 
@@ -212,7 +213,7 @@ class Session:
     @property
     def may_be_cable_js(self) -> bool:
         """True if the peer may be cable.js, which must not get posts that crash it (`cable_js`)."""
-        return self._spares and self.dialect is LEGACY and not self.is_cablestore and not self.reads_everything
+        return self._spares and self.dialect is LEGACY and not (self._heard.has_heard or self.reads_everything)
 
     def send_extra(self, content: bytes) -> None:
         """Send content outside of Cable. Raises ValueError unless both sides have recognized each other."""
@@ -394,7 +395,8 @@ class Session:
     # --- the peer's requests -------------------------------------------------------------------
 
     def _request(self, request: Request, events: list[Event]) -> None:
-        if request.ttl == 0 and not self.has_asked(request.request_id):
+        is_ours = self.has_asked(request.request_id)
+        if not (self._heard.has_heard or request.ttl or is_ours):
             self._heard.hear(request.request_id)
         if isinstance(request, CancelRequest):
             cancelled = self.to_answer.pop(request.cancel_id, None)
@@ -402,7 +404,7 @@ class Session:
                 self._step(cancelled, Step.CANCELLED)
                 events.append(Dropped(cancelled))
             return
-        if self.has_asked(request.request_id):
+        if is_ours:
             self._crossed(request)
             return
         if request.request_id in self.to_answer:
@@ -446,13 +448,14 @@ class Session:
         """
         if exchange.is_over:
             return
-        most = limits.POST_RESPONSE_PIECE_SIZE_BYTES if self.is_cablestore else limits.MAX_POST_RESPONSE_SIZE_BYTES
+        is_cablestore = self.is_cablestore
+        most = limits.POST_RESPONSE_PIECE_SIZE_BYTES if is_cablestore else limits.MAX_POST_RESPONSE_SIZE_BYTES
         for post in posts:
             if exchange.posts_size_bytes + len(post) > most:
                 self._flush_posts(exchange)
             exchange.posts.append(post)
             exchange.posts_size_bytes += len(post)
-        if self.is_cablestore:
+        if is_cablestore:
             self._flush_posts(exchange)
 
     def _flush_posts(self, exchange: Exchange) -> None:

@@ -34,22 +34,18 @@ def read_varint(buffer: bytes, at: int) -> tuple[int, int]:
     byte = buffer[at]
     if byte < 0x80:
         return byte, at + 1
-    return _read_long_varint(buffer, at)
-
-
-def _read_long_varint(buffer: bytes, start: int) -> tuple[int, int]:
     value = shift = 0
-    for byte in buffer[start : start + MAX_VARINT_SIZE_BYTES]:
+    for byte in buffer[at : at + MAX_VARINT_SIZE_BYTES]:
         if byte >= 0x80:
             value |= (byte & 0x7F) << shift
             shift += 7
             continue
         if byte == 0:
-            raise DecodeError(start, "the varint is not minimal")
+            raise DecodeError(at, "the varint is not minimal")
         value |= byte << shift
         if value > MAX_VARINT:
-            raise DecodeError(start, "the varint has more than 64 bits")
-        return value, start + shift // 7 + 1
-    if len(buffer) < start + MAX_VARINT_SIZE_BYTES:
+            raise DecodeError(at, "the varint has more than 64 bits")
+        return value, at + shift // 7 + 1
+    if len(buffer) < at + MAX_VARINT_SIZE_BYTES:
         raise DecodeError(len(buffer), "the bytes end within a varint")
-    raise DecodeError(start, f"the varint is longer than {MAX_VARINT_SIZE_BYTES} bytes")
+    raise DecodeError(at, f"the varint is longer than {MAX_VARINT_SIZE_BYTES} bytes")

@@ -29,10 +29,9 @@ from cablestore.forks import ProcessBound, bind
 from cablestore.index import arrival_log
 from cablestore.index.arrival_log import EventKind
 from cablestore.index.batches import Progress, no_progress
-from cablestore.index.database import SnapshotSource
 from cablestore.index.meta import NO_SIZE, SIZES_KEY, decode_sizes
 from cablestore.index.place import is_shared, mark_at
-from cablestore.index.reader import DATA_PREFIX, Reader, fraction_before
+from cablestore.index.reader import DATA_PREFIX, Reader, SnapshotReader, fraction_before
 from cablestore.protocol.dialect import Dialect
 from cablestore.protocol.keys import after_prefix
 from cablestore.protocol.post import Post
@@ -101,18 +100,18 @@ class SearchIndex(ProcessBound):
         self,
         folder: Path | None,
         dialect: Dialect,
-        snapshot: Callable[[], tuple[SnapshotSource, Reader]],
+        reading: Callable[[], SnapshotReader],
         *,
         read_only: bool = False,
     ) -> None:
-        """`snapshot` returns the current state of the store. Without a folder, the index is in memory.
+        """`reading` returns a reader of the current state of the store. Without a folder, the index is in memory.
 
         With `read_only`, the index is not changed; if it is missing, damaged or incomplete, StorageError is raised.
         """
         self._read_only = read_only
         self._folder = folder
         self._dialect = dialect
-        self._snapshot = snapshot
+        self._reading = reading
         self._lock = threading.Lock()
         self._table: IndexTable | None = None
         self._is_open = True
@@ -168,8 +167,7 @@ class SearchIndex(ProcessBound):
         while True:
             with self._locked() as table:
                 known = table.state()
-            state, reader = self._snapshot()  # newer than the indexed state, unless the store is an older copy
-            with state:
+            with self._reading() as reader:  # newer than the indexed state, unless the store is an older copy
                 left = self._follow(reader, until, progress, purges) if self._require_fit(known, reader) else None
             if left is not None:
                 return left
@@ -178,8 +176,7 @@ class SearchIndex(ProcessBound):
         """Raise StorageError if the index of a read-only store is incomplete."""
         with self._locked() as table:
             known = table.state()
-        state, reader = self._snapshot()
-        with state:
+        with self._reading() as reader:
             if known.source != reader.generation or not is_shared(reader, known.position, known.mark):
                 raise _unusable("it is of another database")
             later = arrival_log.entries(reader, known.position)

@@ -13,7 +13,7 @@ from cablestore.index.verdict import Verdict
 from cablestore.moderation.applied import AppliedModeration
 from cablestore.protocol.body import DELETE, Body, Info, Join, Leave, Text, Topic
 from cablestore.protocol.crypto import Identity
-from cablestore.protocol.post import Post, encode_post
+from cablestore.protocol.post import Post, sign_post
 from cablestore.store.dating import date_after, replaced_by
 from cablestore.store.key_file import StoreIdentity
 from cablestore.store.naming import require_visible
@@ -57,33 +57,36 @@ class Composer:
         reader, now_ms = transaction.reader, self._clock()
         if isinstance(body, Info):
             require_visible("user", body.name)
+        identity = self._identity.identity
+        own_key = identity.public_key
         heads: tuple[bytes, ...] = ()
         if isinstance(body, Text | Topic | Join | Leave):
             channel = reader.dialect.channel_id(body.channel)
-            if isinstance(body, Leave) and not self._is_member(reader, channel):
+            if isinstance(body, Leave) and not _is_member(reader, channel, own_key):
                 raise ArgumentError(f"cannot leave {body.channel!r}: you are not a member of it. Nothing was written")
-            joins = isinstance(body, Text | Topic) and not self._is_member(reader, channel)
+            joins = isinstance(body, Text | Topic) and not _is_member(reader, channel, own_key)
             if joins or isinstance(body, Join):
                 require_visible("channel", body.channel)
             holding = transaction.holding(links.unsettled_group(channel))
             heads = tuple(islice(links.heads(holding, channel), limits.MAX_LINKS_WRITTEN))
             if joins:
                 join = Join(body.channel)
-                free_ms = self._time_ms(reader, now_ms - 1)
-                joined = self._signed(reader, join, heads, self._date(reader, join, free_ms, now_ms, moderation))
-                date_ms = self._date(reader, body, free_ms + 1, now_ms, moderation)
-                return [joined, self._signed(reader, body, (joined.hash,), date_ms)]
-        date_ms = self._date(reader, body, self._time_ms(reader, now_ms), now_ms, moderation)
-        return [self._signed(reader, body, heads, date_ms)]
+                free_ms = self._time_ms(reader, own_key, now_ms - 1)
+                date_ms = date_after(replaced_by(reader, moderation, join, own_key), free_ms, now_ms, own_key)
+                joined = _signed(reader, join, heads, date_ms, identity)
+                date_ms = date_after(replaced_by(reader, moderation, body, own_key), free_ms + 1, now_ms, own_key)
+                return [joined, _signed(reader, body, (joined.hash,), date_ms, identity)]
+        free_ms = self._time_ms(reader, own_key, now_ms)
+        date_ms = date_after(replaced_by(reader, moderation, body, own_key), free_ms, now_ms, own_key)
+        return [_signed(reader, body, heads, date_ms, identity)]
 
     def came(self, posts: Iterable[Post], verdicts: Iterable[Verdict]) -> None:
         """Note the ingested posts: the user may have written some of them on another device."""
         own_key = self._identity.known_key
-        if any(
-            post.author == own_key and verdict is Verdict.ACCEPTED
-            for post, verdict in zip(posts, verdicts, strict=True)
-        ):
-            self.forget()
+        for post, verdict in zip(posts, verdicts, strict=True):
+            if post.author == own_key and verdict is Verdict.ACCEPTED:
+                self.forget()
+                return
 
     def written(self, post: Post) -> None:
         """Note a stored own post. The next one is dated after it, unless it is far ahead of the clock."""
@@ -94,28 +97,25 @@ class Composer:
         """Forget the time of the last own post. The next post reads it from the store."""
         self._last_ms = None
 
-    def _is_member(self, reader: Reader, channel: str) -> bool:
-        own = membership.of_user(reader, channel, self.public_key)
-        return own is not None and own.is_member
-
-    def _signed(self, reader: Reader, body: Body, heads: tuple[bytes, ...], timestamp_ms: int) -> Post:
-        identity = self._identity.identity
-        post = encode_post(body, links=heads, timestamp_ms=timestamp_ms, identity=identity, dialect=reader.dialect)
-        if post.is_local_only:
-            post.sealed = identity.seal(post.raw)
-        return post
-
-    def _date(self, reader: Reader, body: Body, time_ms: int, now_ms: int, moderation: AppliedModeration | None) -> int:
-        replaced = replaced_by(reader, moderation, body, self.public_key)
-        return date_after(replaced, time_ms, now_ms, self.public_key)
-
-    def _time_ms(self, reader: Reader, now_ms: int) -> int:
+    def _time_ms(self, reader: Reader, own_key: bytes, now_ms: int) -> int:
         """Return the current time, or one millisecond after the last own post if the clock has not advanced since."""
         if self._last_ms is None:
             until_ms = now_ms + limits.MAX_OWN_CLOCK_STEP_MS
-            self._last_ms = author.latest_time(reader, self.public_key, before_ms=until_ms)
+            self._last_ms = author.latest_time(reader, own_key, before_ms=until_ms)
         lag_ms = self._last_ms - now_ms
         return self._last_ms + 1 if 0 <= lag_ms < limits.MAX_OWN_CLOCK_STEP_MS else now_ms
+
+
+def _is_member(reader: Reader, channel: str, user: bytes) -> bool:
+    own = membership.of_user(reader, channel, user)
+    return own is not None and own.is_member
+
+
+def _signed(reader: Reader, body: Body, heads: tuple[bytes, ...], timestamp_ms: int, identity: Identity) -> Post:
+    post = sign_post(body, heads, timestamp_ms, identity, reader.dialect)
+    if post.is_local_only:
+        post.sealed = identity.seal(post.raw)
+    return post
 
 
 def changed_info(info: Info, *, name: str | None, accept_role: bool | None, others: Mapping[str, bytes | None]) -> Info:

@@ -129,7 +129,7 @@ class Display:
 
     def _name(self, public_key: bytes) -> str:
         """Return the same name as `user`, with fewer look-ups."""
-        if self._moderation is not None and self._moderation.decisions.is_acted_on(public_key):
+        if self._decisions is not None and self._decisions.is_acted_on(public_key):
             return self.user(public_key).name
         found = user_info.latest(self._reader, public_key)
         return shown_name(found[0].name if found else None, public_key)

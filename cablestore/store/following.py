@@ -66,36 +66,49 @@ class Follower:
     def _each_change(
         self, channel: str | None, after: ChangesCursor | None, timeout_s: float | None, *, local: bool
     ) -> Iterator[Change]:
+        try:
+            batches = self._batches(self.cursor() if after is None else after, channel, timeout_s, local=local)
+        except StoreClosedError:
+            return
         while True:
             try:
-                cursor = self.cursor() if after is None else after
-                found = self.next_changes(cursor, channel, timeout_s, local=local)
+                found = next(batches).changes
             except StoreClosedError:
                 return
-            if not found.changes:
+            if not found:
                 return
-            yield from found.changes
-            after = found.cursor
+            yield from found
 
     def next_changes(
         self, after: ChangesCursor, channel: str | None, timeout_s: float | None, *, local: bool
     ) -> Changes:
         """Wait for changes after a cursor. Returns them with the next cursor; after a timeout, the list is empty."""
-        from cablestore.store.changes import Changes, LocalChanged, is_of  # noqa: PLC0415 - not needed to open a store
-
         check(local=local)
         check_text("after", after)
         check_given(channel=channel, timeout_s=timeout_s)
-        deadline = _deadline(timeout_s)
+        return next(self._batches(after, channel, timeout_s, local=local))
+
+    def _batches(
+        self, after: ChangesCursor, channel: str | None, timeout_s: float | None, *, local: bool
+    ) -> Iterator[Changes]:
+        """Yield the changes of each read. After a timeout, the last item has no changes."""
+        from cablestore.store.changes import Changes, LocalChanged, is_of  # noqa: PLC0415 - not needed to open a store
+
         context = None if channel is None else self._engine.dialect.channel_id(channel)
+        deadline = _deadline(timeout_s)
         while True:
-            found, last, after, is_behind = read_again(self._engine, partial(self._changes, after))
-            wanted = found if local else [change for change in found if not isinstance(change, LocalChanged)]
-            reported = [change for change in wanted if context is None or is_of(change, context)]
+            found, after, last, latest = read_again(self._engine, partial(self._changes, after))
+            reported = [
+                change
+                for change in found
+                if (local or not isinstance(change, LocalChanged)) and (context is None or is_of(change, context))
+            ]
             if reported:
-                return Changes(reported, after)
-            if not is_behind and not self._engine.wait(last, _left(deadline)):
-                return Changes([], after)
+                yield Changes(reported, after)
+                deadline = _deadline(timeout_s)
+            if last == latest and not self._engine.wait(last, _left(deadline)):
+                yield Changes([], after)
+                return
 
     def cursor(self) -> ChangesCursor:
         """Return the cursor of the current state. Changes after it are new."""
@@ -109,14 +122,13 @@ class Follower:
         with self._engine.reading() as reader:
             return events_after(reader, self._present.state.moderation, after)
 
-    def _changes(self, after: ChangesCursor) -> tuple[list[Change], int, ChangesCursor, bool]:
-        """Return the changes, the number of the last event that was read, its cursor, and True if there are more."""
+    def _changes(self, after: ChangesCursor) -> tuple[list[Change], ChangesCursor, int, int]:
+        """Return the changes, the next cursor, and the numbers of the last event that was read and of the latest one."""
         from cablestore.store.touched import read_changes  # noqa: PLC0415 - not needed to open a store
 
         with self._engine.reading() as reader:
-            found, last = read_changes(reader, self._present.state.moderation, sequence_of(reader, after))
-            reached = cursor_at(reader, last)
-            return found, last, reached, reached != cursor_of(reader)
+            found, last, latest = read_changes(reader, self._present.state.moderation, sequence_of(reader, after))
+            return found, cursor_at(reader, last), last, latest
 
 
 class _MayBeClosed(Protocol):

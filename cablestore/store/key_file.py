@@ -36,6 +36,8 @@ class StoreIdentity:
     @property
     def identity(self) -> Identity:
         """The identity. A missing one is created, unless the store is read-only: then IdentityError is raised."""
+        if self._identity is not None:
+            return self._identity
         with self._identifying:
             identity = self.load()
             if identity is None and self._read_only:

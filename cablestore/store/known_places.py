@@ -73,7 +73,9 @@ class KnownPlaces:
         if generation != self.state[0] or not 0 < count <= limits.MAX_ARRIVALS_FOLLOWED:
             return None
         latest = dict(self.latest)
-        for entry in arrival_log.post_entries(reader, self.state[1] - 1):
+        for entry in arrival_log.entries(reader, self.state[1] - 1):
+            if entry.kind is EventKind.LOCAL:
+                continue
             post = reader.post(entry.hash) if entry.kind is EventKind.ACCEPTED else None
             if post is None or post.type == DELETE or any(links.linking(reader, post.hash)):
                 return None

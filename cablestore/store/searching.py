@@ -60,7 +60,7 @@ class Searcher:
         self._engine = engine
         self._present = present
         folder = None if engine.folder is None else engine.folder.path
-        self._index = SearchIndex(folder, engine.dialect, engine.snapshot, read_only=engine.is_read_only)
+        self._index = SearchIndex(folder, engine.dialect, engine.reading, read_only=engine.is_read_only)
 
     def close(self) -> None:
         """Close the search index."""

@@ -354,7 +354,7 @@ class CableStore(Queries, Closable, ProcessBound):
         """Cursor of the current state. `changes` and `next_changes` return the changes after it.
 
         A program can save it with data derived from the posts. If the store has lost posts of that state since, or was
-        rebuilt, they raise ChangesCursorError.
+        rebuilt, they raise CursorError.
         """
         return self._follower.cursor()
 
@@ -580,8 +580,8 @@ class CableStore(Queries, Closable, ProcessBound):
 
         Its moderation decisions are those of that state, or newer ones.
         """
-        state, reader = self._engine.snapshot()
-        return Snapshot(state, reader, self._present.state.moderation, self._identity.known_key, self._places)
+        reader = self._engine.reading()
+        return Snapshot(reader.source, reader, self._present.state.moderation, self._identity.known_key, self._places)
 
     def check(self, *, signatures: bool = False, progress: Progress = no_progress) -> CheckReport:
         """Compare every row with the posts that it comes from. With `signatures`, verify every post too."""

@@ -11,13 +11,14 @@ do not name. In case of doubt, the thing is reported.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import islice
 
 from cablestore import limits
 from cablestore.index import arrival_log, notes
 from cablestore.index.arrival_log import Arrival, EventKind
+from cablestore.index.database import Row
 from cablestore.index.drops import dropped_post
 from cablestore.index.latest import order_key_of_row
 from cablestore.index.local import PREFIX as LOCAL_PREFIX
@@ -62,13 +63,17 @@ from cablestore.store.changes import (
 from cablestore.store.display import Display
 from cablestore.views import activity, channel_state, channel_topic, membership, user_info
 from cablestore.views import author as author_view
+from cablestore.views.membership import Membership
 
 _Subject = tuple[bytes, str | None]
 """A user, and the context: a channel, or None for the whole cabal."""
 
 
-def read_changes(reader: Reader, moderation: AppliedModeration | None, after: int) -> tuple[list[Change], int]:
-    """Return the changes that entries after number `after` caused, and the number of the last entry that was read."""
+def read_changes(reader: Reader, moderation: AppliedModeration | None, after: int) -> tuple[list[Change], int, int]:
+    """Return the changes that entries after number `after` caused.
+
+    Also returns the numbers of the last entry that was read and of the latest entry.
+    """
     touched = _Touched(reader, moderation)
     latest = arrival_log.next_sequence(reader) - 1
     last = after
@@ -81,7 +86,7 @@ def read_changes(reader: Reader, moderation: AppliedModeration | None, after: in
         last = latest
     for key in notes.touched_keys(reader, after, last):
         touched.add_row(key)
-    return list(touched.told(latest - last)), last
+    return list(touched.told(latest - last)), last, latest
 
 
 class _Touched:
@@ -277,11 +282,28 @@ class _Touched:
 
     def _members_told(self, unread_entries: int) -> Iterator[Change]:
         for (channel, author), is_said in self._members.items():
-            if not is_said and not unread_entries and _was_member(self._reader, channel, author, self._read):
-                continue
             member = membership.of_user(self._reader, channel, author)
+            if not is_said and not unread_entries and self._was_member(channel, author, member):
+                continue
             is_member = member is not None and member.is_member and not self._display.is_gone(author, channel)
             yield (Joined if is_member else Left)(channel, self._display.user(author, channel))
+
+    def _was_member(self, channel: str, author: bytes, member: Membership | None) -> bool:
+        """Return True if a user's latest post in a channel before the read entries is not a post/leave."""
+        if member is not None and member.has_joined and member.announced_by not in self._read:
+            return True
+        group = escape(channel) + b"!" + author.hex().encode()
+        left = self._newest_before(group, LEAVE)
+        for post_type in MEMBERSHIP_TYPES - {LEAVE}:
+            row = self._newest_before(group, post_type)
+            if row is not None and (left is None or order_key_of_row(row) > order_key_of_row(left)):
+                return True
+        return False
+
+    def _newest_before(self, group: bytes, post_type: int) -> Row | None:
+        """Return the row of a user's newest post of a type in a channel that is not among the read entries."""
+        rows = self._reader.prefix(channel_state.prefix_in(group, post_type), reverse=True)
+        return next((row for row in rows if row[1] not in self._read), None)
 
     def _messages_told(self) -> Iterator[Change]:
         for digest, channel in self._acted_on.items():
@@ -302,15 +324,3 @@ class _Touched:
         message = self._display.message(post)
         self._unread[message.channel] = None
         return displayed(message) if message.hidden_by is None else MessageHidden(replace(message, text=""))
-
-
-def _was_member(reader: Reader, channel: str, author: bytes, but: Container[bytes]) -> bool:
-    """Return True if a user's latest membership post in a channel, without those in `but`, is not a post/leave."""
-    latest = b"", LEAVE
-    group = escape(channel) + b"!" + author.hex().encode()
-    for post_type in MEMBERSHIP_TYPES:
-        prefix = channel_state.prefix_in(group, post_type)
-        row = next((row for row in reader.prefix(prefix, reverse=True) if row[1] not in but), None)
-        if row is not None:
-            latest = max(latest, (order_key_of_row(row), post_type))
-    return latest[1] != LEAVE

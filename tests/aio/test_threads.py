@@ -14,9 +14,8 @@ from waiting import LIMIT_S
 from cablestore import CableStore, Channel, Post, limits
 from cablestore.aio import AsyncCableStore, Items
 from cablestore.aio.threads import Threads
-from cablestore.index.database import SnapshotSource
 from cablestore.index.engine import Engine
-from cablestore.index.reader import Reader
+from cablestore.index.reader import Reader, SnapshotReader
 
 
 def test_at_most_read_threads_threads_read_and_one_writes() -> None:
@@ -42,11 +41,11 @@ def test_at_most_read_threads_threads_read_and_one_writes() -> None:
 def test_the_last_message_of_a_channel_is_there_without_a_read_on_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also after the store was closed. The message is that of the snapshot's state."""
     readers: list[threading.Thread] = []
-    snapshot, get = Engine.snapshot, Reader.post
+    reading, get = Engine.reading, Reader.post
 
-    def watched_snapshot(self: Engine) -> tuple[SnapshotSource, Reader]:
+    def watched_reading(self: Engine) -> SnapshotReader:
         readers.append(threading.current_thread())
-        return snapshot(self)
+        return reading(self)
 
     def watched_post(self: Reader, digest: bytes) -> Post | None:
         readers.append(threading.current_thread())
@@ -60,7 +59,7 @@ def test_the_last_message_of_a_channel_is_there_without_a_read_on_the_loop(monke
             await store.ingest(raws(ANN.text("a", "first"), ANN.text("b", "other"), ANN.join("c")))
             async with store.snapshot() as state:
                 await store.ingest(raws(ANN.text("a", "second")))
-                monkeypatch.setattr(Engine, "snapshot", watched_snapshot)
+                monkeypatch.setattr(Engine, "reading", watched_reading)
                 monkeypatch.setattr(Reader, "post", watched_post)
                 assert await last_texts(state.channels()) == ["first", "other", None]
             assert await last_texts(store.channels()) == ["second", "other", None]

@@ -56,12 +56,12 @@ def test_rebuilt_in_pieces_and_checked_in_pieces(
     dialect, posts = history
     with store_of(dialect, posts) as store, scratch_folder() as scratch, small_runs(*sizes):
         target = MemoryDB()
-        state, reader = engine_of(store).snapshot()
+        reader = engine_of(store).reading()
         report = rebuild(reader, target, CATALOG, meta_row(CATALOG, dialect, FORMAT), scratch, lambda _: None)
         assert not report.damaged
         assert report.posts == sum(store.stats().posts.values())
         with target.snapshot() as rebuilt:
-            assert list(rebuilt.scan(b"", b"\xff")) == list(state.scan(b"", b"\xff"))
+            assert list(rebuilt.scan(b"", b"\xff")) == list(reader.scan(b"", b"\xff"))
             found = check(reader.over(rebuilt), CATALOG, scratch)
         assert found.is_clean, [str(problem) for problem in found.problems]
         assert found.posts == report.posts
@@ -117,7 +117,7 @@ def test_a_check_finds_the_same_with_and_without_runs(
 ) -> None:
     dialect, posts = history
     with store_of(dialect, posts) as store:
-        _, reader = engine_of(store).snapshot()
+        reader = engine_of(store).reading()
         rows = dict(reader.scan(b"", b"\xff"))
         if len(rows) < 4:
             return

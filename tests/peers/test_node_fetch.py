@@ -12,7 +12,7 @@ from by_hand import ByHand, deliver, listening, offered, on_loop, post_request, 
 from peering import logged, until
 from people import ANN, raws
 
-from cablestore import CableStore, Post, limits
+from cablestore import Post, limits
 from cablestore.errors import CorruptStoreError, StorageError
 from cablestore.index.reader import Reader
 from cablestore.peers import Node, fetch
@@ -20,6 +20,7 @@ from cablestore.peers.paging import Paging
 from cablestore.peers.sync_state import SyncMark, SyncState
 from cablestore.protocol.crypto import post_hash
 from cablestore.protocol.message import PostResponse
+from cablestore.store.writing import Writer
 
 
 async def asks_for_no_posts(peer: ByHand) -> bool:
@@ -73,14 +74,14 @@ async def test_a_silent_peer_is_asked_for_little() -> None:
 def full_disk(monkeypatch: pytest.MonkeyPatch, stored: int) -> None:
     """Make writes of the store fail after the first N calls."""
     calls = iter(range(10**6))
-    ingest = CableStore.ingest
+    ingest = Writer.ingest
 
-    def refusing(store: CableStore, posts: Any, **options: Any) -> Any:
+    def refusing(writer: Writer, posts: Any, **options: Any) -> Any:
         if next(calls) < stored:
-            return ingest(store, posts, **options)
+            return ingest(writer, posts, **options)
         raise StorageError("the disk refused to write: No space left on device")
 
-    monkeypatch.setattr(CableStore, "ingest", refusing)
+    monkeypatch.setattr(Writer, "ingest", refusing)
 
 
 def nothing_waits(node: Node) -> bool:

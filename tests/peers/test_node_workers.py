@@ -11,10 +11,11 @@ from by_hand import ALL, CABAL_KEY, ByHand, listening, offered, on_loop, post_re
 from peering import memory, until
 from waiting import LIMIT_S
 
-from cablestore import CableStore
 from cablestore.errors import StorageError
+from cablestore.index.engine import Engine
 from cablestore.peers.threads import ReadThread, SharedState, Stopwatch
 from cablestore.protocol.message import PostResponse
+from cablestore.store.writing import Writer
 
 
 class Note:
@@ -91,25 +92,25 @@ def test_a_stopwatch_counts_work_and_no_waiting() -> None:
 
 
 class Gate:
-    """Gate before a method of stores: calls wait until it is opened."""
+    """Gate before a method of a class: calls wait until it is opened."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, kind: type, name: str) -> None:
         self._opened = threading.Event()
         self.waiting = 0
-        method = getattr(CableStore, name)
+        method = getattr(kind, name)
 
-        def gated(store: CableStore, *arguments: Any, **options: Any) -> Any:
+        def gated(called: Any, *arguments: Any, **options: Any) -> Any:
             self.waiting += 1
             assert self._opened.wait(LIMIT_S)
-            return method(store, *arguments, **options)
+            return method(called, *arguments, **options)
 
-        monkeypatch.setattr(CableStore, name, gated)
+        monkeypatch.setattr(kind, name, gated)
 
     def open(self) -> None:
         self._opened.set()
 
 
-@pytest.mark.parametrize("name", ["ingest", "snapshot"])
+@pytest.mark.parametrize("name", ["ingest", "reading"])
 @pytest.mark.usefixtures("quick_clock")
 def test_the_loop_waits_neither_for_the_disk_nor_for_signatures(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     """While the store does not return, peers connect, do handshakes and leave, and a silent peer is disconnected."""
@@ -121,7 +122,7 @@ def test_the_loop_waits_neither_for_the_disk_nor_for_signatures(monkeypatch: pyt
             peer = await ByHand.connect(address, cabal_key=CABAL_KEY)
             await offered(peer, tuple(posts))
             request = await post_request(peer)
-            gate = Gate(monkeypatch, name)
+            gate = Gate(monkeypatch, Writer if name == "ingest" else Engine, name)
             if name == "ingest":
                 peer.send(PostResponse(request.request_id, tuple(posts[digest].raw for digest in request.hashes)))
             else:

@@ -30,7 +30,7 @@ from cablestore.protocol.message import (
     TimeRangeRequest,
     decode_message,
     encode_message,
-    recognise,
+    read_head,
 )
 from cablestore.protocol.varint import MAX_VARINT, encode_varint, read_varint
 
@@ -108,7 +108,7 @@ def test_known_messages(vector: dict[str, Any]) -> None:
     assert message is not None
     assert as_vector(raw, message) == vector["fields"]
     assert encode_message(message, LEGACY) == raw
-    assert recognise(frame_of(raw)) is LEGACY
+    assert read_head(frame_of(raw)).dialect is LEGACY
 
 
 def test_the_vectors_have_every_type() -> None:
@@ -134,7 +134,7 @@ def test_draft8_differs_in_ids_and_ttl_alone(vector: dict[str, Any]) -> None:
         changed["cancel_id"] = wide + known.cancel_id
     assert message == known._replace(**changed)
     assert encode_message(message, DRAFT8) == sized(frame)
-    assert recognise(frame) is DRAFT8
+    assert read_head(frame).dialect is DRAFT8
 
 
 # --- round trips -----------------------------------------------------------------------------------
@@ -148,7 +148,7 @@ def test_what_is_written_is_read_again(dialect: Dialect, data: st.DataObject) ->
     raw = encode_message(message, dialect)
     assert decode_message(frame_of(raw), dialect) == message
     is_like_legacy = dialect is LEGACY or message.request_id.startswith(bytes(4))
-    assert recognise(frame_of(raw)) is (LEGACY if is_like_legacy else DRAFT8)
+    assert read_head(frame_of(raw)).dialect is (LEGACY if is_like_legacy else DRAFT8)
 
 
 @pytest.mark.thorough
@@ -290,7 +290,7 @@ def test_no_message_may_be_longer_or_shorter_than_it_is(dialect: Dialect, data: 
 @given(st.integers(0, MAX_VARINT), st.binary(max_size=7))
 def test_too_short_for_ids(type_id: int, ids: bytes) -> None:
     frame = encode_varint(type_id) + ids
-    for decode in (recognise, lambda found: decode_message(found, LEGACY), lambda found: decode_message(found, DRAFT8)):
+    for decode in (read_head, lambda found: decode_message(found, LEGACY), lambda found: decode_message(found, DRAFT8)):
         with pytest.raises(DecodeError, match="8 bytes of ids"):
             decode(frame)
 

@@ -142,15 +142,15 @@ def test_a_rebuild_during_a_read_ends_no_follower(is_async: bool, monkeypatch: p
     store.moderation.hide(posts=[text.hash])
 
     def rebuilt_in_the_next_read() -> None:
-        snapshot = engine_of(store).snapshot
+        reading = engine_of(store).reading
 
         def taken() -> object:
-            state = snapshot()
+            reader = reading()
             monkeypatch.undo()
             store.rebuild()
-            return state
+            return reader
 
-        monkeypatch.setattr(engine_of(store), "snapshot", taken)
+        monkeypatch.setattr(engine_of(store), "reading", taken)
 
     def read() -> None:
         rebuilt_in_the_next_read()
