@@ -28,12 +28,13 @@ from cablestore.documents import as_declared, read_document
 from cablestore.errors import ExportError, ReindexError
 from cablestore.files import Location, ObjectFolder, folder_of
 from cablestore.reindex.columns import BY_MONTH, SETTLED, schema_of
+from cablestore.reindex.driver import Progress
 from cablestore.reindex.inputs import ArchiveSource, posts_of
 from cablestore.reindex.job import Drops, claim_folder, is_begun, shared
 from cablestore.reindex.prepare import JobSources, read_sources
 from cablestore.reindex.queries import run_query
 from cablestore.reindex.settled import Tables, found_deletions, found_posts, settle
-from cablestore.reindex.stages import JobReport, Progress, SparkOptions, Stages, no_progress, stages
+from cablestore.reindex.stages import JobReport, SparkOptions, Stages, no_progress, on_spark
 
 FORMAT: Final = 1
 """Version of tables.json, and of the columns and places of files."""
@@ -104,7 +105,8 @@ def write_tables(
         return report
     local = work.absolute()
     ran = JobReport(claim_folder(folder_of(local)), local, sources.dialect, seconds=report.seconds)
-    with stages(ran, _options(spark, posts_of(sources.inputs)), progress) as run:
+
+    def write(run: Stages) -> TablesReport:
         found = found_posts(run.spark, sources).persist(StorageLevel.DISK_ONLY)
         said = found_deletions(run.spark, sources).persist(StorageLevel.DISK_ONLY)
         settled = settle(found, said, drops)
@@ -113,8 +115,10 @@ def write_tables(
                 written.add(name, _write(run, written.folder, name, settled))
         found.unpersist()
         said.unpersist()
-    written.finish()
-    return report
+        written.finish()
+        return report
+
+    return on_spark(write, ran, _options(spark, posts_of(sources.inputs)), progress)
 
 
 def _options(spark: SparkOptions | None, posts: int) -> SparkOptions:

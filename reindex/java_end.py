@@ -1,0 +1,104 @@
+"""End of Spark's Java: its status, and when no process of it is left.
+
+PySpark forgets the status, and waits forever for a Java that ends with status 0 before it listens. So it starts a
+script by SPARK_HOME, which writes the status of Java to a named pipe and ends with status 1.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Mapping
+from concurrent.futures import TimeoutError as ResultTimeoutError
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from select import select
+from typing import Final
+
+from cablestore.errors import CableStoreError, SparkError
+from cablestore.interruptible import ThreadResult, in_thread
+from cablestore.reindex.causes import cause_of_log, ending
+
+_PIPE: Final = "java-end"
+
+_SCRIPT: Final = """\
+#!/bin/sh
+# Open while Java runs. For reading too: so it does not wait for a reader.
+exec 9<>{pipe}
+SPARK_HOME={home} {home}/bin/spark-submit "$@"
+echo $? >&9
+exit 1
+"""
+
+_END_TIMEOUT_S: Final = 10
+"""Time in which Java ends after it closed its connections."""
+
+_CLOSING_TIMEOUT_S: Final = 1
+"""The same where an error does not say that they closed: py4j takes some of their ends for names that are not found."""
+
+_SIGNALS: Final = 128
+"""The shell adds this to the signal that ended Java, as Java does to one that it handled."""
+
+
+def make_pipe(scratch: Path) -> int:
+    """Make the pipe of a driver's Java, and open it for `wait_for_end`."""
+    with suppress(FileExistsError):
+        os.mkfifo(scratch / _PIPE)
+    return os.open(scratch / _PIPE, os.O_RDONLY | os.O_NONBLOCK)
+
+
+def wait_for_end(pipe: int, timeout_s: float) -> None:
+    """Return when no process has this pipe open for writing, or none ended for `timeout_s`."""
+    with suppress(BlockingIOError):
+        while os.read(pipe, _SIGNALS):
+            pass
+        return
+    if select([pipe], [], [], timeout_s)[0]:
+        wait_for_end(pipe, timeout_s)
+
+
+def spark_home(scratch: Path, home: str) -> Path:
+    """Make a home of Spark in which `spark-submit` is our script around that of the Spark at `home`."""
+    script = scratch / "home" / "bin" / "spark-submit"
+    script.parent.mkdir(parents=True, exist_ok=True)
+    script.write_text(_SCRIPT.format(pipe=shlex.quote(str(scratch / _PIPE)), home=shlex.quote(home)))
+    script.chmod(0o755)
+    return script.parents[1]
+
+
+@dataclass(frozen=True, slots=True)
+class JavaEnd:
+    """How the Java ends that the script in `scratch` starts. It writes to `log`.
+
+    `inherited` are variables that it got as they were in the program, where a user can change them.
+    """
+
+    scratch: Path
+    log: Path
+    inherited: Mapping[str, str]
+    _status: ThreadResult[int] = field(init=False)
+    _log_start: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Begin to wait for the end."""
+        pipe = os.open(self.scratch / _PIPE, os.O_RDWR)
+        object.__setattr__(self, "_status", in_thread(lambda: int(os.read(pipe, _SIGNALS))))
+        object.__setattr__(self, "_log_start", self.log.stat().st_size)
+
+    def has_come(self, *, is_closed: bool) -> bool:
+        """Return True if Java ended, also if it does so in a moment, as when its connections closed."""
+        with suppress(ResultTimeoutError):
+            self._status.result(_END_TIMEOUT_S if is_closed else _CLOSING_TIMEOUT_S)
+        return self._status.done()
+
+    def failure(self, before: str) -> CableStoreError:
+        """Return the error for a Java that ended by itself: `before`, how it ended, and why if it wrote that."""
+        status, where = self._status.result(), f"The log of Spark is {self.log}"
+        how = f"{before}Java {ending(status)}"
+        if status > _SIGNALS:
+            return SparkError(f"{how}. Run the same command again to continue. {where}")
+        said = self.log.read_bytes()[self._log_start :].decode(errors="replace")
+        cause = cause_of_log(said, self.inherited)
+        named = f"It is the Java of JAVA_HOME, {self.inherited['JAVA_HOME']}. " if "JAVA_HOME" in self.inherited else ""
+        return cause.error(f"{how}: {cause.text}. {named}{where}")
