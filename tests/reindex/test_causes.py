@@ -175,40 +175,29 @@ Caused by: java.lang.IllegalStateException: the root
 # --- Java that ends during a job -------------------------------------------------------------------------
 
 
-def killed_during_a_job(folder: Path) -> tuple[int, str]:
-    """Start a job with an export in this folder, kill its Java with work under way. Return its status and errors."""
-    script, work = folder / "job.py", folder / "store.reindex"
-    job = start_job(script, folder / "export", "--out", folder / "store")
+@pytest.mark.thorough
+def test_java_that_is_killed_is_named_and_the_next_job_continues(tmp_path: Path) -> None:
+    posts = conversation(700)
+    export, store, script = tmp_path / "export", tmp_path / "store", tmp_path / "job.py"
+    export_of(posts, export)
+    work = tmp_path / "store.reindex"
+    job = start_job(script, export, "--out", store)
     wait_until(lambda: (work / "job.json").exists() or job.poll() is not None, "no job")
     kill(*[pid for pid, line in processes_of(script).items() if "SparkSubmit" in line])
     _, errors = job.communicate(timeout=LIMIT_S)
     wait_until(lambda: not processes_of(script), "a process outlives the job")
-    return job.returncode, errors
-
-
-@pytest.mark.thorough
-def test_java_that_is_killed_is_named(tmp_path: Path) -> None:
-    export_of(conversation(700), tmp_path / "export")
-    status, errors = killed_during_a_job(tmp_path)
-    assert status == 1, errors
+    assert job.returncode == 1, errors
     assert re.fullmatch(
         r"cablestore: Java was killed \(SIGKILL\).*memory.*--cores.*\. Run the same command again to continue\. "
-        rf"The log of Spark is {tmp_path}/store\.reindex/spark\.log\n",
+        rf"The log of Spark is {work}/spark\.log\n",
         errors,
     )
-    assert (tmp_path / "store.reindex" / "spark.log").exists()
-    assert not (tmp_path / "store").exists()
-
-
-@pytest.mark.thorough
-def test_a_job_continues_after_java_was_killed(tmp_path: Path) -> None:
-    posts = conversation(700)
-    export_of(posts, tmp_path / "export")
-    assert killed_during_a_job(tmp_path)[0] == 1
-    job = start_job(tmp_path / "job.py", tmp_path / "export", "--out", tmp_path / "store")
+    assert (work / "spark.log").exists()
+    assert not store.exists()
+    job = start_job(script, export, "--out", store)
     _, errors = job.communicate(timeout=LIMIT_S)
     assert job.returncode == 0, errors
-    assert digest_of(tmp_path / "store") == digest_of_all(posts)
+    assert digest_of(store) == digest_of_all(posts)
 
 
 @pytest.mark.thorough("command0")
