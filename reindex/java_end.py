@@ -49,7 +49,7 @@ def make_pipe(scratch: Path) -> int:
 
 
 def wait_for_end(pipe: int, timeout_s: float) -> None:
-    """Return when no process has this pipe open for writing, or none ended for `timeout_s`."""
+    """Return when Java and its script have closed the pipe, or if they write nothing for `timeout_s`."""
     with suppress(BlockingIOError):
         while os.read(pipe, _SIGNALS):
             pass
@@ -67,7 +67,7 @@ def spark_home(scratch: Path, home: str) -> Path:
     return script.parents[1]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class JavaEnd:
     """How the Java ends that the script in `scratch` starts. It writes to `log`.
 
@@ -83,8 +83,8 @@ class JavaEnd:
     def __post_init__(self) -> None:
         """Begin to wait for the end."""
         pipe = os.open(self.scratch / _PIPE, os.O_RDWR)
-        object.__setattr__(self, "_status", in_thread(lambda: int(os.read(pipe, _SIGNALS))))
-        object.__setattr__(self, "_log_start", self.log.stat().st_size)
+        self._status = in_thread(lambda: int(os.read(pipe, _SIGNALS)))
+        self._log_start = self.log.stat().st_size
 
     def has_come(self, *, is_closed: bool) -> bool:
         """Return True if Java ended, also if it does so in a moment, as when its connections closed."""
