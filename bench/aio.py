@@ -49,7 +49,7 @@ async def reads(blocking: CableStore, hashes: list[bytes], times: int) -> None:
         return rng.choice(hashes)
 
     kinds: list[tuple[str, Callable[[], object], Callable[[AsyncCableStore], Awaitable[object]], int]] = [
-        ("a post", lambda: blocking.post(some()), lambda store: store.post(some()), times),
+        ("a post", lambda: blocking.get(some()), lambda store: store.get(some()), times),
         (
             "a page of 50",
             lambda: blocking.messages("channel-0"),
@@ -87,9 +87,9 @@ async def writes(blocking: CableStore, times: int) -> None:
     store = AsyncCableStore(blocking)
     for sync in (False, True):
         # Each way has a channel of its own: writing costs more where many heads of a channel were replaced.
-        direct = direct_us(partial(blocking.text, f"direct {sync}", "text", sync=sync), times)
-        one = await awaited_us(partial(store.text, f"awaited {sync}", "text", sync=sync), times)
-        many = await awaited_us(partial(store.text, f"by many {sync}", "text", sync=sync), times, TASKS)
+        direct = direct_us(partial(blocking.post, f"direct {sync}", "text", sync=sync), times)
+        one = await awaited_us(partial(store.post, f"awaited {sync}", "text", sync=sync), times)
+        many = await awaited_us(partial(store.post, f"by many {sync}", "text", sync=sync), times, TASKS)
         what = f"a text written, {'on the disk' if sync else 'not synced'}"
         tell(f"{what}: direct, awaited, by {TASKS} tasks", f"{direct:.0f}, {one:.0f}, {many:.0f} us", "")
 
@@ -98,11 +98,11 @@ async def following(blocking: CableStore, number: int) -> None:
     """Measure how long a write takes to reach many tasks that follow the store."""
     store, before = AsyncCableStore(blocking), threading.active_count()
     after = store.last_sequence
-    waiting = [asyncio.create_task(anext(store.subscribe(after))) for _ in range(number)]
+    waiting = [asyncio.create_task(anext(store.events(after))) for _ in range(number)]
     for _ in range(10):
         await asyncio.sleep(0)
     started = time.perf_counter()
-    await store.text("bench", "to all", sync=False)
+    await store.post("bench", "to all", sync=False)
     await asyncio.gather(*waiting)
     spent_ms = (time.perf_counter() - started) * 1000
     more = threading.active_count() - before

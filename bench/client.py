@@ -16,7 +16,7 @@ from pathlib import Path
 
 from common import START_MS, authors, median, seconds, sentence, signed, size, size_given, tell
 
-from cablestore import CableStore, Moderation, Text
+from cablestore import CableStore, Moderation, StoreOptions, Text
 from cablestore.moderation import Action
 from cablestore.store.searching import Order
 
@@ -45,7 +45,7 @@ def texts(number: int, first: int) -> list[bytes]:
 
 def opened(folder: Path) -> CableStore:
     """Open a store whose clock is far after the texts."""
-    return CableStore.open(folder, clock=lambda: START_MS + 10**12)
+    return CableStore.open(folder, options=StoreOptions(clock=lambda: START_MS + 10**12))
 
 
 def fill(store: CableStore, posts: list[bytes]) -> None:
@@ -70,7 +70,7 @@ def tell_lists(store: CableStore, unread: int, what: str) -> None:
 def measure_reads(folder: Path, number: int) -> None:
     """Measure what a client asks for on a store with `number` texts that are read, and then UNREAD more."""
     with opened(folder) as store:
-        store.info(name=NAME)
+        store.set_info(name=NAME)
         fill(store, texts(number, 0))
         read_all(store)
         tell("mentions, the first time: all texts are searched", f"{seconds(store.find_mentions):.2f} s", "")
@@ -133,7 +133,7 @@ def measure_storing(posts: list[bytes]) -> None:
 
     def run(prepare: Callable[[CableStore], None]) -> float:
         with tempfile.TemporaryDirectory() as folder, opened(Path(folder)) as store:
-            store.info(name=NAME)
+            store.set_info(name=NAME)
             prepare(store)
             began = time.process_time()
             for post in posts:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from common import START_MS, authors, median, sentence, signed, size, size_given, tell
 
-from cablestore import Block, CableStore, Moderation, Role, Text, Unblock
+from cablestore import Block, CableStore, Moderation, Role, StoreOptions, Text, Unblock
 from cablestore.limits import MAX_RECIPIENTS
 from cablestore.moderation import Action, UserRole
 from cablestore.protocol.body import LOCAL_ONLY, PUBLIC
@@ -55,7 +55,7 @@ def acts(number: int) -> Iterator[bytes]:
 def prepare(folder: Path, number: int) -> None:
     """Write the store: messages, roles, acts, private acts, and the act that hides every tenth author."""
     who = authors(USERS)
-    with CableStore.open(folder, clock=lambda: START_MS) as store:
+    with CableStore.open(folder, options=StoreOptions(clock=lambda: START_MS)) as store:
         store.ingest(texts())
         for rank, few in ((UserRole.ADMIN, who[:ADMINS]), (UserRole.MOD, who[ADMINS:MODS])):
             for each in few:
@@ -70,7 +70,7 @@ def prepare(folder: Path, number: int) -> None:
 def bench_drops(folder: Path) -> None:
     """Measure an answer, a list of channels and a message of one's own when few and when many users are dropped."""
     rng = random.Random(3)
-    with CableStore.open(folder, clock=lambda: START_MS + 1_000_000) as store:
+    with CableStore.open(folder, options=StoreOptions(clock=lambda: START_MS + 1_000_000)) as store:
         store.ingest(texts())
 
         def drop(users: int) -> None:
@@ -85,10 +85,10 @@ def bench_drops(folder: Path) -> None:
         work: dict[str, Callable[[], object]] = {
             f"a time range of {PAGE}": answer,
             "the list of channels": lambda: list(store.channels()),
-            "a message written": lambda: store.text("own", "hello", sync=False),
+            "a message written": lambda: store.post("own", "hello", sync=False),
         }
         drop(MAX_RECIPIENTS)
-        store.text("own", "hello")
+        store.post("own", "hello")
         before_s = {name: median(each, 50) for name, each in work.items()}
         drop(DROPPED)
         for name, each in work.items():
@@ -105,10 +105,10 @@ def main() -> None:
         prepare(folder, number)
         CableStore.open(folder).close()  # what is dropped is found and removed
 
-        plain_s = median(lambda: CableStore.open(folder, moderated=False).close(), 5)
+        plain_s = median(lambda: CableStore.open(folder, options=StoreOptions(moderated=False)).close(), 5)
         more_s = median(lambda: CableStore.open(folder).close(), 5) - plain_s
         tell("opening, more than without moderation", f"{more_s:.3f} s", "at most 0.5 s", more_s <= 0.5)
-        with CableStore.open(folder, moderated=False) as store:
+        with CableStore.open(folder, options=StoreOptions(moderated=False)) as store:
             assert len(store.messages(CHANNEL, limit=PAGE).messages) == PAGE
             plain_ms = 1000 * median(lambda: store.messages(CHANNEL, limit=PAGE), 50)
         with CableStore.open(folder) as store:

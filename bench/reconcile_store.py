@@ -11,7 +11,7 @@ from pathlib import Path
 
 from common import START_MS, chain10k, seconds, size, size_given, tell
 
-from cablestore import LEGACY, CableStore
+from cablestore import LEGACY, CableStore, StoreOptions
 from cablestore.index.batches import batches
 from cablestore.index.database import Row
 from cablestore.index.leveldb import LevelDB
@@ -148,7 +148,10 @@ def ingest() -> None:
     without = Catalog(tuple(view for view in CATALOG.views if view.tree is None))
 
     def stored(catalog: Catalog) -> float:
-        with tempfile.TemporaryDirectory() as folder, CableStore.open(Path(folder), catalog=catalog) as store:
+        with (
+            tempfile.TemporaryDirectory() as folder,
+            CableStore.open(Path(folder), options=StoreOptions(catalog=catalog)) as store,
+        ):
             return seconds(lambda: store.ingest(posts, sync=True, batch_posts=100))
 
     ratios = sorted(stored(CATALOG) / stored(without) for _ in range(2 * ROUNDS))

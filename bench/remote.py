@@ -44,7 +44,7 @@ def measure(store: CableStore, posts: list[bytes], times: int) -> dict[str, floa
         "us an item of an iterator": (time.perf_counter() - started) / rows * 1e6,
         "us a small call": mean_us(store.now_ms, times),
         "us a page of 50": mean_us(partial(store.messages, "channel-0"), max(times // 10, 1)),
-        "us a text written": mean_us(partial(store.text, "bench", "text", sync=False), max(times // 10, 1)),
+        "us a text written": mean_us(partial(store.post, "bench", "text", sync=False), max(times // 10, 1)),
     }
 
 

@@ -39,7 +39,7 @@ def measure(folder: Path) -> None:
     busiest = max(store.channels(), key=lambda c: c.posts.get("text", 0))
     middle_ms = (store.messages(busiest.name, 1).messages[0].timestamp_ms + 1_600_000_000_000) // 2
     page_ms = 1000 * median(lambda: store.messages(busiest.name, 50), 31)
-    deep_ms = 1000 * median(lambda: store.messages(busiest.name, 50, end_ms=middle_ms), 31)
+    deep_ms = 1000 * median(lambda: store.messages(busiest.name, 50, before_ms=middle_ms), 31)
     all_mb, own_mb = resident_mb()
     with store.snapshot() as snapshot:
         hashes = list(answers.channel_time_range(snapshot.reader, busiest.name, 0, 0))

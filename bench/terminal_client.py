@@ -141,7 +141,7 @@ def speak(address: Address, orders: Connection) -> None:
                 node.keep_connected(address)
                 while (text := await asyncio.to_thread(orders.recv)) is not None:
                     began = time.perf_counter()
-                    await asyncio.to_thread(store.text, CHANNEL, text)
+                    await asyncio.to_thread(store.post, CHANNEL, text)
                     orders.send(began)
 
     asyncio.run(main())

@@ -13,12 +13,11 @@ from typing import TYPE_CHECKING, Final
 
 from cablestore import lazy
 
-__version__: Final = "0.15.0"
+__version__: Final = "0.16.0"
 
 if TYPE_CHECKING:  # the same names for type checkers; a test compares the two
     from cablestore.errors import CableStoreError as CableStoreError
     from cablestore.index.arrival_log import EventKind as EventKind
-    from cablestore.index.tombstone import Skeleton as Skeleton
     from cablestore.index.tombstone import Tombstone as Tombstone
     from cablestore.index.verdict import Outcome as Outcome
     from cablestore.index.verdict import Verdict as Verdict
@@ -48,6 +47,7 @@ if TYPE_CHECKING:  # the same names for type checkers; a test compares the two
     from cablestore.serving.server import offer as offer
     from cablestore.store.display import Message as Message
     from cablestore.store.display import User as User
+    from cablestore.store.options import StoreOptions as StoreOptions
     from cablestore.store.queries import Snapshot as Snapshot
     from cablestore.store.results import Channel as Channel
     from cablestore.store.results import Event as Event
@@ -59,7 +59,7 @@ if TYPE_CHECKING:  # the same names for type checkers; a test compares the two
 _MODULES: Final = {
     "errors": "CableStoreError",
     "index.arrival_log": "EventKind",
-    "index.tombstone": "Skeleton Tombstone",
+    "index.tombstone": "Tombstone",
     "index.verdict": "Outcome Verdict",
     "index.view": "Catalog Fold Tally View",
     "protocol.body": "Block Body Delete Info Join Leave Moderation Role Text Topic Unblock",
@@ -69,6 +69,7 @@ _MODULES: Final = {
     "remote.store": "connect",
     "serving.server": "offer",
     "store.display": "Message User",
+    "store.options": "StoreOptions",
     "store.queries": "Snapshot",
     "store.results": "Channel Event Page ReadState Stats",
     "store.store": "CableStore",

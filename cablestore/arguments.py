@@ -14,16 +14,19 @@ import datetime as dt
 import math
 from collections.abc import Callable, Iterable, Mapping, Sized
 from numbers import Integral
-from typing import Any, Final, NoReturn, TypeVar
+from typing import Any, Final, NoReturn, TypeAlias, TypeVar
 
 from cablestore.errors import ArgumentError
 
 T = TypeVar("T")
+Time: TypeAlias = int | dt.datetime
+"""A point in time: milliseconds since 1970, or a datetime with a time zone."""
 
 _ID_SIZE_BYTES: Final = 32
 """Size of a hash and of a public key."""
 _SHOWN_CHARACTERS: Final = 40
 _COPY: Final = ". Use bytes(value)"
+_EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _MAX_WAIT_S: Final = 9_000_000_000
 """A thread can wait for about this time, in nanoseconds of 63 bits."""
 
@@ -86,26 +89,30 @@ def check_whole(name: str, value: Any, least: int | None = None, most: int | Non
     _reject(name, expected if most is None else f"an integer from {least} to {most}", value)
 
 
-def check_time(name: str, value: object) -> None:
-    """Check a time in milliseconds since 1970."""
-    if type(value) is not int:
-        hint = ""
-        if isinstance(value, dt.datetime):
-            zone = "" if value.tzinfo else " after value.astimezone(), because it has no time zone"
-            hint = f". Use int(value.timestamp() * 1000){zone}"
-        elif isinstance(value, float):
-            hint = ". Use int for the whole milliseconds"
-        if not _is_integer(value):
-            _reject(name, "milliseconds since 1970 as an integer", value, hint)
+def checked_time(name: str, value: Any) -> int:
+    """Return a `Time` in milliseconds since 1970."""
+    if _is_integer(value):
+        return int(value)
+    hint = ". Use int for the whole milliseconds" if isinstance(value, float) else ""
+    if isinstance(value, dt.datetime):
+        if value.utcoffset() is not None:
+            return (value - _EPOCH) // dt.timedelta(milliseconds=1)
+        hint = ". It has no time zone: use value.astimezone()"
+    return _reject(name, "milliseconds since 1970 or a datetime with a time zone", value, hint)
 
 
-def check_window(start_name: str, start_ms: int | None, end_name: str, end_ms: int | None) -> None:
-    """Check that a window does not end before it starts."""
-    if start_ms is not None and end_ms is not None and start_ms > end_ms:
+def checked_window(after_ms: Time | None, before_ms: Time | None) -> tuple[int, int | None]:
+    """Return a window of time, after_ms <= time < before_ms, in milliseconds since 1970. The first None means 0."""
+    start_ms = 0 if after_ms is None else checked_time("after_ms", after_ms)
+    if before_ms is None:
+        return start_ms, None
+    end_ms = checked_time("before_ms", before_ms)
+    if after_ms is not None and start_ms > end_ms:
         raise ArgumentError(
-            f"invalid argument {end_name}: the window ends at {end_ms}, before it starts at {start_ms} ({start_name}). "
+            f"invalid argument before_ms: the window ends at {end_ms}, before it starts at {start_ms} (after_ms). "
             "Exchange them"
         )
+    return start_ms, end_ms
 
 
 def check_seconds(name: str, value: object) -> None:
@@ -200,7 +207,7 @@ def _hidden(name: str, value: object) -> None:
     check_choice(name, value, ("omit", "mark", "show"))
 
 
-def _each(names: str, check_one: Callable[[str, object], None]) -> dict[str, Callable[[str, object], None]]:
+def _each(names: str, check_one: Callable[[str, object], object]) -> dict[str, Callable[[str, object], object]]:
     return dict.fromkeys(names.split(), check_one)
 
 
@@ -209,13 +216,13 @@ _FLAGS: Final = """
     private read_only signatures skip_repeated sync undrop upgrade verify with_deleted with_latest
     with_reserved without_hidden
 """
-_CHECKS: Final[dict[str, Callable[[str, object], None]]] = {
+_CHECKS: Final[dict[str, Callable[[str, object], object]]] = {
     **_each("author by_author digest public_key target user", check_id),
     **_each("channel cursor hex_digits key name reason text topic upto", check_text),
     **_each(_FLAGS, check_flag),
     **_each("batch_posts limit processes read_threads run_size_bytes segment_size_bytes", _count),
     **_each("keep_newest skew_ms verify_threads", _number),
-    **_each("before before_ms end_ms since_ms start_ms", check_time),
+    **_each("after_ms before_ms", checked_time),
     **_each("catch_up_s timeout_s", check_seconds),
     **_each("call clock progress surplus", check_call),
     "after": _sequence,

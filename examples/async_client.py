@@ -25,7 +25,7 @@ async def main() -> None:
         async with AsyncCableStore.open(folder) as store:
             listener = asyncio.create_task(listen(store, await store.cursor))
             for number in range(5):
-                await store.text("default", f"message {number}")
+                await store.post("default", f"message {number}")
             assert await listener == 5
 
 

@@ -23,7 +23,7 @@ def sync(source: CableStore, target: CableStore, channel: str) -> int:
 
 def show(store: CableStore, channel: str) -> None:
     """Print a channel as a client would."""
-    print(f"#{channel}: {store.topic_of(channel)}")
+    print(f"#{channel}: {store.topic(channel)}")
     for message in reversed(store.messages(channel, 20).messages):
         print(f"  {message.name}: {message.text}")
 
@@ -33,13 +33,13 @@ with tempfile.TemporaryDirectory() as folder:
     with ann, bob:
         ann.set_name("ann")
         ann.join("default")
-        ann.topic("default", "greetings")
-        question = ann.text("default", "anyone here?")
+        ann.set_topic("default", "greetings")
+        question = ann.post("default", "anyone here?")
         print("bob receives", sync(ann, bob, "default"), "posts")
 
         bob.set_name("bob")
         bob.join("default")
-        answer = bob.text("default", "I am!")
+        answer = bob.post("default", "I am!")
         assert set(answer.links)  # its links say what it answers
         print("ann receives", sync(bob, ann, "default"), "posts")
 

@@ -41,7 +41,7 @@ def main(folder: Path) -> None:
     """Play both parts on this machine."""
     with CableStore.open(folder / "control") as control, CableStore.open(folder / "member") as member:
         for text in ("the tomatoes are green", "the tomatoes are red"):
-            control.text("gardening", text)
+            control.post("gardening", text)
         make(control, folder / "given")
         config = TorrentConfig(enabled=True, port=0, data_folder=folder / "given", torrent_folder=folder / "given")
         with TorrentEngine(config) as engine:

@@ -87,7 +87,7 @@ def chat(store: CableStore, log: CausalLog, name: str, transport: Lossy) -> None
                 posts.channel.tick(ticked_ms, random.random)
                 if written < LINES:
                     written += 1
-                    posts.send(store.text(CHANNEL, f"{name} says {written}"), ticked_ms)
+                    posts.send(store.post(CHANNEL, f"{name} says {written}"), ticked_ms)
             for sequence, effect in posts.outbox():  # delivered messages are in the store now
                 if isinstance(effect, Send):
                     transport.send(effect.data)
@@ -97,7 +97,7 @@ def chat(store: CableStore, log: CausalLog, name: str, transport: Lossy) -> None
                 length = counters.logged
                 print(length, flush=True)
     for message in posts.channel.log():
-        line = store.post(bytes.fromhex(message.message_id))
+        line = store.get(bytes.fromhex(message.message_id))
         assert line is not None
         print(
             message.lamport_ms,

@@ -27,7 +27,7 @@ def line(message: Message) -> str:
 def history(store: CableStore, channel: str) -> str:
     """Return a channel's topic and its latest messages, the newest last."""
     messages = store.messages(channel, limit=20).messages
-    return "\n".join([f"#{channel}: {clean(store.topic_of(channel))}", *map(line, reversed(messages))])
+    return "\n".join([f"#{channel}: {clean(store.topic(channel))}", *map(line, reversed(messages))])
 
 
 def show(change: Change) -> None:
@@ -49,11 +49,11 @@ def obey(store: CableStore, channel: str, typed: str) -> None:
     if command == "/name":
         store.set_name(rest)
     elif command == "/topic":
-        store.topic(channel, rest)
+        store.set_topic(channel, rest)
     elif command == "/delete" and len(found := store.hashes_starting(rest)) == 1:
         store.delete(found)
     elif typed and not typed.startswith("/"):
-        store.text(channel, typed)
+        store.post(channel, typed)
     else:
         print(f"{history(store, channel)}\n/name NAME, /topic TEXT, /delete HASH; Ctrl-D ends")
 

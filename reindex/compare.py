@@ -21,6 +21,7 @@ from cablestore.reindex.job import claim_folder, claim_work, temporary_work
 from cablestore.reindex.row_segments import read_rows, with_local_only
 from cablestore.reindex.stages import DerivedRows, SparkOptions, derive_rows
 from cablestore.reprs import hex_repr
+from cablestore.store.options import StoreOptions
 from cablestore.store.store import CableStore
 from cablestore.views import CATALOG
 
@@ -78,7 +79,10 @@ def verify_store(
     folder.remove_all()  # left by an interrupted comparison
     claim_folder(folder)
     export, rows = folder.child("export"), folder.child("rows")
-    with temporary_work(folder, local), CableStore.open(path, create=False, catalog=catalog) as store:
+    with (
+        temporary_work(folder, local),
+        CableStore.open(path, create=False, options=StoreOptions(catalog=catalog)) as store,
+    ):
         store.export(export)
         derived = derive_rows([export], rows, catalog, local=local / "rows", spark=spark, progress=progress)
         return compare(store.dump(), derived, store.local_only(), catalog)

@@ -63,7 +63,7 @@ from cablestore.reindex.row_segments import RowRange, WrittenRanges, read_rows, 
 from cablestore.reindex.stages import DerivedRows, SparkOptions, derive_rows
 from cablestore.store.closed import locked_folder, open_reader
 from cablestore.store.key_file import unseal_with
-from cablestore.store.store import system_clock_ms
+from cablestore.store.options import system_clock_ms
 from cablestore.views import CATALOG
 
 

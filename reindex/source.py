@@ -7,7 +7,7 @@
 post/delete names, whoever wrote the post, and what tombstones tell of posts that are gone. `cablestore.reindex.tables`
 settles both. Posts that do not decode and local-only ones are left out, as they are by every job.
 
-A partition is a segment or an archive. The options `start_ms`, `end_ms` and `types` choose posts, and skip segments by
+A partition is a segment or an archive. The options `after_ms`, `before_ms` and `types` choose posts, and skip segments by
 their entries in the manifest. Spark passes filters on only with the option `push_filters`, see `PushingReader`.
 """
 
@@ -97,7 +97,7 @@ class Bounds(NamedTuple):
     @classmethod
     def of(cls, options: Mapping[str, str]) -> Bounds:
         """Read the bounds in a data source's options. Raises ExportError for those that cannot be."""
-        first_ms, end_ms = (_time_in(options, name) for name in ("start_ms", "end_ms"))
+        first_ms, end_ms = (_time_in(options, name) for name in ("after_ms", "before_ms"))
         found = cls().between(first_ms or 0, MAX_TIMESTAMP_MS if end_ms is None else end_ms - 1)
         if "types" not in options:
             return found
@@ -160,7 +160,7 @@ class SourceOptions(NamedTuple):
         """Read the options of a data source. Raises ExportError for those that cannot be, StorageError for a key file.
 
         `path` or `paths` (a JSON list) is what `load` was given. `table` is posts or deletions, `columns` names columns
-        with commas between, all by default. `start_ms` and `end_ms` bound times, start <= time < end; `types` names the
+        with commas between, all by default. `after_ms` <= time < `before_ms` bounds times; `types` names the
         types of posts, with commas between. With `control_key`, 64 hex digits, paths are folders of archives that this
         node signed; `cabal_key_file` is a file with the key that decrypts them.
         """

@@ -36,9 +36,10 @@ settings.register_profile(
     "soak", settings.get_profile("normal"), max_examples=5_000, derandomize=False, print_blob=True
 )
 
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    # A shell that starts the tests in the background has them ignore Ctrl-C, and so would every process they start.
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+# A shell that starts the tests in the background, and nohup, have them ignore signals, and so would all they start.
+for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
+    if signal.getsignal(number) is signal.SIG_IGN:
+        signal.signal(number, handler)
 
 
 seeds.replace_system()
@@ -215,7 +216,7 @@ def folder(tmp_path: Path) -> Path:
     """Return a store with a few posts, closed."""
     path = tmp_path / "store"
     with CableStore.open(path) as store:
-        store.info(name="Me")
+        store.set_info(name="Me")
         store.ingest(
             raws(
                 ANN.named("Ann \x1b[31m"),
@@ -224,8 +225,8 @@ def folder(tmp_path: Path) -> Path:
                 *(ANN.text("default", f"text {number}") for number in range(5)),
             )
         )
-        store.text("default", "mine")
-        store.text("other", "mine too")
+        store.post("default", "mine")
+        store.post("other", "mine too")
     return path
 
 

@@ -122,7 +122,7 @@ MISSING = {
 
 def test_a_missing_extra_is_named_in_one_line(command: Installed, tmp_path: Path) -> None:
     with CableStore.open(tmp_path / "store", identity=Identity.generate()) as store:
-        store.text("default", "hello")
+        store.post("default", "hello")
         store.export(tmp_path / "export")
     with CausalLog.open(tmp_path / "store") as log:
         log.channel("room", "ann").send(b"x", 1)

@@ -16,7 +16,7 @@ import pytest
 from forking import fork, idle_child, run_forked
 from serving import own_host
 
-from cablestore import CableStore
+from cablestore import CableStore, StoreOptions
 from cablestore.aio import AsyncCableStore
 from cablestore.archive.content.store import ContentStore
 from cablestore.archive.folder import ArchiveFolder
@@ -29,13 +29,12 @@ from cablestore.peers import Address, Node, NodeSettings
 from cablestore.sds import CausalLog
 
 USES: dict[str, Callable[[CableStore], object]] = {
-    "post": lambda store: store.text("default", "from the child"),
+    "post": lambda store: store.post("default", "from the child"),
     "read": lambda store: store.messages("default"),
     "search": lambda store: store.search("parent"),
     "identity": lambda store: store.identity,
     "snapshot": lambda store: store.snapshot(),
-    "wait": lambda store: store.wait(10_000),
-    "events": lambda store: list(store.subscribe(10_000)),
+    "events": lambda store: list(store.events(10_000)),
     "moderation": lambda store: store.moderation,
     "local values": lambda store: store.local,
     "rebuild": lambda store: store.rebuild(),
@@ -47,17 +46,17 @@ USES: dict[str, Callable[[CableStore], object]] = {
 
 @pytest.mark.parametrize("use", USES)
 def test_a_child_gets_an_error_that_names_the_owner(store: CableStore, use: str) -> None:
-    store.text("default", "from the parent")
+    store.post("default", "from the parent")
     found = run_forked(lambda: USES[use](store))
     assert f"ForkedError: this CableStore belongs to process {os.getpid()}" in found
-    store.text("default", "from the parent again")
+    store.post("default", "from the parent again")
     assert store.check().is_clean
 
 
 def test_what_was_taken_from_a_store_before_the_fork_is_refused_too(store: CableStore) -> None:
     for number in range(3):
-        store.text("default", f"text {number}")
-    write, events, state = store.text, store.subscribe(timeout_s=0), store.snapshot()
+        store.post("default", f"text {number}")
+    write, events, state = store.post, store.events(timeout_s=0), store.snapshot()
     next(events)
     for use in (partial(write, "default", "x"), partial(list, events), lambda: list(state.channels())):
         assert "ForkedError" in run_forked(use)
@@ -70,7 +69,7 @@ from cablestore import CableStore
 from forking import files_of
 from pathlib import Path
 with CableStore.open(sys.argv[1]) as store:
-    store.text("default", "from the parent")
+    store.post("default", "from the parent")
     store.update_search_index()
     before = files_of(Path(sys.argv[1]))
     for end in ("close", "forget", "leave"):
@@ -83,7 +82,7 @@ with CableStore.open(sys.argv[1]) as store:
             sys.exit(0)
         assert os.wait()[1] == 0
         assert files_of(Path(sys.argv[1])) == before, end
-    store.text("default", "from the parent again")
+    store.post("default", "from the parent again")
     assert store.search("again").hits and store.check().is_clean
 """
 
@@ -101,11 +100,11 @@ def test_a_child_does_not_wait_for_a_lock_that_a_thread_of_its_parent_holds(stor
         may_end.wait()
 
     unwatch = store.watch(hold)
-    writer = threading.Thread(target=store.text, args=("default", "slow"))
+    writer = threading.Thread(target=store.post, args=("default", "slow"))
     writer.start()
     is_writing.wait()
     try:
-        assert "ForkedError" in run_forked(lambda: store.text("default", "from the child"))
+        assert "ForkedError" in run_forked(lambda: store.post("default", "from the child"))
     finally:
         unwatch()
         may_end.set()
@@ -157,7 +156,7 @@ def test_a_lock_ends_with_its_owner_though_a_child_lives(tmp_path: Path) -> None
         child = int(owner.stdout.readline())
     try:
         with CableStore.open(tmp_path / "store") as store:
-            store.text("default", "after the owner's death")
+            store.post("default", "after the owner's death")
     finally:
         os.kill(child, 9)
 
@@ -175,13 +174,13 @@ def test_a_child_that_ends_does_not_write_its_copy_of_a_buffer(tmp_path: Path) -
 def test_a_child_opens_a_store_that_its_parent_closed_after_the_fork(tmp_path: Path) -> None:
     read, write = os.pipe()
     store = CableStore.open(tmp_path / "store")
-    store.text("default", "from the parent")
+    store.post("default", "from the parent")
 
     def work() -> None:
         os.read(read, 1)
         for text in ("one", "two"):
             with CableStore.open(tmp_path / "store") as own:
-                own.text("default", text)
+                own.post("default", text)
 
     result = fork(work)
     store.close()
@@ -196,9 +195,11 @@ def test_a_child_in_which_leveldb_lacks_its_thread_refuses_large_writes(tmp_path
     CableStore.open(tmp_path / "of the parent").close()
 
     def work() -> None:
-        with CableStore.open(tmp_path / "store", tuning=Tuning(write_buffer_size_bytes=2**16)) as store:
+        with CableStore.open(
+            tmp_path / "store", options=StoreOptions(tuning=Tuning(write_buffer_size_bytes=2**16))
+        ) as store:
             while True:
-                store.text("default", "a text " * 100)
+                store.post("default", "a text " * 100)
 
     assert "ForkedError: LevelDB lacks its thread" in run_forked(work)
     with CableStore.open(tmp_path / "store") as again:

@@ -202,6 +202,13 @@ def test_what_a_store_returns_is_readable(tmp_path: Path) -> None:
         store.discard([post.hash])
         changes = list(store.changes("default", cursor, timeout_s=0))
         assert {type(change) for change in changes} >= {MessageAdded, MessageDeleted, NameChanged}
-        values = [*changes, *store.events(), *store.channels(), *store.users(), store.stats(), store.identity]
+        values = [
+            *changes,
+            *store.events(timeout_s=0),
+            *store.channels(),
+            *store.users(),
+            store.stats(),
+            store.identity,
+        ]
         for value in [*values, store.moderation.hide(users=[BOB.key])]:
             assert "\\x" not in repr(value)

@@ -31,10 +31,13 @@ class Arrivals:
                 while True:
                     # Before the store is checked, so that neither a write nor its end is missed.
                     written = self._next()
-                    if self._store.wait(after, 0, local=True) or self._store.is_closed:
+                    if self._is_past(after) or self._store.is_closed:
                         break
                     await written.wait()
-        return self._store.wait(after, 0, local=True)
+        return self._is_past(after) and not self._store.is_closed
+
+    def _is_past(self, after: int) -> bool:
+        return self._store.last_sequence > after
 
     def _next(self) -> asyncio.Event:
         """Return the event of this loop's next wake."""

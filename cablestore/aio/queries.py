@@ -16,7 +16,7 @@ from cablestore.store.results import with_last_message
 class AsyncQueries(Mirror):
     """Read methods of a store. Their parameters, results and errors are those of `Queries`."""
 
-    post = on_reader(Queries.post)
+    get = on_reader(Queries.get)
     hashes_starting = on_reader(Queries.hashes_starting)
     deletion = on_reader(Queries.deletion)
     dropped = on_reader(Queries.dropped)
@@ -33,14 +33,13 @@ class AsyncQueries(Mirror):
     users = each_on_reader(Queries.users)
     users_named = on_reader(Queries.users_named)
     user = on_reader(Queries.user)
-    topic_of = on_reader(Queries.topic_of)
+    topic = on_reader(Queries.topic)
     posts_by = each_on_reader(Queries.posts_by)
     local_only = each_on_reader(Queries.local_only)
     heads = on_reader(Queries.heads)
     missing = each_on_reader(Queries.missing)
     links = on_reader(Queries.links)
     linking = on_reader(Queries.linking)
-    events = on_reader(Queries.events)
     dump = each_on_reader(Queries.dump)
     dump_digest = on_worker(Queries.dump_digest)
 
@@ -65,6 +64,8 @@ class AsyncSnapshot(AsyncQueries):
 
     async def __aexit__(self, *exc_info: object) -> None:
         await self.close()
+
+    events = each_on_reader(Queries.events)
 
     @property
     def last_sequence(self) -> int:

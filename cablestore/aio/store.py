@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from concurrent.futures import Future
 from functools import partial, wraps
+from itertools import islice
 from pathlib import Path
 from typing import Any, Concatenate, Final, Self
 
@@ -207,40 +208,24 @@ class AsyncCableStore(AsyncQueries, ProcessBound):
 
     # --- following -----------------------------------------------------------------------------
 
-    async def wait(self, after: int, timeout_s: float | None = None, *, local: bool = False) -> bool:
-        """Wait for events after number `after`. Returns False after `timeout_s`, or when the store is closed.
-
-        See `CableStore.wait`.
-        """
-        check(after=after, local=local)
-        check_given(timeout_s=timeout_s)
-        if local:
-            return await self._arrivals.wait(after, timeout_s)
-        read = partial(self._threads.read, partial(self._blocking.wait, after, 0))
-        try:
-            return await self._first(read, int, timeout_s)
-        except StoreClosedError:
-            return False
-
-    async def next_events(self, after: int, timeout_s: float | None = None) -> list[Event]:
-        """Return the events after number `after`, or wait for the first one: see `CableStore.next_events`."""
-        check_given(timeout_s=timeout_s)
-        read = partial(self._threads.read, partial(self._blocking.next_events, after, 0))
-        try:
-            return await self._first(read, len, timeout_s)
-        except StoreClosedError:
-            return []
-
-    def subscribe(self, after: int = 0, *, timeout_s: float | None = None) -> Feed[Event, int]:
-        """Yield every event after number `after`: first stored, then new ones. See `CableStore.subscribe`."""
+    def events(self, after: int = 0, *, timeout_s: float | None = None) -> Feed[Event, int]:
+        """Yield every event after number `after`: first stored, then new ones. See `CableStore.events`."""
         check(after=after)
         check_given(timeout_s=timeout_s)
 
         async def later(after: int) -> tuple[list[Event], int] | None:
-            found = await self.next_events(after, timeout_s)
+            try:
+                found = await self._first(
+                    lambda: self._threads.read(partial(self._stored_events, after)), len, timeout_s
+                )
+            except StoreClosedError:
+                return None
             return (found, found[-1].sequence) if found else None
 
         return Feed(after, later)
+
+    def _stored_events(self, after: int) -> list[Event]:
+        return list(islice(self._blocking.events(after, timeout_s=0), limits.MAX_EVENTS_READ))
 
     async def next_changes(
         self, after: str, channel: str | None = None, *, timeout_s: float | None = None, local: bool = False
@@ -301,11 +286,11 @@ class AsyncCableStore(AsyncQueries, ProcessBound):
     # --- writing -------------------------------------------------------------------------------
 
     write = on_writer(CableStore.write)
-    text = on_writer(CableStore.text)
-    topic = on_writer(CableStore.topic)
+    post = on_writer(CableStore.post)
+    set_topic = on_writer(CableStore.set_topic)
     join = on_writer(CableStore.join)
     leave = on_writer(CableStore.leave)
-    info = on_writer(CableStore.info)
+    set_info = on_writer(CableStore.set_info)
     set_name = on_writer(CableStore.set_name)
     update_info = on_writer(CableStore.update_info)
     mark_read = on_writer(CableStore.mark_read)

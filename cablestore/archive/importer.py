@@ -7,9 +7,11 @@ them lack are removed with the last one.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, fields
+from functools import partial
+from typing import NamedTuple, TypeVar
 
 from cablestore.archive.format.archive import verified_posts
 from cablestore.archive.format.commitment import Commitment
@@ -25,14 +27,19 @@ from cablestore.protocol.body import ALL_TYPES, Delete
 from cablestore.protocol.dialect import ARCHIVES_CHANNEL
 from cablestore.protocol.post import Post, decode_post
 from cablestore.protocol.waku import content_topic
+from cablestore.remote.store import RemoteStore
 from cablestore.reprs import hex_repr
+from cablestore.store.intake import IntakeBatch
 from cablestore.store.store import CableStore
 from cablestore.views import activity, author
+
+T = TypeVar("T")
 
 Fetched = Iterable[tuple[Entry, bytes]]
 """Archives with their bytes, in any order."""
 OnDamaged = Callable[[Entry, ArchiveError], None]
 """Called with an archive that is not what its index says, and the reason."""
+_Write = tuple[Entry, Callable[[list[bytes] | None], tuple["ArchiveImportReport", list[bytes]]]]
 
 
 @dataclass(slots=True)
@@ -70,7 +77,7 @@ def store_deletions(store: CableStore, deletions: list[bytes]) -> list[bytes]:
     with store.snapshot() as snapshot:
         here = _held_targets(snapshot.reader, posts)
     store.ingest(deletions, sync=True)
-    return [digest for digest in here if store.post(digest) is None]
+    return [digest for digest in here if store.get(digest) is None]
 
 
 def _held_targets(reader: Reader, posts: Iterable[Post]) -> list[bytes]:
@@ -94,18 +101,19 @@ def import_archives(
 ) -> Iterator[tuple[Entry, ArchiveImportReport]]:
     """Import archives one by one, each in one atomic write, and yield a report of each.
 
-    Another process may have the store open: it imports the archives then. Posts are removed only if all archives of
-    their period are given, and never with `merges`. An archive that is not what its index says changes nothing:
-    `on_damaged` is called, and the others are imported. Without `on_damaged` the first such archive raises
-    ArchiveError; archives before it stay.
+    While one archive is written, threads verify the signatures of the next. So an archive is written when the next one
+    is there. Another process may have the store open: it imports the archives then, one after the other.
+
+    Posts are removed only if all archives of their period are given, and never with `merges`. An archive that is not
+    what its index says changes nothing: `on_damaged` is called, and the others are imported. Without `on_damaged` the
+    first such archive raises ArchiveError; archives before it stay.
     """
     import_deletions(store, verified)
-    profile, periods = verified.index.profile.name, _Periods(verified)
-    for entry, stored in fetched:
-        commitment = verified.commitments[entry.archive_id]
+    periods = _Periods(verified)
+    for entry, write in _writes(store, verified, fetched, key):
         others = None if merges else periods.others(entry)
         try:
-            report, hashes = store.run(import_archive, profile, entry, commitment, stored, key, others)
+            report, hashes = write(others)
         except ArchiveError as error:
             if on_damaged is None:
                 raise
@@ -113,6 +121,32 @@ def import_archives(
         else:
             periods.add(entry, hashes)
             yield entry, report
+
+
+def _writes(store: CableStore, verified: VerifiedIndex, fetched: Fetched, key: bytes | None) -> Iterator[_Write]:
+    """Yield each archive and the call that writes it. A store of this process verifies one archive ahead."""
+    profile = verified.index.profile.name
+    archives = ((profile, entry, verified.commitments[entry.archive_id], stored, key) for entry, stored in fetched)
+    if isinstance(store, RemoteStore):
+        return ((archive[1], partial(store.run, import_archive, *archive)) for archive in archives)  # type: ignore[call-arg] # mypy does not unpack it
+    return _one_ahead(
+        (archive[1], partial(write_archive, store, read_archive(store, *archive))) for archive in archives
+    )
+
+
+def _one_ahead(items: Iterator[T]) -> Iterator[T]:
+    """Yield each item when the next one is there. An error comes after the items before it."""
+    waiting = deque[T]()
+    try:
+        for item in items:
+            waiting.append(item)
+            del item  # its archive is freed after the write
+            if len(waiting) > 1:
+                yield waiting.popleft()
+    except Exception:
+        yield from waiting
+        raise
+    yield from waiting
 
 
 def import_archive(
@@ -124,16 +158,47 @@ def import_archive(
     key: bytes | None,
     others: list[bytes] | None,
 ) -> tuple[ArchiveImportReport, list[bytes]]:
-    """Import an archive in one atomic write. Return a report and the hashes of the posts in the archive.
+    """Read and write an archive: see `write_archive`."""
+    return write_archive(store, read_archive(store, profile, entry, commitment, stored, key), others)
+
+
+class ReadArchive(NamedTuple):
+    """An archive that was read. Threads verify the signatures of its posts."""
+
+    profile: Profile
+    entry: Entry
+    admitted: IntakeBatch | ArchiveError
+    """The error of an archive that is not what its index says: `write_archive` raises it."""
+    stones: list[Tombstone]
+
+
+def read_archive(
+    store: CableStore, profile: str, entry: Entry, commitment: Commitment, stored: bytes, key: bytes | None
+) -> ReadArchive:
+    """Read an archive and start verifying its signatures. Writes nothing."""
+    form, stones = PROFILES[profile], list[Tombstone]()
+    verified = VerifiedIndex(Index(form, (entry,)), {entry.archive_id: commitment}, ())
+    admitted: IntakeBatch | ArchiveError
+    try:
+        with gc_paused():
+            admitted = store.admit(verified_posts(verified, entry, stored, store.dialect, key, stones))
+    except ArchiveError as error:
+        admitted = error.with_traceback(None)  # which holds the archive
+    return ReadArchive(form, entry, admitted, stones)
+
+
+def write_archive(
+    store: CableStore, read: ReadArchive, others: list[bytes] | None
+) -> tuple[ArchiveImportReport, list[bytes]]:
+    """Write an archive in one atomic write. Return a report and the hashes of the posts in the archive.
 
     `others` are the posts in the other archives of its period, so that posts that all of them lack are removed. With
     None, no post is removed. Raises ArchiveError for an archive that is not what its index says: it changes nothing.
     """
-    form, stones, deleted_here = PROFILES[profile], list[Tombstone](), list[bytes]()
-    verified = VerifiedIndex(Index(form, (entry,)), {entry.archive_id: commitment}, ())
-    with gc_paused():
-        admitted = store.admit(verified_posts(verified, entry, stored, store.dialect, key, stones))
-    hashes = [post.hash for post in admitted.posts]
+    form, entry, admitted, stones = read
+    if isinstance(admitted, ArchiveError):
+        raise admitted
+    deleted_here, hashes = list[bytes](), [post.hash for post in admitted.posts]
 
     def surplus(reader: Reader) -> list[bytes]:
         deleted_here.extend(_held_targets(reader, admitted.posts))

@@ -30,7 +30,8 @@ from cablestore.files import make_folder, storage_errors, write_whole
 from cablestore.index.place import LogPlace
 from cablestore.protocol.body import TEXT, Text
 from cablestore.protocol.dialect import ARCHIVES_CHANNEL, Dialect
-from cablestore.store.store import CableStore, own_key, system_clock_ms
+from cablestore.store.options import system_clock_ms
+from cablestore.store.store import CableStore, own_key
 
 ANNOUNCEMENT_WAIT_MS: Final = 20_000
 """How long a member waits after an announcement for a newer one before it acts (RFC 61)."""
@@ -57,7 +58,7 @@ def announce(store: CableStore, link: Link, *, clock: Callable[[], int] = system
     earlier = newest_announcement(store, community)
     least = earlier[1].clock + 1 if earlier else 0
     announcement = Announcement(max(clock(), least), link)
-    return store.text(ARCHIVES_CHANNEL, announcement.text()).hash
+    return store.post(ARCHIVES_CHANNEL, announcement.text()).hash
 
 
 def newest_announcement(store: CableStore, control_key: bytes) -> tuple[int, Announcement] | None:
@@ -197,8 +198,8 @@ def wanted(
     imported: ImportLog,
     *,
     latest: bool = False,
-    start_ms: int | None = None,
-    end_ms: int | None = None,
+    after_ms: int | None = None,
+    before_ms: int | None = None,
 ) -> list[Entry]:
     """Return the archives to import, newest first: all, those of the latest week, or those that overlap a time range.
 
@@ -208,10 +209,10 @@ def wanted(
     periods = {entry.period for entry in entries if not imported.has(verified.commitments[entry.archive_id])}
     if latest and entries:
         periods &= {max(entry.period for entry in entries)}
-    if start_ms is not None:
-        periods = {period for period in periods if period.to_ms > start_ms}
-    if end_ms is not None:
-        periods = {period for period in periods if period.from_ms < end_ms}
+    if after_ms is not None:
+        periods = {period for period in periods if period.to_ms > after_ms}
+    if before_ms is not None:
+        periods = {period for period in periods if period.from_ms < before_ms}
     return sorted((entry for entry in entries if entry.period in periods), key=_newest_first)
 
 

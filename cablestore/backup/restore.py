@@ -49,7 +49,7 @@ from cablestore.protocol.dialect import dialect_named
 from cablestore.protocol.keys import after_prefix
 from cablestore.store.intake import Intake
 from cablestore.store.key_file import save_identity, unseal_of
-from cablestore.store.store import system_clock_ms
+from cablestore.store.options import system_clock_ms
 from cablestore.views import CATALOG
 
 _MADE: Final = re.compile(rf"generation-[0-9]{{12}}|{RESTORING}|{LOCK_FILE}|{IDENTITY_FILE}|{CAUSAL_LOGS}")

@@ -22,7 +22,7 @@ from cablestore.index.signatures import SignatureVerifier
 from cablestore.index.verdict import Outcome
 from cablestore.protocol.dialect import dialect_named
 from cablestore.store.intake import Intake
-from cablestore.store.store import system_clock_ms
+from cablestore.store.options import system_clock_ms
 
 
 def verify_backup(

@@ -227,9 +227,9 @@ class Cabal:
         """Run a function that writes in the thread for writes. Raises what the store raises."""
         return await self._run(self._writes, function)
 
-    async def text(self, channel: str, text: str) -> None:
+    async def post(self, channel: str, text: str) -> None:
         """Post a message."""
-        await self.write(lambda store: store.text(channel, text))
+        await self.write(lambda store: store.post(channel, text))
 
     async def mark_seen(self, channel: str, seen: Sequence[str], upto: str | None) -> None:
         """Mark messages as read, given by their cursors, and with `upto` the new ones up to there."""
@@ -290,9 +290,9 @@ class Cabal:
         """Leave a channel."""
         await self.write(lambda store: store.leave(channel))
 
-    async def topic(self, channel: str, topic: str) -> None:
+    async def set_topic(self, channel: str, topic: str) -> None:
         """Set the topic of a channel."""
-        await self.write(lambda store: store.topic(channel, topic))
+        await self.write(lambda store: store.set_topic(channel, topic))
 
     async def set_name(self, name: str) -> None:
         """Change the user's name, and nothing else of what it published about itself."""

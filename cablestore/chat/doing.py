@@ -84,7 +84,7 @@ Do = Callable[[Request], Awaitable[str]]
 
 async def say(request: Request) -> str:
     """Post a message."""
-    await request.cabal.text(request.place.channel, request.argument)
+    await request.cabal.post(request.place.channel, request.argument)
     request.client.show_end(request.place)
     return ""
 
@@ -188,7 +188,7 @@ async def topic(request: Request) -> str:
     wanted = "" if request.argument in _CLEARS else request.argument
     if wanted == shown:
         return f"Nothing changed: #{name} has {'this topic already' if shown else 'no topic'}"
-    await request.cabal.topic(name, wanted)
+    await request.cabal.set_topic(name, wanted)
     return "" if wanted else f"The topic of #{name} is cleared. It was: {shown}"
 
 

@@ -41,5 +41,5 @@ class _Unread:
 
 def _sent_ms(state: Queries, message: Message) -> int:
     """Return the earliest time at which a message can have been sent: by its own clock, and by those that it answers."""
-    linked = filter(None, map(state.post, message.links))
+    linked = filter(None, map(state.get, message.links))
     return max(message.timestamp_ms, *(post.timestamp_ms for post in linked), 0)

@@ -59,7 +59,7 @@ def _undo(store: CableStore, kind: Literal["hide", "block"], target: bytes) -> l
         _undo_one(store, act, target)
     if own:
         return [UndoneAct(act.is_private, act.channel or "") for act in own]
-    message = store.post(target)
+    message = store.get(target)
     if kind == "block" and store.user(target).is_blocked:
         moderator.unblock([target], private=True)
     elif kind == "hide" and message is None and _hidden_somewhere(store, target):
@@ -92,7 +92,7 @@ def _hidden_somewhere(store: CableStore, user: bytes) -> bool:
 
 
 def _named(store: CableStore, target: bytes) -> str:
-    if store.post(target) is not None:
+    if store.get(target) is not None:
         return "this message"
     name = store.user(target).name
     return name[:8] if name == target.hex() else name
@@ -122,7 +122,7 @@ def _restriction(act: ModerationAct) -> str:
 
 
 def _described(store: CableStore, act: ModerationAct, target: bytes, what: str) -> Restriction:
-    post = store.post(target) if what == "hidden message" else None
+    post = store.get(target) if what == "hidden message" else None
     author = target if post is None else post.author
     return Restriction(
         what=what,

@@ -14,7 +14,8 @@ from cablestore.cli.output import Output, size
 from cablestore.cli.values import Moment, PathValue, cabal_key_hex, duration, public_key_hex
 from cablestore.files import make_folder
 from cablestore.index.batches import Progress
-from cablestore.store.store import CableStore, own_key, system_clock_ms
+from cablestore.store.options import system_clock_ms
+from cablestore.store.store import CableStore, own_key
 
 if TYPE_CHECKING:
     from cablestore.archive.writer import CreateReport
@@ -126,9 +127,9 @@ choice_options = all_of(
         is_flag=True,
         help="Keep posts of an archive's weeks and channels that the archive does not have.",
     ),
-    click.option("--before", "end_ms", type=Moment(), help="Only weeks that begin before this time."),
+    click.option("--before", "before_ms", type=Moment(), help="Only weeks that begin before this time."),
     click.option(
-        "--after", "start_ms", type=Moment(), help="Only weeks that end after this time: 2024-01-31, or 180d."
+        "--after", "after_ms", type=Moment(), help="Only weeks that end after this time: 2024-01-31, or 180d."
     ),
     click.option("--latest", is_flag=True, help="Only the latest week."),
 )

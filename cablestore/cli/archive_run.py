@@ -33,7 +33,7 @@ from cablestore.cli.service import StopSignals, tell_ready
 from cablestore.cli.stores import open_or_connect
 from cablestore.errors import OwnerGoneError, StorageError, StoreLockedError
 from cablestore.index.batches import no_progress
-from cablestore.store.store import system_clock_ms
+from cablestore.store.options import system_clock_ms
 
 if TYPE_CHECKING:
     from cablestore.archive.seed import Seeder

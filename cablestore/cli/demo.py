@@ -30,7 +30,8 @@ from cablestore.protocol.post import Post, encode_post
 from cablestore.store import answers
 from cablestore.store.closed import ClosedStore
 from cablestore.store.display import Message
-from cablestore.store.store import CableStore, system_clock_ms
+from cablestore.store.options import system_clock_ms
+from cablestore.store.store import CableStore
 from cablestore.views.installed import installed_catalog
 
 SEED_PHRASE: Final = "demo"
@@ -97,7 +98,7 @@ class _Demo:
         self._deleted = [message for message, _ in pairs]
         for message, deletion in pairs:
             self.out.say(f"{safe(message.name)}: {message.hash.hex()[:12]} is deleted by {deletion.hash.hex()[:12]}")
-        gone = sum(self.store.post(message.hash) is None for message in self._deleted)
+        gone = sum(self.store.get(message.hash) is None for message in self._deleted)
         if gone != len(pairs):
             raise CableStoreError(f"{len(pairs) - gone} deleted messages are still here")
         return f"{gone} messages are gone"
@@ -181,7 +182,7 @@ class _Reindexing:
         with open_store(self._folder, create=False) as store:
             bodies = [post.body for post in self._deletions]
             targets = [target for body in bodies if isinstance(body, Delete) for target in body.hashes]
-            left = [target for target in targets if store.post(target) is not None]
+            left = [target for target in targets if store.get(target) is not None]
             if left:
                 raise CableStoreError(f"{len(left)} posts that another export deletes are still here")
             by_spark = store.dump_digest()

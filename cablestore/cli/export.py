@@ -32,8 +32,8 @@ from cablestore.views.installed import installed_catalog
     help="Only posts of this channel, names of its users, and moderation of the whole cabal; repeatable.",
 )
 @click.option("--author", "authors", multiple=True, type=public_key, help="Only posts of this public key; repeatable.")
-@click.option("--after", "start_ms", type=Moment(), help="Only posts dated at or after this time: 2024-01-31, or 180d.")
-@click.option("--before", "end_ms", type=Moment(), help="Only posts dated before this time.")
+@click.option("--after", "after_ms", type=Moment(), help="Only posts dated at or after this time: 2024-01-31, or 180d.")
+@click.option("--before", "before_ms", type=Moment(), help="Only posts dated before this time.")
 @click.option(
     "--leave-out-hidden", is_flag=True, help="Leave out messages that you, or those who moderate for you, hid publicly."
 )
@@ -45,8 +45,8 @@ def export(
     folder: ObjectFolder,
     channels: tuple[str, ...],
     authors: tuple[bytes, ...],
-    start_ms: int | None,
-    end_ms: int | None,
+    after_ms: int | None,
+    before_ms: int | None,
     leave_out_hidden: bool,
 ) -> None:
     """Export the posts to a new folder, for other stores.
@@ -58,7 +58,7 @@ def export(
     if channels:
         with open_or_connect(path, read_only=read_only) as store:
             channels = stored_channels(store, channels)
-    chosen = Filters(frozenset(channels), frozenset(authors), start_ms, end_ms, leave_out_hidden)
+    chosen = Filters(frozenset(channels), frozenset(authors), after_ms, before_ms, leave_out_hidden)
     filters = None if chosen == Filters() else chosen
     with out.progress("exporting (each post twice: read, written)", None) as progress:
         try:

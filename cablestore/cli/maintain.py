@@ -12,6 +12,7 @@ from cablestore.cli.output import Output, all_is_well, safe
 from cablestore.cli.values import Moment, public_key
 from cablestore.index.rebuild import RebuildReport
 from cablestore.store.closed import ClosedStore
+from cablestore.store.options import StoreOptions
 from cablestore.store.store import CableStore
 from cablestore.views.installed import installed_catalog
 
@@ -24,7 +25,7 @@ from cablestore.views.installed import installed_catalog
 def check(path: Path, out: Output, signatures: bool, read_only: bool) -> int:
     """Compare every row with the posts that it comes from. Exit status 1 if something is wrong."""
     catalog = installed_catalog()
-    with CableStore.open(path, create=False, catalog=catalog, read_only=read_only) as store:
+    with CableStore.open(path, create=False, options=StoreOptions(catalog=catalog), read_only=read_only) as store:
         posts = sum(store.stats().posts.values())
     with out.progress("checking", posts) as progress:
         closed = ClosedStore(path, catalog=catalog, read_only=read_only)

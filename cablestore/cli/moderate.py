@@ -21,7 +21,7 @@ from cablestore.cli.moderation_texts import (
 from cablestore.cli.options import all_of, full_targets, full_users, stored_channel, with_store, with_store_to_read
 from cablestore.cli.output import Output, safe
 from cablestore.cli.values import moderation_seed
-from cablestore.moderation import JudgedAct, UserRole
+from cablestore.moderation import Decision, UserRole
 from cablestore.protocol.body import Moderation, Unblock
 from cablestore.store.dating import utc
 from cablestore.store.moderator import Effect
@@ -264,18 +264,18 @@ def moderation(
         return
     channel = None if channel is None else stored_channel(store, channel)
     names = UserNames(store)
-    rows = [judged_fields(judged, names, out, with_outcome=history) for judged in _judged(store, channel, history)]
+    rows = [judged_fields(judged, names, out, with_result=history) for judged in _judged(store, channel, history)]
     if store.moderation.seed is not None and not history:
         rows = [*seed_rows(store.moderation.seed, names, out), *rows]
-    columns = ("what", "target", "channel", "by", "time", "reason", *(("outcome",) if history else ()))
+    columns = ("what", "target", "channel", "by", "time", "reason", *(("result",) if history else ()))
     out.table(columns, rows)
     if not rows:
         out.note("nothing is moderated here")
 
 
-def _judged(store: CableStore, channel: str | None, history: bool) -> Iterator[JudgedAct]:
+def _judged(store: CableStore, channel: str | None, history: bool) -> Iterator[Decision]:
     """Yield the actions to list: those of one context, or of all contexts."""
-    read: Callable[[str | None], Iterable[JudgedAct]] = (
+    read: Callable[[str | None], Iterable[Decision]] = (
         store.moderation.history if history else store.moderation.in_force
     )
     if channel is not None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from cablestore.cli.output import Output, safe
-from cablestore.moderation import Action, JudgedAct, ModerationAct, Seed, UserRole
+from cablestore.moderation import Action, Decision, ModerationAct, Seed, UserRole
 from cablestore.protocol.body import BLOCK, MODERATION, ROLE, UNBLOCK
 from cablestore.store.differences import Difference
 from cablestore.store.store import CableStore
@@ -73,18 +73,18 @@ def what(act: ModerationAct) -> str:
     return f"{said} (private)" if act.is_private else said
 
 
-def what_applies(with_undone: bool) -> Callable[[JudgedAct], bool]:
+def what_applies(with_undone: bool) -> Callable[[Decision], bool]:
     """Return a filter of actions to list: all, or those that do not undo another one."""
 
-    def is_doing(judged: JudgedAct) -> bool:
+    def is_doing(judged: Decision) -> bool:
         act = judged.act
         return with_undone or act.type in (ROLE, BLOCK) or (act.type == MODERATION and act.what % 2 == 0)
 
     return is_doing
 
 
-def judged_fields(judged: JudgedAct, names: UserNames, out: Output, *, with_outcome: bool) -> dict[str, Any]:
-    """Return a row of a table: an act and its outcome for one target. As JSON it has keys and hashes instead of names."""
+def judged_fields(judged: Decision, names: UserNames, out: Output, *, with_result: bool) -> dict[str, Any]:
+    """Return a row of a table: an act and its result for one target. As JSON it has keys and hashes instead of names."""
     act, target = judged.act, judged.target
     fields: dict[str, Any] = {"what": what(act), "channel": act.channel or ""}
     if out.as_json:
@@ -99,7 +99,7 @@ def judged_fields(judged: JudgedAct, names: UserNames, out: Output, *, with_outc
         shown = target.hex() if is_on_posts(act) or not target else _whole(target, names)
         fields |= {"target": shown, "by": names.of(act.author), "time": out.when(act.timestamp_ms)}
     fields["reason"] = act.reason
-    return fields | ({"outcome": judged.outcome.value} if with_outcome else {})
+    return fields | ({"result": judged.result.value} if with_result else {})
 
 
 def _whole(user: bytes, names: UserNames) -> str:

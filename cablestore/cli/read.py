@@ -42,8 +42,8 @@ _BAR_WIDTH: Final = 50
 @click.command()
 @channel_argument
 @click.option("-n", "--number", type=click.IntRange(1, 1000), default=50, show_default=True, help="Number of messages.")
-@click.option("--since", type=Moment(), help="Only messages since this time: 2024-01-31, today, 12h.")
-@click.option("--until", type=Moment(), help="Only messages before this time.")
+@click.option("--after", "after_ms", type=Moment(), help="Only messages since this time: 2024-01-31, today, 12h.")
+@click.option("--before", "before_ms", type=Moment(), help="Only messages before this time.")
 @click.option("--oldest", is_flag=True, help="Show the oldest messages instead of the newest.")
 @click.option(
     "--causal", is_flag=True, help="Order the whole time window by links, including links through other channels."
@@ -62,8 +62,8 @@ def log(
     out: Output,
     channel: str,
     number: int,
-    since: int | None,
-    until: int | None,
+    after_ms: int | None,
+    before_ms: int | None,
     oldest: bool,
     causal: bool,
     follow: bool,
@@ -79,11 +79,11 @@ def log(
         channel = store.dialect.channel_id(stored_channel(store, channel))
         with store.snapshot() as state:  # posts that are stored meanwhile are neither lost nor shown twice
             if causal:
-                messages = state.causal_messages(channel, since or 0, until, hidden=hidden)
+                messages = state.causal_messages(channel, after_ms or 0, before_ms, hidden=hidden)
                 messages = messages[:number] if oldest else messages[-number:]
             else:
                 messages = _messages(
-                    state, channel, number, oldest=oldest, start_ms=since or 0, end_ms=until, hidden=hidden
+                    state, channel, number, oldest=oldest, after_ms=after_ms, before_ms=before_ms, hidden=hidden
                 )
             after = state.last_sequence
             hiders = {message.hidden_by.author for message in messages if message.hidden_by is not None}
@@ -130,12 +130,10 @@ def _show_new(store: CableStore, printer: MessagePrinter, channel: str, after: i
     """Print messages after an event, of another process's store until nobody reads them. Returns the latest event."""
     is_remote = not isinstance(store, CableStore)
     while True:
-        # A closed store has no next events, and raises if its events are requested.
-        found = store.next_events(after, _LOOK_S if is_remote else 0) or store.events(after)
-        for event in found:
+        for event in store.events(after, timeout_s=_LOOK_S if is_remote else 0):
             after = event.sequence
             _show_event(store, printer, channel, event, hidden)
-        if not printer.out.is_wanted() or not (found or is_remote):
+        if not is_remote or not printer.out.is_wanted():
             return after
 
 
@@ -216,7 +214,7 @@ def show(store: CableStore, out: Output, digest: str) -> None:
     """
     found = full_hash(store, digest, with_deleted=True)
     fields: dict[str, Any] = {"hash": found.hex()}
-    post = store.post(found)
+    post = store.get(found)
     stone = store.deletion(found)
     if post is not None:
         fields |= {
@@ -266,7 +264,7 @@ def _dropped_fields(store: CableStore, out: Output, digest: bytes) -> dict[str, 
     known = store.dropped(digest)
     if known is None:
         raise click.UsageError(f"post {digest.hex()} not found")
-    act = store.post(known.act)
+    act = store.get(known.act)
     fields = {
         "type": TYPE_NAMES[known.skeleton.type],
         "author": known.author.hex(),

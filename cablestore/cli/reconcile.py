@@ -25,7 +25,7 @@ _NOT_TOLD: Final = ("talks", "unstored", "differing_ms", "is_by_design")
 @click.command(context_settings={"auto_envvar_prefix": "CABLESTORE_RECONCILE"})
 @click.argument("address", metavar="HOST:PORT", type=AddressType(to_connect=True))
 @click.option(
-    "--since", "since_ms", type=Moment(), default=0, help="Only posts dated since this time: 2024-01-31, or 90d."
+    "--after", "after_ms", type=Moment(), default=0, help="Only posts dated since this time: 2024-01-31, or 90d."
 )
 @click.option("--cable", "over_cable", is_flag=True, help="HOST:PORT is a Cable port, not a reconciliation port.")
 @click.option(
@@ -40,7 +40,7 @@ def reconcile(
     path: Path,
     out: Output,
     address: Address,
-    since_ms: int,
+    after_ms: int,
     over_cable: bool,
     is_audit: bool,
     create: bool,
@@ -62,7 +62,7 @@ def reconcile(
             async def work() -> ReconcileReport:
                 async with Node(store, settings) as node:
                     return await node.reconcile_once(
-                        address, since_ms=since_ms, over_cable=over_cable, is_audit=is_audit, progress=progress
+                        address, after_ms=after_ms, over_cable=over_cable, is_audit=is_audit, progress=progress
                     )
 
             report = run_on_loop(work, fast_loop)

@@ -30,7 +30,7 @@ from cablestore.protocol.dialect import DIALECTS, dialect_named
 from cablestore.store.closed import ClosedStore
 from cablestore.store.key_file import load_identity
 from cablestore.store.lookup import typed_channel
-from cablestore.store.store import system_clock_ms
+from cablestore.store.options import system_clock_ms
 from cablestore.views.installed import installed_catalog
 
 if TYPE_CHECKING:

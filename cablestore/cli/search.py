@@ -25,8 +25,8 @@ _NAME_CHARACTERS: Final = 20
 @click.argument("words", nargs=-1)
 @click.option("--channel", shell_complete=complete_channel, help="Only messages of this channel.")
 @click.option("--author", metavar="USER", help="Only messages of this user: a name, or the first digits of the key.")
-@click.option("--since", type=Moment(), help="Only messages since this time: 2024-01-31, today, 12h.")
-@click.option("--until", type=Moment(), help="Only messages before this time.")
+@click.option("--after", "after_ms", type=Moment(), help="Only messages since this time: 2024-01-31, today, 12h.")
+@click.option("--before", "before_ms", type=Moment(), help="Only messages before this time.")
 @click.option("-n", "--number", type=click.IntRange(1, 1000), default=20, show_default=True, help="Number of messages.")
 @click.option(
     "--order", type=click.Choice(get_args(Order)), default="newest", show_default=True, help="The newest or best first."
@@ -70,8 +70,8 @@ def _show(
     words: tuple[str, ...],
     channel: str | None,
     author: str | None,
-    since: int | None,
-    until: int | None,
+    after_ms: int | None,
+    before_ms: int | None,
     number: int,
     order: Order,
     cursor: str | None,
@@ -83,8 +83,8 @@ def _show(
             " ".join(words),
             channel=channel if channel is None else stored_channel(store, channel),
             author=user,
-            after=since,
-            before=until,
+            after_ms=after_ms,
+            before_ms=before_ms,
             limit=number - shown,
             cursor=cursor,
             order=order,

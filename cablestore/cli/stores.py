@@ -15,6 +15,7 @@ from cablestore.index.folder import IDENTITY_FILE
 from cablestore.protocol.crypto import Identity
 from cablestore.protocol.dialect import Dialect
 from cablestore.store.key_file import load_identity
+from cablestore.store.options import StoreOptions
 from cablestore.store.store import CableStore
 from cablestore.views.installed import installed_catalog
 
@@ -26,7 +27,7 @@ _LOG: Final = logging.getLogger("cablestore.node")
 
 def open_store(path: Path, *, create: bool = True, dialect: Dialect | None = None) -> CableStore:
     """Open a store for writing. Raises MissingViewError if it has views that are not installed."""
-    return CableStore.open(path, create=create, dialect=dialect, catalog=installed_catalog())
+    return CableStore.open(path, create=create, dialect=dialect, options=StoreOptions(catalog=installed_catalog()))
 
 
 def open_upgraded(path: Path) -> CableStore:
@@ -43,7 +44,7 @@ def open_upgraded(path: Path) -> CableStore:
         def advance(posts: int) -> None:
             bar()(posts)
 
-        return CableStore.open(path, upgrade=True, progress=advance, catalog=installed_catalog())
+        return CableStore.open(path, upgrade=True, progress=advance, options=StoreOptions(catalog=installed_catalog()))
 
 
 def open_to_read(path: Path, *, read_only: bool = False) -> CableStore:
@@ -52,7 +53,10 @@ def open_to_read(path: Path, *, read_only: bool = False) -> CableStore:
     Writes then raise MissingViewError. With `read_only`, nothing is written into its folder.
     """
     return CableStore.open(
-        path, create=False, catalog=installed_catalog(), allow_missing_views=True, read_only=read_only
+        path,
+        create=False,
+        options=StoreOptions(catalog=installed_catalog(), allow_missing_views=True),
+        read_only=read_only,
     )
 
 

@@ -160,7 +160,7 @@ def post(store: CableStore, out: Output, channel: str, text: tuple[str, ...]) ->
 def topic(store: CableStore, out: Output, channel: str, text: tuple[str, ...]) -> None:
     """Set the topic of CHANNEL to TEXT. Without TEXT, clears it. Joins the channel first if you are not in it."""
     channel, topic = stored_channel(store, channel), " ".join(text)
-    if store.topic_of(channel) == topic:
+    if store.topic(channel) == topic:
         has = "has this topic already" if topic else "has no topic"
         out.note(f"{safe(channel)} {has}: nothing was written")
     else:

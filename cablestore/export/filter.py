@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import lru_cache
 
+from cablestore.arguments import checked_window
 from cablestore.export.manifest import Filters
 from cablestore.index.reader import Reader
 from cablestore.index.tombstone import Tombstone, tombstones
@@ -36,6 +37,8 @@ class Selection:
         """`is_hidden` tells which posts are hidden, for filters that leave these out."""
         self._reader = reader
         self._filters = filters
+        self._start_ms, _ = checked_window(filters.after_ms, None)
+        _, self._end_ms = checked_window(None, filters.before_ms)  # a window that ends before it starts has no post
         self._is_hidden = is_hidden if filters.without_hidden else None
         self._is_known_here = lru_cache(_AUTHORS_REMEMBERED)(self._find_author)
 
@@ -69,8 +72,8 @@ class Selection:
         filters = self._filters
         return (
             (not filters.authors or author in filters.authors)
-            and (filters.start_ms is None or filters.start_ms <= timestamp_ms)
-            and (filters.end_ms is None or timestamp_ms < filters.end_ms)
+            and self._start_ms <= timestamp_ms
+            and (self._end_ms is None or timestamp_ms < self._end_ms)
         )
 
     def _is_where(self, author: bytes, post_type: int, channel: str | None) -> bool:

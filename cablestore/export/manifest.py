@@ -23,7 +23,7 @@ import blake3
 from msgspec import Meta, Struct, to_builtins
 
 from cablestore import limits
-from cablestore.arguments import check, check_bytes, check_text, checked_each
+from cablestore.arguments import Time, check, check_bytes, check_text, checked_each, checked_time
 from cablestore.documents import as_declared, read_checked, read_document, with_checksum
 from cablestore.errors import CorruptExportError, ExportError
 from cablestore.export.segment import read_segment
@@ -67,14 +67,14 @@ Place = tuple[Number, Hash]
 class Filters:
     """Filters of an export: a post must match all that are given. `cablestore.export.filter` has the rules.
 
-    `channels` are names, `authors` 32-byte public keys; times are `start_ms` <= time < `end_ms`. `without_hidden` leaves
+    `channels` are names, `authors` 32-byte public keys; times are `after_ms` <= time < `before_ms`. `without_hidden` leaves
     out messages that the store's user and those who moderate for it hid in public.
     """
 
     channels: frozenset[str] = frozenset()
     authors: frozenset[bytes] = frozenset()
-    start_ms: int | None = None
-    end_ms: int | None = None
+    after_ms: Time | None = None
+    before_ms: Time | None = None
     without_hidden: bool = False
 
     __repr__ = hex_repr
@@ -86,7 +86,10 @@ class Filters:
         check(without_hidden=self.without_hidden)
         if not all(len(author) == KEY_SIZE_BYTES for author in self.authors):
             raise ExportError(f"an author to filter by must be a public key of {KEY_SIZE_BYTES} bytes")
-        if not all(time is None or _is_time(time) for time in (self.start_ms, self.end_ms)):
+        for name in ("after_ms", "before_ms"):
+            if (time := getattr(self, name)) is not None:
+                object.__setattr__(self, name, checked_time(name, time))  # the class is frozen
+        if not all(time is None or _is_time(time) for time in (self.after_ms, self.before_ms)):
             raise ExportError(f"a time to filter by must be 0 to {limits.MAX_TIMESTAMP_MS} milliseconds since 1970")
         if any("\ud800" <= codepoint <= "\udfff" for channel in self.channels for codepoint in channel):
             raise ExportError("a channel to filter by must be text that can be encoded in UTF-8")
@@ -97,8 +100,8 @@ class Filters:
         return more | {
             "channels": sorted(self.channels),
             "authors": sorted(author.hex() for author in self.authors),
-            "start_ms": self.start_ms,
-            "end_ms": self.end_ms,
+            "start_ms": self.after_ms,
+            "end_ms": self.before_ms,
         }
 
 

@@ -7,7 +7,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import chain, islice
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 
 from cablestore.limits import MAX_BATCH_POSTS, MAX_BATCH_SIZE_BYTES
 
@@ -61,16 +61,27 @@ def merged(sources: Iterable[Iterable[list[S]]]) -> Iterator[S]:
         waiting = after
 
 
+class _Pauses:
+    """Pauses of the garbage collector in this process. Appending to a list and removing from it is atomic."""
+
+    running: ClassVar[list[None]] = []
+    was_enabled: ClassVar[bool] = True
+
+
 @contextmanager
 def gc_paused() -> Iterator[None]:
     """Pause the garbage collector while the body runs. It can take a third of the time if there are many objects.
 
-    The objects must form no reference cycles. Keep the body short in a process that also does other work.
+    The objects must form no reference cycles. Keep the body short in a process that also does other work. Several
+    threads may pause it at once: it may run again when the first of them ends, and does when the last one ends.
     """
-    was_enabled = gc.isenabled()
+    _Pauses.running.append(None)
+    if len(_Pauses.running) == 1:  # no other thread has paused it
+        _Pauses.was_enabled = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
-        if was_enabled:
-            gc.enable()
+        if _Pauses.was_enabled:
+            gc.enable()  # before this pause is over: a pause that begins now must not take it for disabled
+        _Pauses.running.pop()

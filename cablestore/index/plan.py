@@ -62,6 +62,19 @@ from cablestore.protocol.post import Post
 _OWN_VALUES: Final = local_key(VALUE)
 
 
+class Position(NamedTuple):
+    """Numbers of posts in the lists of a plan at some time. The lists only grow."""
+
+    added: int = 0
+    removed: int = 0
+    discarded: int = 0
+    remembered: int = 0
+
+
+BEGINNING: Final = Position()
+"""Position before the first change."""
+
+
 class PlannedWrite(NamedTuple):
     """One atomic write: rows to put, with None for rows to delete, and the state after it."""
 
@@ -118,6 +131,11 @@ class Plan:
     def reader(self) -> Reader:
         """A reader of rows, posts and tombstones after the changes so far. Folds, tallies and trees do not change yet."""
         return self._reader
+
+    @property
+    def position(self) -> Position:
+        """Position after all changes so far."""
+        return Position(len(self.added), len(self.removed), len(self.discarded), len(self.remembered))
 
     def add(self, post: Post) -> Verdict:
         """Add a post: ACCEPTED, DUPLICATE, or DELETED by its author."""

@@ -9,20 +9,20 @@ dropped, `decisions` is what applies.
 """
 
 from cablestore.moderation.blocks import BlockState, UserDrop
-from cablestore.moderation.decisions import ActOutcome, Decisions, JudgedAct, blocks_in_force
+from cablestore.moderation.decisions import ActResult, Decision, Decisions, blocks_in_force
 from cablestore.moderation.known import HeldActs
 from cablestore.moderation.seed import Seed
 from cablestore.moderation.stored import StoredActs
 from cablestore.protocol.acts import Action, Consent, ModerationAct, UserRole, act_of, consent_of
 
 __all__ = [
-    "ActOutcome",
+    "ActResult",
     "Action",
     "BlockState",
     "Consent",
+    "Decision",
     "Decisions",
     "HeldActs",
-    "JudgedAct",
     "ModerationAct",
     "Seed",
     "StoredActs",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from itertools import islice
 from typing import Final
 
@@ -10,7 +10,7 @@ from cablestore import limits
 from cablestore.errors import ModerationError
 from cablestore.index.drops import KEPT_TYPES, dropped_post
 from cablestore.index.local import ACT
-from cablestore.index.plan import Plan
+from cablestore.index.plan import BEGINNING, Plan
 from cablestore.index.reader import Reader
 from cablestore.index.verdict import Verdict
 from cablestore.moderation import sweeping
@@ -29,8 +29,8 @@ def add_all(plan: Plan, moderation: AppliedModeration | None, posts: list[Post],
     """Add the posts with a valid signature to a plan. The others are BAD_SIGNATURE, DROPPED or BLOCKED."""
     if moderation is None:
         return [plan.add(post) if ok else Verdict.BAD_SIGNATURE for post, ok in zip(posts, signed, strict=True)]
-    # Acts and deletions of acts first, in their order: they decide about the other posts of the batch.
-    found = list(_deciding(plan.reader, posts, signed))
+    # Acts and deletions first, in their order: they decide about the other posts of the batch.
+    found = _deciding(plan.reader, posts, signed)
     acts = _add_acts(plan, moderation, posts, found)
     moderation = decided(plan, moderation)
     return [
@@ -49,37 +49,35 @@ def require_admitted(moderation: AppliedModeration | None, posts: Iterable[Post]
 
 
 def _add_acts(plan: Plan, moderation: AppliedModeration, posts: list[Post], found: list[int]) -> dict[int, Verdict]:
-    """Add the posts at some positions, which decide. A block or unblock also decides about later ones of them."""
-    verdicts, authors = {}, {posts[at].author for at in found}
+    """Add the posts at some positions, which decide. Blocks and unblocks, and their ends, also decide about later ones."""
+    verdicts, authors, since = {}, {posts[at].author for at in found}, BEGINNING
     for at in found:
-        post = posts[at]
-        verdicts[at] = _add(plan, moderation, post)
-        if _decides_about(moderation, post, authors):
-            moderation = decided(plan, moderation)
+        removed = len(plan.removed)
+        verdicts[at] = _add(plan, moderation, posts[at])
+        if any(_decides_about(moderation, post, authors) for post in (posts[at], *plan.removed[removed:])):
+            moderation, since = decided(plan, moderation, since=since), plan.position
     return verdicts
 
 
-def _deciding(reader: Reader, posts: list[Post], signed: list[bool]) -> Iterator[int]:
-    """Yield the positions of acts of moderation, and of deletions of one, stored or new."""
+def _deciding(reader: Reader, posts: list[Post], signed: list[bool]) -> list[int]:
+    """Return the positions of acts and deletions, [] if none of them is an act or deletes one, stored or new.
+
+    Deletions that delete no act are among them, because blocks of the batch decide about the later ones alone.
+    """
     found = [at for at, post in enumerate(posts) if post.type in _MAY_DECIDE and signed[at]]
-    acts = {posts[at].hash for at in found if posts[at].type in MODERATION_TYPES}
-
-    def is_act(digest: bytes) -> bool:
-        stored = None if digest in acts else reader.post(digest)
-        return digest in acts or (stored is not None and stored.type in MODERATION_TYPES)
-
-    for at in found:
-        body = posts[at].body
-        if any(map(is_act, body.hashes if isinstance(body, Delete) else (posts[at].hash,))):
-            yield at
+    bodies = [posts[at].body for at in found]
+    if not all(isinstance(body, Delete) for body in bodies):
+        return found
+    targets = (reader.post(digest) for body in bodies if isinstance(body, Delete) for digest in body.hashes)
+    return found if any(post is not None and post.type in MODERATION_TYPES for post in targets) else []
 
 
 def _decides_about(moderation: AppliedModeration, post: Post, authors: set[bytes]) -> bool:
-    """Tell whether a post may block or unblock one of some authors, or ends a block on the own user."""
+    """Return True if a post may block or unblock one of some authors, or begins or ends a block on the own user."""
     decisions, body = moderation.decisions, post.body
     if not isinstance(body, Block | Unblock):
         return False
-    if isinstance(body, Unblock) and moderation.own_key in body.recipients and decisions.blocks_own_user(post.author):
+    if moderation.own_key in body.recipients and (isinstance(body, Block) or decisions.blocks_own_user(post.author)):
         return True
     return not authors.isdisjoint(body.recipients) and decisions.may_have_authority(post.author)
 

@@ -9,7 +9,7 @@ from typing import Final
 from cablestore import limits
 from cablestore.index.drops import encode_drop, post_key
 from cablestore.index.local import ACT, DROP, JUDGED, RULES, SEED, SWEPT, UNDROP
-from cablestore.index.plan import Plan
+from cablestore.index.plan import BEGINNING, Plan, Position
 from cablestore.index.reader import Reader
 from cablestore.moderation import consents, sweeping
 from cablestore.moderation.applied import (
@@ -56,15 +56,17 @@ def decided(
     before: AppliedModeration,
     claims: Sequence[Consent] = (),
     unsaid: Sequence[Consent | ModerationAct] = (),
+    *,
+    since: Position = BEGINNING,
 ) -> AppliedModeration:
     """Return the moderation after what a plan has so far. Local rows of drops are not in it.
 
-    `claims` are statements that it remembers without their post/infos. `unsaid` are remembered statements and acts
-    that it forgets.
+    `before` is the moderation at position `since` of the plan. `claims` are statements that it remembers without their
+    post/infos. `unsaid` are remembered statements and acts that it forgets.
     """
     if not claims and not unsaid and _DECIDING.isdisjoint(plan.types):
         return before
-    added, removed = _decided_of(plan)
+    added, removed = _decided_of(plan, since)
     added = [*claims, *(each for each in added if each not in unsaid)]
     removed += unsaid
     if not added and not removed:
@@ -100,13 +102,17 @@ def store_drops(plan: Plan, moderation: AppliedModeration, *, noted: bool) -> Ap
     return replace(found, must_be_stored=False)
 
 
-def _decided_of(plan: Plan) -> tuple[list[ModerationAct | Consent], list[ModerationAct | Consent]]:
-    """Return the acts and statements that a plan adds and those that it removes. It may do both to one."""
-    added = {post.hash: act_of(post) or consent_of(post) for post in plan.added if post.type in _DECIDING}
-    added |= {post.hash: consent_of(post) for post in (*plan.remembered, *plan.discarded) if post.type == INFO}
-    acts = [post for post in plan.remembered if post.type in MODERATION_TYPES]
+def _decided_of(
+    plan: Plan, since: Position = BEGINNING
+) -> tuple[list[ModerationAct | Consent], list[ModerationAct | Consent]]:
+    """Return the acts and statements that a plan adds and removes after a position. It may do both to one."""
+    came, gone = plan.added[since.added :], plan.removed[since.removed :]
+    remembered, discarded = plan.remembered[since.remembered :], plan.discarded[since.discarded :]
+    added = {post.hash: act_of(post) or consent_of(post) for post in came if post.type in _DECIDING}
+    added |= {post.hash: consent_of(post) for post in (*remembered, *discarded) if post.type == INFO}
+    acts = [post for post in remembered if post.type in MODERATION_TYPES]
     added |= {post.hash: remembered_act(post) for post in acts if plan.reader.local(ACT, act_key(post)) is not None}
-    removed = {post.hash: act_of(post) or consent_of(post) for post in plan.removed if post.type in _DECIDING}
+    removed = {post.hash: act_of(post) or consent_of(post) for post in gone if post.type in _DECIDING}
     for digest in [digest for digest in added.keys() & removed.keys() if added[digest] == removed[digest]]:
         del added[digest], removed[digest]
     return [act for act in added.values() if act], [act for act in removed.values() if act]

@@ -25,8 +25,8 @@ from cablestore.protocol.body import BLOCK, MODERATION, ROLE, UNBLOCK
 from cablestore.reprs import hex_repr
 
 
-class ActOutcome(StrEnum):
-    """Outcome of an act for one of its targets."""
+class ActResult(StrEnum):
+    """Result of an act for one of its targets."""
 
     APPLIES = "applies"
     UNDONE = "undone"
@@ -43,12 +43,12 @@ class ActOutcome(StrEnum):
     """It says what no act can: a role for its own author (4.4.3) or for the own user, or a drop of no channel."""
 
 
-class JudgedAct(NamedTuple):
-    """Judged act: what became of it for one of its targets. The target is b"" if the act is on a channel."""
+class Decision(NamedTuple):
+    """Decision about an action for one of its targets: in force, or why not. The target of a channel action is b""."""
 
     act: ModerationAct
     target: bytes
-    outcome: ActOutcome
+    result: ActResult
 
     def __repr__(self) -> str:
         return hex_repr(self)
@@ -382,14 +382,14 @@ class Decisions:
 
     def in_force(
         self, channel: str | None = None, author_of_post: Callable[[bytes], bytes | None] = lambda _: None
-    ) -> Iterator[JudgedAct]:
+    ) -> Iterator[Decision]:
         """Yield what takes effect in a context, oldest first: roles, what hides, drops, blocks, and what undoes it."""
-        return (judged for judged in self.history(channel, author_of_post) if judged.outcome is ActOutcome.APPLIES)
+        return (judged for judged in self.history(channel, author_of_post) if judged.result is ActResult.APPLIES)
 
     def history(
         self, channel: str | None = None, author_of_post: Callable[[bytes], bytes | None] = lambda _: None
-    ) -> Iterator[JudgedAct]:
-        """Yield each act in a context of those who may ever have had authority, oldest first, and its outcome.
+    ) -> Iterator[Decision]:
+        """Yield each act in a context of those who may ever have had authority, oldest first, and its result.
 
         The acts for a channel include those for the cabal. Who wrote a post that an act is on is not known from the
         act: `author_of_post` says it, if it can.
@@ -402,42 +402,42 @@ class Decisions:
             for target in act.targets or (b"",):
                 if act.type == ROLE:
                     is_latest = latest[act.author, act.targets, act.channel] == act
-                    yield JudgedAct(act, target, self._judge_role(act, target, channel, is_latest))
+                    yield Decision(act, target, self._judge_role(act, target, channel, is_latest))
                 else:
-                    yield JudgedAct(act, target, self._judge_action(act, target, channel, author_of_post))
+                    yield Decision(act, target, self._judge_action(act, target, channel, author_of_post))
 
-    def _judge_role(self, act: ModerationAct, user: bytes, channel: str | None, is_latest: bool) -> ActOutcome:
+    def _judge_role(self, act: ModerationAct, user: bytes, channel: str | None, is_latest: bool) -> ActResult:
         if user in (act.author, self._own):
-            return ActOutcome.VOID
+            return ActResult.VOID
         if not is_latest:
-            return ActOutcome.UNDONE
+            return ActResult.UNDONE
         history = self._contexts.history(channel)
         if not history.is_applied(act):
-            return ActOutcome.NO_AUTHORITY
+            return ActResult.NO_AUTHORITY
         if history.declines(user):
-            return ActOutcome.DECLINED
-        return ActOutcome.APPLIES if history.decided_by(user) == act else ActOutcome.OVERRULED
+            return ActResult.DECLINED
+        return ActResult.APPLIES if history.decided_by(user) == act else ActResult.OVERRULED
 
     def _judge_action(
         self, act: ModerationAct, target: bytes, channel: str | None, author_of_post: Callable[[bytes], bytes | None]
-    ) -> ActOutcome:
+    ) -> ActResult:
         pair = pair_of(act)
         is_on_channel = pair == Action.DROP_CHANNEL
         if act.channel is None if is_on_channel else not target:
-            return ActOutcome.VOID
+            return ActResult.VOID
         if pair == BLOCKING and target == self._own == act.author:
-            return ActOutcome.VOID
+            return ActResult.VOID
         subject = target if pair in (Action.HIDE_USER, BLOCKING) else None if is_on_channel else author_of_post(target)
         key = target or act.channel or ""
         if act in self._taking_effect(pair, key, channel, subject):
-            return ActOutcome.APPLIES
+            return ActResult.APPLIES
         acts = self._actions_on(key, pair, channel)
         if act not in self._relevant(acts).get(act.author, ()):
-            return ActOutcome.UNDONE
+            return ActResult.UNDONE
         if act.author == self._own or self._is_applicable(act, channel, subject):
-            return ActOutcome.OVERRULED
+            return ActResult.OVERRULED
         has_authority = self.had_authority(act.author, channel, act.timestamp_ms)
-        return ActOutcome.EXEMPT if has_authority else ActOutcome.NO_AUTHORITY
+        return ActResult.EXEMPT if has_authority else ActResult.NO_AUTHORITY
 
     def _taking_effect(
         self, pair: int, target: bytes | str, channel: str | None, subject: bytes | None

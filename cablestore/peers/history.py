@@ -27,7 +27,7 @@ from cablestore.peers.sync_state import SyncMark, SyncState
 from cablestore.protocol.exchange import Step
 from cablestore.protocol.message import TimeRangeRequest
 from cablestore.store import answers
-from cablestore.store.store import system_clock_ms
+from cablestore.store.options import system_clock_ms
 
 _LEAST_OVERLAP: Final = 16
 """Posts that are listed again however old they are: clocks differ."""

@@ -24,7 +24,7 @@ from cablestore.peers.peer_events import Peer, PeerConnected, PeerInStep, PeerLo
 from cablestore.peers.silence import LifeCheck, Silence
 from cablestore.protocol.secure_channel import SecureChannel
 from cablestore.reconcile.messages import LIFE_REQUEST, LIFE_SIGN
-from cablestore.store.store import system_clock_ms
+from cablestore.store.options import system_clock_ms
 
 BLOCKED: Final = "the local user blocks the peer"
 ITSELF: Final = "it is this node itself"

@@ -10,7 +10,7 @@ from types import NoneType
 from typing import Final, Self
 
 from cablestore import limits
-from cablestore.arguments import check, check_given, check_instance
+from cablestore.arguments import Time, check, check_given, check_instance, checked_time
 from cablestore.errors import NodeError
 from cablestore.forks import ProcessBound, bind
 from cablestore.interruptible import in_thread
@@ -239,7 +239,7 @@ class Node(ProcessBound):
         self,
         address: Address,
         *,
-        since_ms: int = 0,
+        after_ms: Time = 0,
         over_cable: bool = False,
         is_audit: bool = False,
         progress: Callable[[int], None] | None = None,
@@ -247,11 +247,12 @@ class Node(ProcessBound):
     ) -> ReconcileReport:
         """Reconcile with a store at its reconciliation port, or at its Cable port, once, then end the connection.
 
-        Posts of the channels and the window of the settings move both ways, unless they are older than `since_ms`. An
+        Posts of the channels and the window of the settings move both ways, unless they are older than `after_ms`. An
         audit moves none. `report` gets the counts, also if there is an error. Raises NodeError and ReconcileError.
         """
         check_address(address)
-        check(since_ms=since_ms, over_cable=over_cable, is_audit=is_audit)
+        terms = Terms(from_ms=checked_time("after_ms", after_ms))
+        check(over_cable=over_cable, is_audit=is_audit)
         check_given(progress=progress)
         check_instance("report", report, (ReconcileReport, NoneType))
         parts = self.parts
@@ -259,7 +260,7 @@ class Node(ProcessBound):
             parts.reconciler.once,
             address,
             parts.cable_port.connect_met if over_cable else parts.reconcile_port.connect,
-            Terms(from_ms=since_ms),
+            terms,
             report or ReconcileReport(),
             expected="a store that reconciles" if over_cable else "the reconciliation port of a store",
             purpose=Purpose.AUDIT if is_audit else Purpose.RECONCILE,

@@ -27,7 +27,7 @@ from cablestore.protocol import cable_js
 from cablestore.protocol.exchange import Step
 from cablestore.protocol.message import ListRequest, ModerationRequest, Request, StateRequest, TimeRangeRequest
 from cablestore.store import answers
-from cablestore.store.store import system_clock_ms
+from cablestore.store.options import system_clock_ms
 
 _CHANNELS_AT_ONCE: Final = 8
 SURELY_ALL_NAMES: Final = 16_000

@@ -51,7 +51,7 @@ from cablestore.reconcile.messages import (
     encode_frame,
     size_error,
 )
-from cablestore.store.store import system_clock_ms
+from cablestore.store.options import system_clock_ms
 
 _JITTER: Final = 0.1
 """Part of an interval that is random, so that a crowd that began at one moment does not stay together."""

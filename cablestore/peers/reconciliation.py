@@ -203,7 +203,7 @@ class Reconciliation:
 
     def _post(self, digest: bytes) -> Post | None:
         """Return a post that the peer lacks, None if it is no longer here or the peer may not get it. In the thread."""
-        post = self._context.store.post(digest)
+        post = self._context.store.get(digest)
         is_given = post is not None and self.link.audience.may_get(post.raw, self._context.dialect)
         return post if is_given else None
 

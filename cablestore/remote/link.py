@@ -298,17 +298,6 @@ class Link(ProcessBound):
             self._watchers += ((call, local),)
         return unwatch
 
-    def wait(self, after: int, timeout_s: float | None) -> bool:
-        """Wait until the arrival log is longer than `after`. Returns False when time is up, or at the end."""
-        end_s = None if timeout_s is None else time.monotonic() + timeout_s
-        with self._changing:
-            while self.is_open and self.state.last_sequence <= after:
-                left_s = _TICK_S if end_s is None else min(_TICK_S, end_s - time.monotonic())
-                if left_s <= 0:
-                    break
-                self._changing.wait(left_s)
-            return self.state.last_sequence > after
-
     # --- in the thread that receives --------------------------------------------------------------
 
     def _receive_all(self) -> None:

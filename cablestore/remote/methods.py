@@ -10,6 +10,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from datetime import datetime
 from functools import cache
 from importlib import import_module
 from types import GenericAlias
@@ -81,12 +82,9 @@ _READS: Final = frozenset({
     "clock_difference",
     "continues",
     "next_changes",
-    "next_events",
     "now_ms",
     "public_key",
     "stats",
-    "subscribe",
-    "wait",
 })  # fmt: skip
 """Public names outside `Queries` that write nothing."""
 
@@ -153,7 +151,10 @@ class RemoteMethod:
 
     def write(self, given: Mapping[str, Any]) -> msgspec.Raw:
         """Return the arguments as they travel. Raises ArgumentError for what cannot travel."""
-        values = [given[name] for name in self._names]
+        values = [
+            arguments.checked_time(name, value) if name.endswith("_ms") and isinstance(value, datetime) else value
+            for name, value in ((name, given[name]) for name in self._names)
+        ]
         try:
             return msgspec.Raw(self._arguments.encode(values))
         except CableStoreError:

@@ -322,17 +322,6 @@ class RemoteStore(_Store, Closable, ProcessBound):
         check(call=call, local=local)
         return self._link.watch(call, local=local)
 
-    def wait(self, after: int, timeout_s: float | None = None, *, local: bool = False) -> bool:
-        """Wait for events after number `after`: see `CableStore.wait`."""
-        check(after=after, local=local)
-        check_given(timeout_s=timeout_s)
-        if local:
-            return self._link.wait(after, timeout_s)
-        try:
-            return bool(self._calls.run("wait", (after, timeout_s)))
-        except StoreClosedError:
-            return False
-
     def run(self, function: Callable[Concatenate[CableStore, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run one of `cablestore.remote.methods.FUNCTIONS` in the process that has the store open."""
         return cast(T, self._calls.run(function.__name__, args, kwargs))

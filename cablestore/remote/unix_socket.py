@@ -27,6 +27,8 @@ NAME: Final = "control.sock"
 _MODE: Final = 0o600
 _MAX_ADDRESS_SIZE_BYTES: Final = 100
 """The address of a unix socket has 108 bytes on Linux and 104 on macOS, with a zero byte at the end."""
+_DESCRIPTORS: Final = Path("/proc/self/fd")
+"""Folder of Linux with a link to each open file."""
 _TIMEVAL: Final = struct.Struct("ll")
 _CONNECT_TIMEOUT: Final = _TIMEVAL.pack(1, 500_000)
 """Seconds and microseconds for a connection. A stopped process accepts no more than fit into its queue."""
@@ -88,14 +90,20 @@ def connect(folder: Path) -> socket.socket | None:
 
 @contextmanager
 def short_address(path: Path) -> Iterator[str]:
-    """Yield a path of the socket that fits into an address: through a link if the folder's path is long."""
+    """Yield a path of the socket that fits into an address, however long the paths of its folder and of TMPDIR are."""
     if len(os.fsencode(path)) <= _MAX_ADDRESS_SIZE_BYTES:
         yield str(path)
-        return
-    with tempfile.TemporaryDirectory(prefix="cablestore-") as scratch:
-        link = Path(scratch) / "s"
-        link.symlink_to(path.parent, target_is_directory=True)
-        yield str(link / path.name)
+    elif _DESCRIPTORS.is_dir():
+        folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY)
+        try:
+            yield f"{_DESCRIPTORS}/{folder}/{path.name}"
+        finally:
+            os.close(folder)
+    else:  # macOS: descriptors are not paths there
+        with tempfile.TemporaryDirectory(prefix="cablestore-") as scratch:
+            link = Path(scratch) / "s"
+            link.symlink_to(path.parent, target_is_directory=True)
+            yield str(link / path.name)
 
 
 def _inode(path: Path) -> tuple[int, int] | None:

@@ -100,7 +100,7 @@ class PostChannel:
 
     def _unsent_joins(self, post: Post) -> list[Post]:
         """Return the joins of its author that a text or topic links to and the log does not have."""
-        linked = [self._store.post(digest) for digest in post.links] if post.type in (TEXT, TOPIC) else []
+        linked = [self._store.get(digest) for digest in post.links] if post.type in (TEXT, TOPIC) else []
         joins = [each for each in linked if each is not None and each.type == JOIN and each.author == post.author]
         return [join for join in joins if self.channel.message(join.hash.hex()) is None]
 
@@ -191,4 +191,4 @@ class PostChannel:
             digest = bytes.fromhex(message_id)
         except ValueError:
             return None
-        return self._store.post(digest) if len(digest) == HASH_SIZE_BYTES else None
+        return self._store.get(digest) if len(digest) == HASH_SIZE_BYTES else None

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from cablestore.arguments import check, check_given, check_text
 from cablestore.errors import StoreClosedError
-from cablestore.index import arrival_log
 from cablestore.index.engine import Engine
 from cablestore.store.cursor import cursor_at, cursor_of, sequence_of
 from cablestore.store.present import Present
@@ -32,22 +31,18 @@ class Follower:
         self._engine = engine
         self._present = present
 
-    def subscribe(self, after: int, timeout_s: float | None) -> Iterator[Event]:
+    def events(self, after: int, timeout_s: float | None) -> Iterator[Event]:
         """Yield every event after number `after`, until nothing happens for `timeout_s` or the store is closed."""
         check(after=after)
         check_given(timeout_s=timeout_s)
-        return self._subscribe(after, timeout_s)
+        return self._each_event(after, timeout_s)
 
-    def _subscribe(self, after: int, timeout_s: float | None) -> Iterator[Event]:
-        while found := self.next_events(after, timeout_s):
+    def _each_event(self, after: int, timeout_s: float | None) -> Iterator[Event]:
+        while found := self._next_events(after, _deadline(timeout_s)):
             yield from found
             after = found[-1].sequence
 
-    def next_events(self, after: int, timeout_s: float | None) -> list[Event]:
-        """Return the events after number `after`, [] when time is up or the store is closed."""
-        check(after=after)
-        check_given(timeout_s=timeout_s)
-        deadline = _deadline(timeout_s)
+    def _next_events(self, after: int, deadline: float | None) -> list[Event]:
         try:
             while True:
                 latest = self._engine.next_sequence - 1
@@ -57,23 +52,6 @@ class Follower:
                     return found
         except StoreClosedError:
             return []
-
-    def wait(self, after: int, timeout_s: float | None, *, local: bool) -> bool:
-        """Wait for events after number `after`. Return False when time is up or the store is closed."""
-        check(after=after, local=local)
-        check_given(timeout_s=timeout_s)
-        if local:
-            return self._engine.wait(after, timeout_s)
-        deadline = _deadline(timeout_s)
-        try:
-            while self._engine.wait(after, _left(deadline)):
-                latest = self._engine.next_sequence - 1
-                if read_again(self._engine, partial(self._has_event, after)):
-                    return True
-                after = latest  # those up to here are local
-        except StoreClosedError:
-            pass
-        return False
 
     def changes(
         self, channel: str | None, after: str | None, timeout_s: float | None, *, local: bool
@@ -124,10 +102,6 @@ class Follower:
     def _cursor(self) -> str:
         with self._engine.reading() as reader:
             return cursor_of(reader)
-
-    def _has_event(self, after: int) -> bool:
-        with self._engine.reading() as reader:
-            return next(arrival_log.post_entries(reader, after), None) is not None
 
     def _events(self, after: int) -> list[Event]:
         with self._engine.reading() as reader:

@@ -26,7 +26,7 @@ from cablestore.index.reader import Reader
 from cablestore.index.tombstone import Skeleton
 from cablestore.moderation.blocks import UserDrop
 from cablestore.moderation.changing import read_with_seed, store_seed
-from cablestore.moderation.decisions import ActOutcome, Decisions, JudgedAct
+from cablestore.moderation.decisions import ActResult, Decision, Decisions
 from cablestore.moderation.seed import Seed
 from cablestore.protocol.acts import Action, ModerationAct, UserRole, act_of
 from cablestore.protocol.body import (
@@ -316,15 +316,15 @@ class Moderator:
         moderation = self._present.state.moderation
         return None if moderation is None else moderation.seed
 
-    def in_force(self, channel: str | None = None) -> list[JudgedAct]:
+    def in_force(self, channel: str | None = None) -> list[Decision]:
         """Return the actions in force in a context, oldest first: roles, and what is hidden, dropped or blocked.
 
         Each has the action with its author, time and reason.
         """
-        return [judged for judged in self.history(channel) if judged.outcome is ActOutcome.APPLIES]
+        return [judged for judged in self.history(channel) if judged.result is ActResult.APPLIES]
 
-    def history(self, channel: str | None = None) -> list[JudgedAct]:
-        """Return all actions in a context with their outcomes, oldest first, of users who may have had authority."""
+    def history(self, channel: str | None = None) -> list[Decision]:
+        """Return all actions in a context with their results, oldest first, of users who may have had authority."""
         check_given(channel=channel)
         with self._engine.reading() as reader:
             moderation = self._present.state.moderation

@@ -12,7 +12,16 @@ from typing import get_args
 import blake3
 
 from cablestore import limits
-from cablestore.arguments import check, check_choice, check_given, check_id, check_instance, check_whole, check_window
+from cablestore.arguments import (
+    Time,
+    check,
+    check_choice,
+    check_given,
+    check_id,
+    check_instance,
+    check_whole,
+    checked_window,
+)
 from cablestore.closable import Closable
 from cablestore.errors import CorruptStoreError, CursorError
 from cablestore.index import arrival_log
@@ -60,7 +69,7 @@ class Queries(ABC):
     def _known_places(self, reader: Reader) -> KnownPlaces:
         """Return the cached message order of the state that is read."""
 
-    def post(self, digest: bytes) -> Post | None:
+    def get(self, digest: bytes) -> Post | None:
         """Return the stored post with this hash, including own local-only posts, or None."""
         check_id("digest", digest)
         with self._reading() as reader:
@@ -108,11 +117,13 @@ class Queries(ABC):
         *,
         newest_first: bool = True,
         cursor: str | None = None,
-        start_ms: int = 0,
-        end_ms: int | None = None,
+        after_ms: Time | None = None,
+        before_ms: Time | None = None,
         hidden: Hidden = "omit",
     ) -> Page:
-        """Return up to `limit` messages (at most `limits.MAX_PAGE_MESSAGES`) of a channel by time, start <= time < end.
+        """Return up to `limit` messages (at most `limits.MAX_PAGE_MESSAGES`) of a channel, in the order of their times.
+
+        `after_ms` <= time < `before_ms` are milliseconds since 1970 or datetimes with a time zone.
 
         No message precedes one that it links to (`store.message_order`). A message that is dated too early follows the
         one that it answers, and its time counts as that of the answered message.
@@ -125,9 +136,8 @@ class Queries(ABC):
         `limits.MAX_PAGE_ROWS_READ` messages, or `limit` if that is more. It may therefore have fewer messages than
         `limit` although a next page exists.
         """
-        check(channel=channel, limit=limit, newest_first=newest_first, start_ms=start_ms, hidden=hidden)
-        check_given(end_ms=end_ms)
-        check_window("start_ms", start_ms, "end_ms", end_ms)
+        check(channel=channel, limit=limit, newest_first=newest_first, hidden=hidden)
+        start_ms, end_ms = checked_window(after_ms, before_ms)
         limit = min(limit, limits.MAX_PAGE_MESSAGES)
         with self._reading() as reader:
             channel = reader.dialect.channel_id(channel)
@@ -149,8 +159,8 @@ class Queries(ABC):
     def causal_messages(
         self,
         channel: str,
-        start_ms: int,
-        end_ms: int | None = None,
+        after_ms: Time,
+        before_ms: Time | None = None,
         *,
         skew_ms: int = limits.CAUSAL_SKEW_MS,
         hidden: Hidden = "omit",
@@ -160,9 +170,8 @@ class Queries(ABC):
         Returns the newest `limits.MAX_CAUSAL_POSTS` messages at most. `skew_ms` is explained in `store.causal_order`.
         `hidden` has the meaning of `messages`.
         """
-        check(channel=channel, start_ms=start_ms, skew_ms=skew_ms, hidden=hidden)
-        check_given(end_ms=end_ms)
-        check_window("start_ms", start_ms, "end_ms", end_ms)
+        check(channel=channel, after_ms=after_ms, skew_ms=skew_ms, hidden=hidden)
+        start_ms, end_ms = checked_window(after_ms, before_ms)
         with self._reading() as reader:
             channel = reader.dialect.channel_id(channel)
             found = messages.texts(reader, channel, newest_first=True, start_ms=start_ms, end_ms=end_ms)
@@ -313,7 +322,7 @@ class Queries(ABC):
             context = None if channel is None else reader.dialect.channel_id(channel)
             return Display(reader, self._moderation()).user(public_key, context)
 
-    def topic_of(self, channel: str) -> str:
+    def topic(self, channel: str) -> str:
         """Return a channel's topic, or ""."""
         check(channel=channel)
         with self._reading() as reader:
@@ -383,14 +392,21 @@ class Queries(ABC):
         with self._reading() as reader:
             return cursor_of(reader)
 
-    def events(self, after: int = 0, limit: int = limits.MAX_EVENTS_READ) -> list[Event]:
-        """Return up to `limit` events of posts after number `after`, oldest first: entries of the arrival log.
+    def events(self, after: int = 0, *, timeout_s: float | None = None) -> Iterator[Event]:
+        """Yield the events of posts after number `after`, oldest first: entries of the arrival log.
 
-        Entries of local changes are left out; `changes` reports them.
+        Entries of local changes are left out; `changes` reports them. A fixed state has no later events, so nothing is
+        waited for, whatever `timeout_s` is.
         """
-        check(after=after, limit=limit)
+        check(after=after)
+        check_given(timeout_s=timeout_s)
+        return self._events(after)
+
+    def _events(self, after: int) -> Iterator[Event]:
         with self._reading() as reader:
-            return events_after(reader, self._moderation(), after, limit)
+            while found := events_after(reader, self._moderation(), after):
+                yield from found
+                after = found[-1].sequence
 
     def dump(self) -> Iterator[Row]:
         """Yield every (key, value) row in key order, without the arrival log and local rows."""
@@ -455,11 +471,9 @@ class Snapshot(Queries, Closable):
         return self._places
 
 
-def events_after(
-    reader: Reader, moderation: AppliedModeration | None, after: int, limit: int = limits.MAX_EVENTS_READ
-) -> list[Event]:
-    """Return up to `limit` events of posts after number `after`, oldest first."""
-    found = zip(range(min(limit, limits.MAX_EVENTS_READ)), arrival_log.post_entries(reader, after), strict=False)
+def events_after(reader: Reader, moderation: AppliedModeration | None, after: int) -> list[Event]:
+    """Return up to `limits.MAX_EVENTS_READ` events of posts after number `after`, oldest first."""
+    found = zip(range(limits.MAX_EVENTS_READ), arrival_log.post_entries(reader, after), strict=False)
     display = Display(reader, moderation)
     posts = ((entry, reader.post(entry.hash)) for _, entry in found)
     return [Event(*entry, post if post and display.is_here(post) else None) for entry, post in posts]

@@ -8,7 +8,7 @@ from itertools import islice
 from typing import Final, Literal, NamedTuple, get_args
 
 from cablestore import limits
-from cablestore.arguments import check, check_choice, check_given, check_time, check_window
+from cablestore.arguments import Time, check, check_choice, check_given, checked_window
 from cablestore.errors import SearchError
 from cablestore.index.batches import Progress
 from cablestore.index.engine import Engine
@@ -71,8 +71,8 @@ class Searcher:
         *,
         channel: str | None,
         author: bytes | None,
-        after: int | None,
-        before: int | None,
+        after_ms: Time | None,
+        before_ms: Time | None,
         limit: int,
         cursor: str | None,
         order: Order,
@@ -81,17 +81,15 @@ class Searcher:
         """Return up to `limit` messages that match: see `CableStore.search`."""
         check(text=text, limit=limit, catch_up_s=catch_up_s)
         check_choice("order", order, get_args(Order))
-        check_given(channel=channel, author=author, before=before, cursor=cursor)
-        if after is not None:
-            check_time("after", after)
-        check_window("after", after, "before", before)
+        check_given(channel=channel, author=author, cursor=cursor)
+        start_ms, end_ms = checked_window(after_ms, before_ms)
         limit = min(limit, limits.MAX_PAGE_MESSAGES)
         place = _place_of(cursor, order)
         channel_id = None if channel is None else self._engine.dialect.channel_id(channel)
         for attempt in (1, 2):
             try:
                 pending = self._index.catch_up(catch_up_s, purges=PURGES_BEFORE_ANSWER)
-                question = self._index.question(text, channel_id, author, after or 0, before)
+                question = self._index.question(text, channel_id, author, start_ms, end_ms)
                 messages, next_cursor = self._page(question, limit, order, place)
                 return SearchPage(self._hits(question, messages), next_cursor, pending)
             except IndexThrownAwayError:

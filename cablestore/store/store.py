@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Concatenate, Final, ParamSpec, Self, TypeVar
 
 from cablestore import limits
 from cablestore.arguments import (
+    Time,
     check,
     check_bytes,
     check_given,
@@ -21,6 +21,7 @@ from cablestore.arguments import (
     check_instance,
     check_iterable,
     checked_each,
+    checked_window,
 )
 from cablestore.closable import Closable
 from cablestore.errors import ArgumentError, MissingViewError, OutdatedViewError
@@ -32,14 +33,12 @@ from cablestore.index.check import check as check_rows
 from cablestore.index.engine import Engine
 from cablestore.index.evidence import find_evidence
 from cablestore.index.folder import store_path
-from cablestore.index.leveldb import Tuning
 from cablestore.index.place import LogPlace
 from cablestore.index.reader import Reader
 from cablestore.index.rebuild import RebuildReport
 from cablestore.index.signatures import SignatureVerifier
 from cablestore.index.tombstone import Tombstone
 from cablestore.index.verdict import Outcome, Verdict
-from cablestore.index.view import Catalog
 from cablestore.moderation.applied import AppliedModeration
 from cablestore.protocol.body import Body, Info, Join, Leave, Text, Topic
 from cablestore.protocol.crypto import Identity
@@ -55,12 +54,12 @@ from cablestore.store.key_file import StoreIdentity
 from cablestore.store.known_places import KnownPlaces, PlacesMemory
 from cablestore.store.local_values import LocalValues
 from cablestore.store.moderator import Moderator
+from cablestore.store.options import StoreOptions
 from cablestore.store.present import Present
 from cablestore.store.queries import Queries, Snapshot, stats_of
 from cablestore.store.results import Event, Page, Stats
 from cablestore.store.searching import Order, Searcher, SearchPage
 from cablestore.store.writing import Writer
-from cablestore.views import CATALOG
 
 if TYPE_CHECKING:
     from cablestore.export.importer import ImportSummary
@@ -70,10 +69,7 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 T = TypeVar("T")
 
-
-def system_clock_ms() -> int:
-    """Return the present time in milliseconds since 1970."""
-    return time.time_ns() // 1_000_000
+_DEFAULTS: Final = StoreOptions()
 
 
 def own_key(store: CableStore) -> bytes:
@@ -92,10 +88,7 @@ class CableStore(Queries, Closable, ProcessBound):
         self,
         engine: Engine | None = None,
         store_identity: StoreIdentity | None = None,
-        clock: Callable[[], int] = system_clock_ms,
-        threads: int | None = None,
-        *,
-        moderated: bool = True,
+        options: StoreOptions = _DEFAULTS,
     ) -> None:
         """Use `open` or `in_memory`."""
         if not isinstance(engine, Engine) or not isinstance(store_identity, StoreIdentity):
@@ -105,16 +98,16 @@ class CableStore(Queries, Closable, ProcessBound):
             )
         self._engine = engine
         self._identity = store_identity
-        self._verifier = SignatureVerifier(threads)
-        self._intake = Intake(engine.dialect, self._verifier, clock, store_identity)
-        composer = Composer(store_identity, clock)
+        self._verifier = SignatureVerifier(options.verify_threads)
+        self._intake = Intake(engine.dialect, self._verifier, options.clock, store_identity)
+        composer = Composer(store_identity, options.clock)
         engine.when_reloaded(composer.forget)
-        self._present = Present(engine, store_identity, moderated=moderated)
+        self._present = Present(engine, store_identity, moderated=options.moderated)
         self._writer = Writer(engine, self._present, self._intake, composer)
         self._follower = Follower(engine, self._present)
         self._places = PlacesMemory()
         self._searcher = Searcher(engine, self._present)
-        self.moderation: Final = Moderator(engine, self._present, composer, clock)
+        self.moderation: Final = Moderator(engine, self._present, composer, options.clock)
         """Roles, hidden, dropped and blocked users, posts and channels, and the moderation actions of the user."""
         self.local: Final = LocalValues(engine)
         """Local values of the user: drafts, muted channels, values of clients. They never leave the machine."""
@@ -128,27 +121,19 @@ class CableStore(Queries, Closable, ProcessBound):
         path: Path | str,
         *,
         create: bool = True,
+        read_only: bool = False,
         dialect: Dialect | None = None,
         identity: Identity | None = None,
         upgrade: bool = False,
         progress: Progress = no_progress,
-        catalog: Catalog = CATALOG,
-        allow_missing_views: bool = False,
-        tuning: Tuning | None = None,
-        verify_threads: int | None = None,
-        clock: Callable[[], int] = system_clock_ms,
-        moderated: bool = True,
-        read_only: bool = False,
+        options: StoreOptions = _DEFAULTS,
     ) -> Self:
         """Open the store in a folder. With `create`, a missing store is created.
 
-        `dialect` applies to a new store (default: legacy) and must match that of an existing one. `identity` replaces
-        the key file in the folder. With `upgrade`, a store whose views another version built is rebuilt first, and
-        `progress` counts its posts. An interrupted upgrade leaves the store unchanged; the next call repeats it.
-        `catalog` contains the views to maintain: `cablestore.views.CATALOG`, or `CATALOG.extended([...])` with custom
-        views. A store with views that `catalog` lacks raises MissingViewError. `allow_missing_views` opens it for
-        reading; writes then raise. `clock` returns milliseconds since 1970. Without `moderated`, the store keeps and
-        shows everything and ignores the moderation posts in it. `is_read_only` describes `read_only` stores.
+        `is_read_only` describes `read_only` stores. `dialect` applies to a new store (default: legacy) and must match
+        that of an existing one. `identity` replaces the key file in the folder. With `upgrade`, a store whose views
+        another version built is rebuilt first, and `progress` counts its posts. An interrupted upgrade leaves the store
+        unchanged; the next call repeats it. A store with views that `options.catalog` lacks raises MissingViewError.
 
         Raises LocationError for an unusable path, and a subclass of OpenError that states the reason. Raises
         StorageError for I/O errors and damaged files. Its subclass CorruptStoreError means that an upgrade would lose a
@@ -156,20 +141,18 @@ class CableStore(Queries, Closable, ProcessBound):
         then nothing is created. Raises IdentityError if the key file is unreadable, malformed, empty or readable by
         others, and if local-only posts need a missing key.
         """
-        check(create=create, upgrade=upgrade, progress=progress)
-        check(allow_missing_views=allow_missing_views, read_only=read_only)
-        check_instance("tuning", tuning, (Tuning, NoneType))
-        _check_parts(dialect, identity, catalog, verify_threads, clock, moderated=moderated)
+        check(create=create, upgrade=upgrade, progress=progress, read_only=read_only)
+        _check_parts(dialect, identity, options)
         path = store_path(path)
         store_identity = StoreIdentity(identity, path, read_only=read_only)
         open_engine = partial(
             Engine.open,
             path,
-            catalog,
+            options.catalog,
             dialect=dialect,
-            tuning=tuning or Tuning(),
+            tuning=options.tuning,
             unseal=store_identity.unseal,
-            allow_missing_views=allow_missing_views or read_only,
+            allow_missing_views=options.allow_missing_views or read_only,
             read_only=read_only,
         )
         try:
@@ -179,18 +162,16 @@ class CableStore(Queries, Closable, ProcessBound):
                 raise
             from cablestore.store.closed import ClosedStore  # noqa: PLC0415 - opening a store does without it
 
-            ClosedStore(path, identity=identity, catalog=catalog).rebuild(only_whole=True, progress=progress)
+            ClosedStore(path, identity=identity, catalog=options.catalog).rebuild(only_whole=True, progress=progress)
             engine = open_engine(create=False)
-        return cls._made_of(engine, store_identity, clock, verify_threads, moderated=moderated)
+        return cls._made_of(engine, store_identity, options)
 
     @classmethod
-    def _made_of(
-        cls, engine: Engine, identity: StoreIdentity, clock: Callable[[], int], threads: int | None, *, moderated: bool
-    ) -> Self:
+    def _made_of(cls, engine: Engine, identity: StoreIdentity, options: StoreOptions) -> Self:
         """Make the store of an open engine, and write what follows from changes that no write of a store made."""
         try:
             identity.load()
-            store = cls(engine, identity, clock, threads, moderated=moderated)
+            store = cls(engine, identity, options)
             if engine.is_writable:
                 store._present.catch_up()
         except BaseException:
@@ -204,17 +185,14 @@ class CableStore(Queries, Closable, ProcessBound):
         *,
         dialect: Dialect = LEGACY,
         identity: Identity | None = None,
-        catalog: Catalog = CATALOG,
-        verify_threads: int | None = None,
-        clock: Callable[[], int] = system_clock_ms,
-        moderated: bool = True,
+        options: StoreOptions = _DEFAULTS,
     ) -> Self:
         """Create a store in memory, for tests and throwaway clients. Closing it discards its content."""
         check_instance("dialect", dialect, Dialect)
-        _check_parts(dialect, identity, catalog, verify_threads, clock, moderated=moderated)
+        _check_parts(dialect, identity, options)
         store_identity = StoreIdentity(identity or Identity.generate(), None)
-        engine = Engine.in_memory(dialect, catalog, store_identity.unseal)
-        return cls._made_of(engine, store_identity, clock, verify_threads, moderated=moderated)
+        engine = Engine.in_memory(dialect, options.catalog, store_identity.unseal)
+        return cls._made_of(engine, store_identity, options)
 
     def close(self) -> None:
         """Close the store. Iterators and snapshots that are still open raise StoreClosedError from then on."""
@@ -331,11 +309,11 @@ class CableStore(Queries, Closable, ProcessBound):
         """
         return self._writer.write(body, sync=sync)
 
-    def text(self, channel: str, text: str, *, sync: bool = True) -> Post:
+    def post(self, channel: str, text: str, *, sync: bool = True) -> Post:
         """Write a message of at most 4,096 bytes (UTF-8) to a channel. See `write`."""
         return self.write(Text(channel, text), sync=sync)
 
-    def topic(self, channel: str, topic: str, *, sync: bool = True) -> Post:
+    def set_topic(self, channel: str, topic: str, *, sync: bool = True) -> Post:
         """Set a channel's topic, at most 512 code points; "" clears it. See `write`."""
         return self.write(Topic(channel, topic), sync=sync)
 
@@ -347,7 +325,7 @@ class CableStore(Queries, Closable, ProcessBound):
         """Leave a channel with a post/leave. See `write`."""
         return self.write(Leave(channel), sync=sync)
 
-    def info(
+    def set_info(
         self,
         *,
         name: str | None = None,
@@ -414,7 +392,7 @@ class CableStore(Queries, Closable, ProcessBound):
     def prune(
         self,
         *,
-        before_ms: int | None = None,
+        before_ms: Time | None = None,
         keep_newest: int | None = None,
         by_author: bytes | None = None,
         progress: Progress = no_progress,
@@ -425,10 +403,11 @@ class CableStore(Queries, Closable, ProcessBound):
         texts of each channel. `by_author` selects all posts of one author. An interrupted call can be repeated.
         """
         check(progress=progress)
-        check_given(before_ms=before_ms, keep_newest=keep_newest, by_author=by_author)
+        check_given(keep_newest=keep_newest, by_author=by_author)
+        _, end_ms = checked_window(None, before_ms)
         discarded = 0
         with self._engine.reading() as reader:
-            for batch in batches(retention.chosen(reader, before_ms, keep_newest, by_author), len):
+            for batch in batches(retention.chosen(reader, end_ms, keep_newest, by_author), len):
                 outcomes = self.discard(batch)
                 discarded += sum(outcome.verdict is Verdict.DISCARDED for outcome in outcomes)
                 progress(len(batch))
@@ -441,20 +420,14 @@ class CableStore(Queries, Closable, ProcessBound):
         """Cursor of the current state. `changes` and `next_changes` return the changes after it."""
         return self._follower.cursor()
 
-    def subscribe(self, after: int = 0, *, timeout_s: float | None = None) -> Iterator[Event]:
+    def events(self, after: int = 0, *, timeout_s: float | None = None) -> Iterator[Event]:
         """Yield every event after number `after`: first the stored events, then new ones as they happen.
 
-        Save the number of the last handled event. Subscribing after that number, even after a restart, neither repeats
-        nor loses an event. Ends after `timeout_s` without an event, or when the store is closed.
+        Save the number of the last handled event. Following after that number, even after a restart, neither repeats
+        nor loses an event. Ends after `timeout_s` without an event, or when the store is closed. Local changes are not
+        events: `changes` reports them.
         """
-        return self._follower.subscribe(after, timeout_s)
-
-    def next_events(self, after: int, timeout_s: float | None = None) -> list[Event]:
-        """Return the events after number `after`, or wait for the first one.
-
-        Returns an empty list after `timeout_s`, or when the store is closed.
-        """
-        return self._follower.next_events(after, timeout_s)
+        return self._follower.events(after, timeout_s)
 
     def changes(
         self,
@@ -485,13 +458,6 @@ class CableStore(Queries, Closable, ProcessBound):
         of another database, and StoreClosedError when the store is closed. `local` has the meaning of `changes`.
         """
         return self._follower.next_changes(after, channel, timeout_s, local=local)
-
-    def wait(self, after: int, timeout_s: float | None = None, *, local: bool = False) -> bool:
-        """Wait for events after number `after`. Returns False after `timeout_s`, or when the store is closed.
-
-        Events are those that `events` returns. With `local`, log entries of local changes count too.
-        """
-        return self._follower.wait(after, timeout_s, local=local)
 
     def watch(self, call: Callable[[], None], *, local: bool = False) -> Callable[[], None]:
         """Call a function after each successful or failed write, and when the store is closed.
@@ -606,8 +572,8 @@ class CableStore(Queries, Closable, ProcessBound):
         *,
         channel: str | None = None,
         author: bytes | None = None,
-        after: int | None = None,
-        before: int | None = None,
+        after_ms: Time | None = None,
+        before_ms: Time | None = None,
         limit: int = 50,
         cursor: str | None = None,
         order: Order = "newest",
@@ -617,7 +583,7 @@ class CableStore(Queries, Closable, ProcessBound):
 
         Words in quotes, as in `"two words"`, must be adjacent, and `word*` matches the beginning of a word. Case and
         accents do not matter. In Chinese, Japanese and Korean each character is a word. `channel`, `author` and
-        `after` <= time < `before` (milliseconds) filter the messages. Hidden and dropped messages are left out.
+        `after_ms` <= time < `before_ms` filter the messages. Hidden and dropped messages are left out.
 
         The first search creates the index. Each search first indexes new posts for at most about `catch_up_s` seconds;
         `SearchPage.pending` is the number of posts left. A search does not wait until the words of removed messages are
@@ -630,8 +596,8 @@ class CableStore(Queries, Closable, ProcessBound):
             text,
             channel=channel,
             author=author,
-            after=after,
-            before=before,
+            after_ms=after_ms,
+            before_ms=before_ms,
             limit=limit,
             cursor=cursor,
             order=order,
@@ -774,20 +740,10 @@ class CableStore(Queries, Closable, ProcessBound):
         return self._identity.known_key
 
 
-def _check_parts(
-    dialect: Dialect | None,
-    identity: Identity | None,
-    catalog: Catalog,
-    threads: int | None,
-    clock: Callable[[], int],
-    *,
-    moderated: bool,
-) -> None:
-    check(clock=clock, moderated=moderated)
-    check_given(verify_threads=threads)
-    check_instance("catalog", catalog, Catalog)
+def _check_parts(dialect: Dialect | None, identity: Identity | None, options: StoreOptions) -> None:
     check_instance("dialect", dialect, (Dialect, NoneType))
     check_instance("identity", identity, (Identity, NoneType))
+    check_instance("options", options, StoreOptions)
 
 
 def _check_tombstone(name: str, value: object) -> None:

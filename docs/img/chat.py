@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from textual.pilot import Pilot
 
-from cablestore import LEGACY, CableStore, Identity, Info, Join, Text, Topic, encode_post
+from cablestore import LEGACY, CableStore, Identity, Info, Join, StoreOptions, Text, Topic, encode_post
 from cablestore.chat.app import ChatApp
 from cablestore.chat.cabal import Cabal
 from cablestore.chat.hosting import HostedNode, Hosting
@@ -70,7 +70,7 @@ def fill(store: CableStore) -> None:
 @contextmanager
 def garden(hosting: Hosting | None = None) -> Iterator[Cabal]:
     """Open the conversation as ann sees it, among peers if a node is hosted."""
-    store = CableStore.in_memory(identity=PEOPLE["ann"], clock=lambda: NOW_MS)
+    store = CableStore.in_memory(identity=PEOPLE["ann"], options=StoreOptions(clock=lambda: NOW_MS))
     fill(store)
     open_cabal = OpenCabal(store, "garden club", None if hosting is None else HostedNode(store, hosting))
     try:

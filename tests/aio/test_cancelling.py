@@ -14,7 +14,7 @@ import pytest
 from people import ANN, raws
 from waiting import LIMIT_S, wait_until
 
-from cablestore import CableStore, Post
+from cablestore import CableStore, Post, StoreOptions
 from cablestore.aio import AsyncCableStore
 from cablestore.errors import CableStoreError, StoreLockedError
 from cablestore.store.changes import MessageAdded
@@ -46,10 +46,10 @@ def test_a_write_that_has_begun_ends_and_one_that_waits_is_dropped(tmp_path: Pat
     clock = HeldClock()
 
     async def use() -> None:
-        async with AsyncCableStore.open(tmp_path, identity=ANN.identity, clock=clock) as store:
-            begun = asyncio.create_task(store.text("c", "begun"))
+        async with AsyncCableStore.open(tmp_path, identity=ANN.identity, options=StoreOptions(clock=clock)) as store:
+            begun = asyncio.create_task(store.post("c", "begun"))
             await until(clock.has_begun.is_set)
-            waiting = asyncio.create_task(store.text("c", "waiting"))
+            waiting = asyncio.create_task(store.post("c", "waiting"))
             await asyncio.sleep(0)
             for task in (begun, waiting):
                 task.cancel()
@@ -58,7 +58,7 @@ def test_a_write_that_has_begun_ends_and_one_that_waits_is_dropped(tmp_path: Pat
             with pytest.raises(asyncio.CancelledError):
                 await waiting
             clock.may_go.set()
-            await store.text("c", "after")
+            await store.post("c", "after")
 
     asyncio.run(use())
     with CableStore.open(tmp_path) as store:
@@ -73,7 +73,7 @@ def test_writes_cancelled_at_any_time_are_made_as_a_whole_or_not(tmp_path: Path,
     async def write(store: AsyncCableStore, number: int) -> None:
         with suppress(TimeoutError):
             async with asyncio.timeout(rng.choice([0, 0.001, 0.01, LIMIT_S])):
-                await store.text("c", f"text {number}", sync=False)
+                await store.post("c", f"text {number}", sync=False)
                 done.add(f"text {number}")
 
     async def use() -> None:
@@ -112,9 +112,9 @@ def test_cancelled_steps_of_iterators_lose_nothing(rng: random.Random) -> None:
                 while True:
                     found.append(await cancelled_at_times(lambda: anext(posts), rng))
             assert found == list(store.blocking.posts_by(ANN.key))
-            events = store.subscribe()
+            events = store.events()
             heard = [await cancelled_at_times(lambda: anext(events), rng) for _ in range(300)]
-            assert heard == store.blocking.events()
+            assert heard == list(store.blocking.events(timeout_s=0))
 
     asyncio.run(use())
 
@@ -130,7 +130,7 @@ def test_a_client_that_looks_with_a_time_limit_hears_every_change() -> None:
 
             async def write() -> None:
                 for number in range(20):
-                    await store.text("c", str(number))
+                    await store.post("c", str(number))
                     await asyncio.sleep(0.002)
 
             writing = asyncio.create_task(write())
@@ -173,8 +173,8 @@ def test_closing_that_is_cancelled_is_carried_out(tmp_path: Path) -> None:
     clock = HeldClock()
 
     async def use() -> None:
-        store = await AsyncCableStore.open(tmp_path, identity=ANN.identity, clock=clock)
-        writing = asyncio.create_task(store.text("c", "begun"))
+        store = await AsyncCableStore.open(tmp_path, identity=ANN.identity, options=StoreOptions(clock=clock))
+        writing = asyncio.create_task(store.post("c", "begun"))
         await until(clock.has_begun.is_set)
         closing = asyncio.create_task(store.close())
         await asyncio.sleep(0)
@@ -233,8 +233,8 @@ def test_a_cancelled_end_of_a_with_leaves_the_folder_free(tmp_path: Path) -> Non
     clock = HeldClock()
 
     async def stay(left: asyncio.Event) -> None:
-        async with AsyncCableStore.open(tmp_path, identity=ANN.identity, clock=clock) as store:
-            writing.append(asyncio.create_task(store.text("c", "begun")))
+        async with AsyncCableStore.open(tmp_path, identity=ANN.identity, options=StoreOptions(clock=clock)) as store:
+            writing.append(asyncio.create_task(store.post("c", "begun")))
             await until(clock.has_begun.is_set)
             left.set()
 
@@ -261,7 +261,7 @@ def test_a_call_that_nobody_can_await_is_not_made() -> None:
     """As in a task of trio, which does not know the futures of asyncio."""
     with CableStore.in_memory() as blocking:
         store = AsyncCableStore(blocking)
-        for call in (store.text("c", "from elsewhere"), store.channels().__anext__(), store.compact(), store.close()):
+        for call in (store.post("c", "from elsewhere"), store.channels().__anext__(), store.compact(), store.close()):
             with pytest.raises(CableStoreError, match="tasks of asyncio alone"):
                 call.send(None)
         assert not blocking.last_sequence

@@ -42,27 +42,24 @@ def test_closing_ends_all_that_waits_and_all_threads(tmp_path: Path) -> None:
         waiting = [
             asyncio.create_task(each)
             for each in (
-                all_of(store.subscribe(last)),
+                all_of(store.events(last)),
                 all_of(store.changes()),
                 all_of(store.moderation.follow()),
-                store.next_events(last),
             )
         ]
-        closed = asyncio.create_task(store.wait(last))
         await asyncio.sleep(0)
-        text = asyncio.create_task(store.text("c", "asked for before the end"))
+        text = asyncio.create_task(store.post("c", "asked for before the end"))
         await asyncio.sleep(0)
         async with asyncio.timeout(LIMIT_S):
             await store.close()
             assert (await text).hash
             heard = [await each for each in waiting]
-            await closed
         assert heard[2] == [], "no act of moderation was written"
         assert store.is_closed
         with pytest.raises(StoreClosedError):
             await all_of(half_read)
         calls: list[Callable[[], Awaitable[object]]] = [
-            lambda: store.text("c", "late"),
+            lambda: store.post("c", "late"),
             lambda: store.messages("c"),
             lambda: snapshot.messages("c"),
             store.compact,
@@ -73,8 +70,7 @@ def test_closing_ends_all_that_waits_and_all_threads(tmp_path: Path) -> None:
         for call in calls:
             with pytest.raises(StoreClosedError):
                 await call()
-        assert await all_of(store.subscribe()) == []
-        assert not await store.wait(0)
+        assert await all_of(store.events()) == []
         await snapshot.close()
         await store.close()
         wait_until(lambda: not own_threads())
@@ -90,12 +86,12 @@ def test_thousands_of_followers_take_no_thread() -> None:
         async with AsyncCableStore.in_memory() as store:
             await store.join("c")
             after, cursor = store.last_sequence, await store.cursor
-            heard = [asyncio.create_task(anext(store.subscribe(after))) for _ in range(1_000)]
+            heard = [asyncio.create_task(anext(store.events(after))) for _ in range(1_000)]
             heard += [asyncio.create_task(anext(store.changes("c", cursor))) for _ in range(1_000)]  # type: ignore[arg-type] # the list has tasks of both
             for _ in range(5):
                 await asyncio.sleep(0)
             assert len(own_threads()) <= 3
-            post = await store.text("c", "to all")
+            post = await store.post("c", "to all")
             async with asyncio.timeout(LIMIT_S):
                 found = await asyncio.gather(*heard)
             assert {event.hash for event in found[:1_000]} == {post.hash}
@@ -123,10 +119,10 @@ def test_several_loops_use_one_store_in_turn_and_at_once(tmp_path: Path) -> None
     store = AsyncCableStore(CableStore.open(tmp_path))
 
     async def write(text: str) -> None:
-        await store.text("c", text)
+        await store.post("c", text)
 
     async def hear(number: int) -> list[bytes]:
-        events = store.subscribe()
+        events = store.events()
         async with asyncio.timeout(LIMIT_S):
             return [(await anext(events)).hash for _ in range(number)]
 
@@ -140,7 +136,7 @@ def test_several_loops_use_one_store_in_turn_and_at_once(tmp_path: Path) -> None
         asyncio.run(write(text))
     for listener in listeners:
         listener.join()
-    expected = [event.hash for event in store.blocking.events()]
+    expected = [event.hash for event in store.blocking.events(timeout_s=0)]
     assert heard == [expected, expected]
     asyncio.run(store.close())
 
@@ -186,7 +182,7 @@ def test_a_store_that_is_closed_while_a_task_begins_to_wait_does_not_keep_it(mon
 
         monkeypatch.setattr(Arrivals, "_next", after_the_end)
         async with asyncio.timeout(LIMIT_S):
-            assert not await store.wait(0)
+            assert await all_of(store.events()) == []
             await store.close()
 
     asyncio.run(use())

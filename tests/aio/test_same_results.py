@@ -13,7 +13,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from store_calls import READS, Call, blocking_result, call_of, comparable, drafts, method_of
 
-from cablestore import CableStore, Dialect, Post
+from cablestore import CableStore, Dialect, Post, StoreOptions
 from cablestore.aio import AsyncCableStore
 from cablestore.errors import CableStoreError
 
@@ -37,11 +37,13 @@ def test_the_same_calls_have_the_same_results_and_leave_the_same_store(
     history: tuple[Dialect, list[Post]], chosen: list[tuple[int, int, int, list[int]]]
 ) -> None:
     dialect, posts = history
-    options: dict[str, Any] = {"dialect": dialect, "identity": AUTHORS[0], "verify_threads": 1}
+    options: dict[str, Any] = {"dialect": dialect, "identity": AUTHORS[0]}
 
     async def compare() -> None:
-        blocking = CableStore.in_memory(clock=lambda: NOW_MS, **options)
-        async with AsyncCableStore.in_memory(clock=lambda: NOW_MS, **options) as store:
+        blocking = CableStore.in_memory(options=StoreOptions(clock=lambda: NOW_MS, verify_threads=1), **options)
+        async with AsyncCableStore.in_memory(
+            options=StoreOptions(clock=lambda: NOW_MS, verify_threads=1), **options
+        ) as store:
             with blocking:
                 for call in [*(call_of(draft, posts) for draft in chosen), *READS]:
                     assert (call, await awaited_result(store, call)) == (call, blocking_result(blocking, call))

@@ -104,17 +104,17 @@ def test_type_checkers_know_its_types() -> None:
         assert_type(opening, Opening[AsyncCableStore])
         async with opening as store:
             assert_type(store, AsyncCableStore)
-            assert_type(await store.text("c", "text", sync=False), Post)
+            assert_type(await store.post("c", "text", sync=False), Post)
             assert_type(await store.messages("c", 10, newest_first=False), Page)
             assert_type(store.channels(with_reserved=True), Items[Channel])
-            assert_type(store.subscribe(), Feed[Event, int])
+            assert_type(store.events(), Feed[Event, int])
             assert_type(await store.identity, Identity)
             assert_type(store.changes("c"), Feed[Change, str | None])
             assert_type(await store.local.get("name"), bytes | None)
             async with store.snapshot() as snapshot:
                 assert_type(await snapshot.messages("c"), Page)
             with pytest.raises(TypeError):
-                await store.text("c")  # type: ignore[call-arg] # that is tested
+                await store.post("c")  # type: ignore[call-arg] # that is tested
             with pytest.raises(TypeError):
                 await store.messages("c", newest=True)  # type: ignore[call-arg] # that is tested
 

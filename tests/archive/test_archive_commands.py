@@ -22,7 +22,7 @@ from serving import HERE as ANY_PORT
 from serving import Served, cablestore
 from waiting import LIMIT_S, wait_until
 
-from cablestore import CableStore, Identity
+from cablestore import CableStore, Identity, StoreOptions
 from cablestore.archive.format.announcement import parse_link
 from cablestore.archive.format.cid import CODEC_MANIFEST, Cid
 from cablestore.archive.format.period import WEEK_MS, Period
@@ -33,7 +33,7 @@ from cablestore.archive.member import ANNOUNCEMENT_WAIT_MS, announce
 from cablestore.cli.archive_fetch import FetchProgress
 from cablestore.cli.output import Output
 from cablestore.protocol.dialect import ARCHIVES_CHANNEL, LEGACY
-from cablestore.store.store import system_clock_ms
+from cablestore.store.options import system_clock_ms
 
 WEEKS = 4
 SECONDS_AGO = 12
@@ -118,7 +118,7 @@ def test_archives_are_published_announced_and_fetched_by_content_id(made: Made, 
 
         earlier_ms = system_clock_ms() - SECONDS_AGO * 1000
         with (
-            CableStore.open(made.store, clock=lambda: earlier_ms) as control,
+            CableStore.open(made.store, options=StoreOptions(clock=lambda: earlier_ms)) as control,
             CableStore.open(made.member) as member,
         ):
             announce(control, parse_link(link))
@@ -446,7 +446,7 @@ def test_an_archive_that_is_damaged_is_told_and_older_weeks_are_imported(made: M
 def test_a_fetch_says_which_posts_a_deletion_took_away(made: Made, tmp_path: Path) -> None:
     """No archive is new to the member: the deletion is in the index alone."""
     with CableStore.open(made.store) as store:
-        mine = store.text("default", "a word that I regret")
+        mine = store.post("default", "a word that I regret")
     at = FIRST_MS + WEEK_MS
     regret = Person("ann").text("default", "a word that she regrets", at=at)
     for path in (made.store, made.member):
@@ -458,8 +458,8 @@ def test_a_fetch_says_which_posts_a_deletion_took_away(made: Made, tmp_path: Pat
         told(*fetch, store=made.member)
     with CableStore.open(made.store) as store:
         assert store.ingest([Person("ann").delete(regret, at=FIRST_MS + WEEKS * WEEK_MS).raw])
-        assert store.post(regret.hash) is None
-        assert store.post(mine.hash) is not None
+        assert store.get(regret.hash) is None
+        assert store.get(mine.hash) is not None
     told("create", made.folder, "--cabal-key", CABAL_KEY, store=made.store)
     with Seed(made.folder, made.community) as seed:
         fetch = ("fetch", seed.magnet, tmp_path / "got", *made.of_member, "--peer", f"{HERE}:{seed.port}")

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from people import ANN, CYD
 
-from cablestore import DRAFT8, LEGACY, CableStore, Delete, Dialect, Identity
+from cablestore import DRAFT8, LEGACY, CableStore, Delete, Dialect, Identity, StoreOptions
 from cablestore.archive import writer
 from cablestore.archive.create import create_archives
 from cablestore.archive.folder import ArchiveFolder
@@ -50,7 +50,9 @@ def test_the_same_history_gives_the_same_bytes(
     plan = plan_of(profile, key, dialect)
     one = archived(store_of(posts, dialect), tmp_path / "one", plan)
     random.Random(3).shuffle(posts)
-    with CableStore.open(tmp_path / "store", dialect=dialect, identity=CONTROL, clock=lambda: LATE_MS) as store:
+    with CableStore.open(
+        tmp_path / "store", dialect=dialect, identity=CONTROL, options=StoreOptions(clock=lambda: LATE_MS)
+    ) as store:
         store.ingest([post.raw for post in posts], verify=False)
         two = archived(store, tmp_path / "two", plan)
     assert files(one) == files(two)
@@ -201,7 +203,7 @@ def test_the_command_tells_what_is_left_out(
     texts = [ANN.text("default", f"gone {n}", at=FIRST_MS + n, links=(bytes(32),) * 5_000) for n in range(2)]
     deletion = ANN.delete(*texts, at=FIRST_MS + WEEK_MS)
     CableStore.open(tmp_path / "store", identity=CONTROL).close()
-    with CableStore.open(tmp_path / "store", clock=lambda: LATE_MS) as store:
+    with CableStore.open(tmp_path / "store", options=StoreOptions(clock=lambda: LATE_MS)) as store:
         store.ingest([post.raw for post in (*some_weeks(), *texts, deletion)])
     monkeypatch.setattr(archive, "MAX_STORED_ARCHIVE_SIZE_BYTES", 300_000)
     monkeypatch.setattr(index, "MAX_INDEX_SIZE_BYTES", 2_500)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -10,13 +12,16 @@ from exporting import forge
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from people import ANN, BOB
+from remote_stores import remote_of
 
-from cablestore import DRAFT8, LEGACY, Dialect, Skeleton, Tombstone, Verdict, encode_post
+from cablestore import DRAFT8, LEGACY, Dialect, Tombstone, Verdict, encode_post
 from cablestore.archive.folder import ArchiveFolder
 from cablestore.archive.format.period import WEEK_MS
+from cablestore.archive.format.profile import Entry
 from cablestore.archive.importer import import_archives, import_deletions
 from cablestore.archive.writer import ArchivePlan
 from cablestore.errors import ArchiveError, InvalidPostError
+from cablestore.index.tombstone import Skeleton
 from cablestore.protocol.body import LOCAL_ONLY, Block
 from cablestore.protocol.post import SIGNED_FROM, decode_post
 from cablestore.store import answers
@@ -58,12 +63,12 @@ def test_what_an_archive_lacks_is_removed_and_told(tmp_path: Path) -> None:
         member = store_of([*extra, *stays[:2], kept])
         found = bring(member, folder, plan, merges=merges)
         assert set(found.removed) == (set() if merges else {post.hash for post in extra})
-        here = [member.post(post.hash) is not None for post in (*extra, *stays[:2])]
+        here = [member.get(post.hash) is not None for post in (*extra, *stays[:2])]
         assert here == [merges] * 3 + [True] * 2
-        assert member.post(kept.hash) is not None
+        assert member.get(kept.hash) is not None
     member = store_of([*extra, *stays])
     assert set(bring(member, folder, plan).removed) == {post.hash for post in extra[1:]}
-    assert member.post(stays[2].hash) is not None, "a deletion is never undone"
+    assert member.get(stays[2].hash) is not None, "a deletion is never undone"
 
 
 def test_what_an_archive_tells_of_deleted_posts_keeps_none_away(tmp_path: Path) -> None:
@@ -101,7 +106,7 @@ def test_an_old_archive_does_not_resurrect_what_was_deleted(tmp_path: Path, week
     member = store_of(())
     found = bring(member, folder, plan, weeks=weeks)
     assert (found.posts, found.deleted) == (0, weeks)
-    assert all(member.post(text.hash) is None for text in texts)
+    assert all(member.get(text.hash) is None for text in texts)
 
 
 def test_posts_in_several_archives_of_a_week_count_together(tmp_path: Path) -> None:
@@ -121,7 +126,7 @@ def test_posts_in_several_archives_of_a_week_count_together(tmp_path: Path) -> N
         fetched = ((entry, folder.stored(entry)) for entry in order)
         removed = [found.removed for _, found in import_archives(member, verified, fetched)]
         assert removed == [[], [extra.hash]]
-        assert member.post(late.hash) is not None
+        assert member.get(late.hash) is not None
     member = store_of([extra])
     [(_, found)] = import_archives(member, verified, [(first, folder.stored(first))])
     assert found.removed == []
@@ -182,8 +187,8 @@ def test_replace_is_all_or_nothing() -> None:
     for wrong in (decode_post(bytes(forged), LEGACY), ANN.text("default", "ahead", at=2**42)):
         with pytest.raises(InvalidPostError, match="1 posts are refused"):
             store.replace(store.admit([good, wrong]), lambda _: [here.hash])
-        assert store.post(here.hash) is not None
-        assert store.post(good.hash) is None
+        assert store.get(here.hash) is not None
+        assert store.get(good.hash) is None
     stored, gone = store.replace(store.admit([good]), lambda _: [here.hash])
     assert [(outcome.hash, outcome.verdict.value) for outcome in (*stored, *gone)] == [
         (good.hash, "accepted"),
@@ -211,8 +216,8 @@ def test_one_damaged_archive_keeps_no_other_away(tmp_path: Path) -> None:
         found = import_archives(member, verified, fetched, on_damaged=lambda entry, _: told.append(entry))  # noqa: B023 - called at once
         assert [entry for entry, _ in found] == [entry for entry in entries if entry is not damaged]
         assert told == [damaged]
-        assert member.post(extra.hash) is not None
-        assert (member.post(late.hash) is None) == (damaged is not entries[2])
+        assert member.get(extra.hash) is not None
+        assert (member.get(late.hash) is None) == (damaged is not entries[2])
         whole = import_archives(member, verified, [(entry, folder.stored(entry)) for entry in entries])
         assert extra.hash in [digest for _, each in whole for digest in each.removed]
         assert member.dump_digest() == source.dump_digest()
@@ -237,7 +242,7 @@ def test_a_post_that_its_author_did_not_sign_is_told_with_its_archive(tmp_path: 
     [(entry, words)] = told
     assert entry.period.from_ms == FIRST_MS + WEEK_MS
     assert "not signed" in words or "signature" in words
-    assert member.post(extra.hash) is not None
+    assert member.get(extra.hash) is not None
 
 
 def test_deletions_tell_what_they_took_away(tmp_path: Path) -> None:
@@ -255,5 +260,50 @@ def test_deletions_tell_what_they_took_away(tmp_path: Path) -> None:
     assert import_deletions(member, verified) == [text.hash]
     assert import_deletions(member, verified) == []
     assert bring(member, folder, plan, merges=True).deleted_here == 1
-    assert [member.post(post.hash) is None for post in (text, later, kept)] == [True, True, False]
+    assert [member.get(post.hash) is None for post in (text, later, kept)] == [True, True, False]
     assert bring(member, folder, plan).deleted_here == 0
+
+
+@pytest.mark.parametrize("is_remote", [False, True], ids=["local", "remote"])
+def test_archives_before_a_failing_one_stay_and_are_reported(tmp_path: Path, is_remote: bool) -> None:
+    """A damaged archive, and a source that fails; the same import again completes. Local and remote are equal."""
+    plan, source = plan_of(), store_of(some_weeks())
+    folder = archived(source, tmp_path, plan)
+    verified = plan.verified(folder)
+    assert verified is not None
+    first, second, *_ = verified.index.entries
+
+    def failing() -> Iterator[tuple[Entry, bytes]]:
+        yield first, folder.stored(first)
+        raise OSError("the source failed")
+
+    damaged = iter([(first, folder.stored(first)), (second, folder.stored(second)[::-1])])
+    sources: list[tuple[type[Exception], Iterator[tuple[Entry, bytes]]]] = [
+        (ArchiveError, damaged),
+        (OSError, failing()),
+    ]
+    for error, fetched in sources:
+        served, expected = store_of(()), store_of(())
+        [(_, report)] = import_archives(expected, verified, [(first, folder.stored(first))])
+        with remote_of(served) if is_remote else nullcontext(served) as member:
+            imports = import_archives(member, verified, fetched)
+            assert next(imports) == (first, report)
+            with pytest.raises(error):
+                next(imports)
+            assert served.dump_digest() == expected.dump_digest()
+            bring(member, folder, plan)
+            assert served.dump_digest() == source.dump_digest()
+
+
+def test_an_import_that_is_closed_has_written_what_it_reported(tmp_path: Path) -> None:
+    plan = plan_of()
+    folder = archived(store_of(some_weeks()), tmp_path, plan)
+    verified = plan.verified(folder)
+    assert verified is not None
+    fetched = [(entry, folder.stored(entry)) for entry in verified.index.entries]
+    member, expected = store_of(()), store_of(())
+    imports = import_archives(member, verified, fetched)
+    next(imports)
+    imports.close()  # type: ignore[attr-defined] # it is a generator
+    list(import_archives(expected, verified, fetched[:1]))
+    assert member.dump_digest() == expected.dump_digest()

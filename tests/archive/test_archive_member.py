@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from people import ANN
 
-from cablestore import DRAFT8, LEGACY, CableStore, Dialect, Identity
+from cablestore import DRAFT8, LEGACY, CableStore, Dialect, Identity, StoreOptions
 from cablestore.archive.format.announcement import Announcement, Link, link_text, parse_link
 from cablestore.archive.format.commitment import Commitment
 from cablestore.archive.format.magnet import Magnet
@@ -71,7 +71,7 @@ def waited(store: CableStore, coming: dict[int, bytes]) -> tuple[Link | None, in
 
 
 def heard(*raws: bytes) -> CableStore:
-    store = CableStore.in_memory(identity=ANN.identity, clock=lambda: LATE_MS)
+    store = CableStore.in_memory(identity=ANN.identity, options=StoreOptions(clock=lambda: LATE_MS))
     assert all(outcome.verdict.name == "ACCEPTED" for outcome in store.ingest(raws))
     return store
 
@@ -240,9 +240,9 @@ def test_archives_are_imported_again_after_the_store_lost_posts(tmp_path: Path) 
     assert verified is not None
     commitment = verified.commitments[verified.index.entries[0].archive_id]
     with CableStore.open(tmp_path / "store") as store:
-        store.text("default", "hello")
+        store.post("default", "hello")
         ImportLog.of(store, tmp_path).add(commitment)
-        store.text("default", "hello again")
+        store.post("default", "hello again")
         assert ImportLog.of(store, tmp_path).has(commitment)
         before = ImportLog.of(store, tmp_path)
         store.rebuild()

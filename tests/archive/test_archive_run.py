@@ -32,7 +32,7 @@ from cablestore.errors import ArchiveError, IncompleteError
 from cablestore.limits import PIECE_SIZE_BYTES
 from cablestore.protocol.body import TEXT
 from cablestore.protocol.dialect import ARCHIVES_CHANNEL
-from cablestore.store.store import system_clock_ms
+from cablestore.store.options import system_clock_ms
 
 WEEKS = 3
 ANN = Person("ann")
@@ -228,7 +228,7 @@ def test_run_makes_the_archive_of_a_week_when_it_is_over(here: Path) -> None:
     settle_ms = 5_000
     with CableStore.open(here / "control") as store:
         due_ms = due_after(system_clock_ms(), settle_ms)
-        store.text("default", "of this week")
+        store.post("default", "of this week")
         week = week_of(system_clock_ms())
     ahead_ms = due_ms - system_clock_ms() - 12_000
     child = SUPPORT / "archive_clock_child.py"

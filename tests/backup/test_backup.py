@@ -48,7 +48,7 @@ def change(store: CableStore, rng: random.Random, pending: list[bytes], scratch:
         case 3:
             store.write(Delete((rng.randbytes(32),)))
             with suppress(ModerationError):  # the history has acts of the user, who may have dropped the channel
-                store.write(Delete((store.text("default", f"{rng.random()}").hash,)))
+                store.write(Delete((store.post("default", f"{rng.random()}").hash,)))
         case 4 if held:
             store.discard(rng.sample(held, min(3, len(held))))
         case 5 if held:
@@ -188,12 +188,12 @@ def test_a_backup_after_local_changes_writes_what_is_new(tmp_path: Path) -> None
         store.local.set_draft("default", "still before")
         assert not backup(store, out).is_full
         store.ingest(raws(*(ANN.text("default", f"{number} {'x' * 80}") for number in range(200))))
-        store.text("default", "joins too")
+        store.post("default", "joins too")
         whole = backup(store, out, full=True)
         for number in range(3):
             store.local.set_draft("default", f"{number}")
             assert not backup(store, out).is_full
-            store.text("default", f"{number}")
+            store.post("default", f"{number}")
             store.mark_read("default")
             store.mark_read("other")
             report = backup(store, out)
@@ -206,7 +206,7 @@ def test_a_backup_after_local_changes_writes_what_is_new(tmp_path: Path) -> None
 def test_a_backup_after_a_post_is_gone_writes_what_is_new(tmp_path: Path, loses: str) -> None:
     out = tmp_path / "backup"
     with opened(tmp_path / "store") as store:
-        posts = [store.text("default", f"{number}") for number in range(20)]
+        posts = [store.post("default", f"{number}") for number in range(20)]
         whole = backup(store, out)
         if loses == "deletes":
             store.delete([posts[3].hash])
@@ -231,7 +231,7 @@ def as_of_0_12(out: Path) -> None:
 def test_a_backup_of_0_12_is_restored_and_replaced(tmp_path: Path) -> None:
     out = tmp_path / "backup"
     with opened(tmp_path / "store") as store:
-        store.text("default", "x")
+        store.post("default", "x")
         store.local.set_draft("default", "y")
         backup(store, out)
         as_of_0_12(out)
@@ -244,7 +244,7 @@ def test_a_backup_of_0_12_is_restored_and_replaced(tmp_path: Path) -> None:
             assert restored.dump_digest() == store.dump_digest()
             assert list(restored.local.drafts()) == []
             assert restored.check(signatures=True).is_clean
-        store.text("default", "z")
+        store.post("default", "z")
         assert backup(store, out).is_full
         require_equal(store, out, tmp_path / "restored")
 
@@ -254,7 +254,7 @@ def test_a_backup_takes_the_arrival_log_of_a_store_that_was_put_back(tmp_path: P
     """Its posts may be those of the backup while its local rows and their entries are others."""
     path, out = tmp_path / "store", tmp_path / "backup"
     with opened(path) as store:
-        store.text("default", "x")
+        store.post("default", "x")
     shutil.copytree(path, tmp_path / "copy")
     with opened(path) as store:
         for number in range(5):
@@ -274,7 +274,7 @@ def test_a_backup_takes_the_arrival_log_of_a_store_that_was_put_back(tmp_path: P
 def test_a_store_that_was_put_back_by_one_local_change_is_backed_up_whole(tmp_path: Path) -> None:
     path, out = tmp_path / "store", tmp_path / "backup"
     with opened(path) as store:
-        store.text("default", "x")
+        store.post("default", "x")
     shutil.copytree(path, tmp_path / "copy")
     with opened(path) as store:
         store.local.set_draft("default", "lost")
@@ -403,7 +403,7 @@ def test_a_restored_store_is_another_store(tmp_path: Path) -> None:
 def test_what_is_there_is_not_touched(tmp_path: Path) -> None:
     out = tmp_path / "backup"
     with opened(tmp_path / "store") as store:
-        store.text("default", "x")
+        store.post("default", "x")
         store.export(tmp_path / "export")
         (tmp_path / "file").touch()
         (tmp_path / "keys").mkdir()
@@ -436,7 +436,7 @@ def test_what_is_there_is_not_touched(tmp_path: Path) -> None:
 def test_two_backups_at_once(tmp_path: Path) -> None:
     out = tmp_path / "backup"
     with opened(tmp_path / "store") as store:
-        store.text("default", "x")
+        store.post("default", "x")
         refused: list[str] = []
 
         def meanwhile(_: int) -> None:
@@ -467,10 +467,10 @@ def test_ctrl_c_leaves_the_last_backup(tmp_path: Path) -> None:
             backup(store, out, progress=interrupt)
         with pytest.raises(BackupError, match="not a finished backup"):
             verify_backup(out)
-        store.text("default", "x")
+        store.post("default", "x")
         backup(store, out)
         before = (out / "backup.json").read_bytes()
-        store.text("default", "y")
+        store.post("default", "y")
         with pytest.raises(KeyboardInterrupt):
             backup(store, out, progress=interrupt)
         assert (out / "backup.json").read_bytes() == before
@@ -484,7 +484,7 @@ def test_ctrl_c_leaves_the_last_backup(tmp_path: Path) -> None:
 @pytest.mark.thorough
 def test_a_half_restored_folder_is_no_store(tmp_path: Path) -> None:
     with opened(tmp_path / "store") as store:
-        store.text("default", "x")
+        store.post("default", "x")
         backup(store, tmp_path / "backup")
         half = tmp_path / "half"
         (half / RESTORING / "generation-000001").mkdir(parents=True)

@@ -28,7 +28,7 @@ Run = Callable[..., tuple[int, str, str]]
 def store(tmp_path: Path) -> Path:
     path = tmp_path / "store"
     with CableStore.open(path) as opened:
-        post = opened.text("default", "x")
+        post = opened.post("default", "x")
         opened.moderation.hide(posts=[post.hash], private=True)
     return path
 
@@ -153,7 +153,7 @@ def test_an_object_store_takes_a_backup(tmp_path: Path, store: Path, run: Run, s
     assert (status, "the key is not sent" in errors) == (2, True)
     assert run("backup", place, "-s", store)[0] == 0
     with CableStore.open(store) as opened:
-        gone = opened.text("default", "gone")
+        gone = opened.post("default", "gone")
         opened.delete(gone.hash)
     status, printed, _ = run("backup", place, "-s", store, "--json")
     assert (status, json.loads(printed)["full"]) == (0, False)

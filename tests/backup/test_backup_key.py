@@ -24,7 +24,7 @@ def test_the_key_comes_only_if_asked_for(tmp_path: Path) -> None:
         with pytest.raises(IdentityError, match="has no key yet"):
             backup(store, out, with_key=True)
         assert not (tmp_path / "store" / "identity").exists()
-        post = store.text("default", "x")
+        post = store.post("default", "x")
         store.moderation.hide(posts=[post.hash], private=True)
         assert (backup(store, out).has_key, (out / "identity").exists()) == (False, False)
         assert sum(key.startswith(PRIVATE_PREFIX) for key, _ in rows_of(store)) == 1
@@ -50,7 +50,7 @@ def test_a_lost_or_damaged_key_is_noticed_and_written_again(tmp_path: Path) -> N
     out = tmp_path / "backup"
     key = out / "identity"
     with opened(tmp_path / "store") as store:
-        store.text("default", "x")
+        store.post("default", "x")
         backup(store, out, with_key=True)
         whole = key.read_text()
         key.unlink()
@@ -82,7 +82,7 @@ def test_a_lost_or_damaged_key_is_noticed_and_written_again(tmp_path: Path) -> N
 def test_a_restore_does_not_need_the_key_in_the_backup(tmp_path: Path, left: str | None) -> None:
     out = tmp_path / "backup"
     with opened(tmp_path / "store") as store:
-        post = store.text("default", "x")
+        post = store.post("default", "x")
         store.moderation.hide(posts=[post.hash], private=True)
         backup(store, out, with_key=True)
         (out / "identity").unlink()
@@ -104,12 +104,12 @@ def test_a_restore_without_local_only_posts_accepts_what_they_dropped(tmp_path: 
     out = tmp_path / "backup"
     counted: list[int] = []
     with opened(tmp_path / "store") as store:
-        store.text("default", "x")
+        store.post("default", "x")
         store.moderation.drop(users=[BOB.key], private=True)
     with opened(tmp_path / "store") as store:  # opening it notes that the drops were decided
         report = backup(store, out, progress=counted.append)
         assert (report.is_full, report.sealed, report.posts, sum(counted)) == (True, 1, 2, 2)
-        store.text("default", "y")
+        store.post("default", "y")
         again = backup(store, out)
         assert (again.is_full, again.posts) == (False, 3)
     for name, verdict in (("whole", Verdict.DROPPED), ("rest", Verdict.ACCEPTED)):

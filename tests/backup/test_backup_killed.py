@@ -53,7 +53,7 @@ def grow(path: Path, number: int) -> None:
     with opened(path) as store, causal_log(store) as log:
         store.ingest(raws(*posts))
         store.ingest(raws(ANN.delete(*posts[:7], at=NOW_MS - 5_000 + number)))
-        hidden = store.text("default", f"{number}")
+        hidden = store.post("default", f"{number}")
         store.moderation.hide(posts=[hidden.hash], private=True)
         log.channel("room", "ann").send(b"%d" % number, NOW_MS + number)
 

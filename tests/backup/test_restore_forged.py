@@ -16,7 +16,7 @@ from forging import add_posts, add_rows, sign, strip_signature
 from history import AUTHORS, NOW_MS
 from people import ANN, BOB, raws
 
-from cablestore import CableStore, Identity, limits
+from cablestore import CableStore, Identity, StoreOptions, limits
 from cablestore.backup import backup, restore, verify_backup
 from cablestore.errors import BackupError, CorruptBackupError, IdentityError
 from cablestore.index.local import DRAFT, SEED, WITNESSED, local_key
@@ -41,9 +41,9 @@ def now() -> int:
 def out(tmp_path: Path) -> Path:
     """Return a backup of a store with a causal log, drafts, a deletion and a local-only post."""
     with opened(tmp_path / "store") as store, causal_log(store) as log:
-        gone = store.text("default", "gone")
+        gone = store.post("default", "gone")
         store.delete(gone.hash)
-        hidden = store.text("default", "hidden")
+        hidden = store.post("default", "hidden")
         store.moderation.hide(posts=[hidden.hash], private=True)
         store.local.set_draft("default", "half a sentence")
         log.channel("room", "ann").send(b"one", NOW_MS)
@@ -94,7 +94,9 @@ def test_a_manifest_that_was_changed_is_noticed_by_its_signature(tmp_path: Path,
 
 def test_posts_from_a_clock_that_was_ahead_are_rejected_of_a_genuine_backup_too(tmp_path: Path) -> None:
     ahead_ms = NOW_MS + limits.MAX_FUTURE_MS * 3
-    with CableStore.open(tmp_path / "store", clock=lambda: ahead_ms, identity=AUTHORS[0]) as store:
+    with CableStore.open(
+        tmp_path / "store", options=StoreOptions(clock=lambda: ahead_ms), identity=AUTHORS[0]
+    ) as store:
         store.ingest(raws(ANN.text("default", "now", at=NOW_MS), ANN.text("default", "later", at=ahead_ms)))
         backup(store, tmp_path / "backup")
     report = restore(tmp_path / "backup", tmp_path / "restored", identity=AUTHORS[0], clock=now)
@@ -175,7 +177,7 @@ def test_a_backup_continues_only_its_own(tmp_path: Path, out: Path) -> None:
 def test_the_command_reports_what_it_rejects(tmp_path: Path, run: Run) -> None:
     path, out = tmp_path / "store", tmp_path / "backup"
     with CableStore.open(path) as store:
-        store.text("default", "x")
+        store.post("default", "x")
         backup(store, out)
     add_posts(out, FORGED)
     status, printed, _ = run("backup", out, "--check")

@@ -42,8 +42,8 @@ def now() -> int:
 def out(tmp_path: Path) -> Path:
     """Return a backup of a store with a post and a local-only one."""
     with opened(tmp_path / "store") as store:
-        store.text("default", "public")
-        store.moderation.hide(posts=[store.text("default", "hidden").hash], private=True)
+        store.post("default", "public")
+        store.moderation.hide(posts=[store.post("default", "hidden").hash], private=True)
         backup(store, tmp_path / "backup")
     return tmp_path / "backup"
 
@@ -55,7 +55,7 @@ def require_restored(tmp_path: Path, out: Path, *, salvage: bool = False) -> Non
     assert (report.is_whole, report.is_authentic, report.sealed) == (False, False, 1)
     with opened(tmp_path / "restored") as store:
         assert hashes_of(store) == known
-        store.text("default", "and it can be written")
+        store.post("default", "and it can be written")
         assert store.check(signatures=True).is_clean
 
 
@@ -113,7 +113,7 @@ def endless(path: Path) -> None:
 def test_what_is_not_a_file_is_not_read(tmp_path: Path, name: str, make: Callable[[Path], None]) -> None:
     """In a process that ends, with little memory: a device gives zeros without end, and a pipe nothing."""
     with CableStore.open(tmp_path / "store") as store:
-        store.text("default", "public")
+        store.post("default", "public")
         backup(store, tmp_path / "backup", with_key=True)
     [path] = (tmp_path / "backup").glob(f"{name}*")
     path.unlink()

@@ -18,7 +18,7 @@ from cablestore.index.header import RESTORING
 @pytest.fixture
 def out(tmp_path: Path) -> Path:
     with opened(tmp_path / "store") as store:
-        store.text("default", "x")
+        store.post("default", "x")
         backup(store, tmp_path / "backup", with_key=True)
     return tmp_path / "backup"
 

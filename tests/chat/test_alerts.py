@@ -17,7 +17,7 @@ from people import ANN, BOB, CYD, Person, raws
 from terminals import CTRL_Q, Screen, Terminal
 from waiting import wait_until
 
-from cablestore import CableStore, Post, offer
+from cablestore import CableStore, Post, StoreOptions, offer
 from cablestore.chat.notifications import notification
 
 BLUR, FOCUS = "\x1b[O", "\x1b[I"
@@ -36,7 +36,7 @@ def live(text: str, channel: str = "garden", by: Person = BOB) -> Post:
 
 @contextmanager
 def served(folder: Path) -> Iterator[CableStore]:
-    with CableStore.open(folder, identity=ANN.identity, verify_threads=1) as store, offer(store):
+    with CableStore.open(folder, identity=ANN.identity, options=StoreOptions(verify_threads=1)) as store, offer(store):
         store.ingest(raws(ANN.named("ann"), BOB.named("bob"), CYD.named("cyd")))
         for channel in ("garden", "shed", "quiet"):
             store.join(channel)
@@ -83,7 +83,7 @@ def test_a_live_message_with_the_name_alerts_once_and_nothing_else_does(client: 
         store.ingest(raws(*history, live("ann: from cyd", by=CYD), live("ann: muted", "quiet")))
         store.ingest(raws(live("nobody is named")))
         sees.shows("nobody is named")
-        store.text("garden", "ann is my name")
+        store.post("garden", "ann is my name")
         sees.shows("ann is my name")
         assert (bells(terminal), notices(terminal)) == (0, [])
 
@@ -118,7 +118,7 @@ def test_a_message_is_as_old_as_the_newest_one_that_it_answers(client: Client, t
     with served(tmp_path / "store") as store:
         terminal, _ = client("", TERM="screen-256color", TMUX="/tmp/tmux-0/default,1,0")
         terminal.press(BLUR)
-        question = store.text("shed", "where is the rake?")
+        question = store.post("shed", "where is the rake?")
         answer = BOB.text("shed", "@ann in the corner", at=now_ms() - 3_600_000, links=(question.hash,))
         store.ingest(raws(answer))
         wait_until(lambda: bells(terminal))

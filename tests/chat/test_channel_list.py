@@ -48,8 +48,8 @@ def opened(folder: Path) -> CableStore:
 def test_keys_lead_through_channels_and_change_the_look() -> None:
     first, second = new_store(), new_store("bob")
     for channel in ("apples", "default"):
-        first.text(channel, "here")
-        second.text(channel, "there")
+        first.post(channel, "here")
+        second.post(channel, "there")
     second.local.mute("apples")
     places = [(0, "apples"), (0, "default"), (1, "apples"), (1, "default")]
 
@@ -81,7 +81,7 @@ def test_keys_lead_through_channels_and_change_the_look() -> None:
 def test_a_muted_channel_tells_of_nothing_and_is_passed_over() -> None:
     store = new_store()
     for channel in ("apples", "bees", "default"):
-        store.text(channel, "here")
+        store.post(channel, "here")
     own_key = store.identity.public_key
 
     async def run(app: ChatApp, pilot: Pilot) -> None:
@@ -122,8 +122,8 @@ def test_a_muted_channel_is_muted_after_a_restart(tmp_path: Path) -> None:
         await until(pilot, lambda: shown(app).startswith(" #apples  muted"))
 
     with opened(tmp_path) as store:
-        store.text("apples", "here")
-        store.text("default", "there")
+        store.post("apples", "here")
+        store.post("default", "there")
         drive(mute, store)
     with opened(tmp_path) as store:
         drive(look, store)

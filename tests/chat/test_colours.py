@@ -34,8 +34,8 @@ def fill(folder: Path) -> None:
         store.ingest(raws(PEOPLE[0].text("default", f"hello {own}"), PEOPLE[1].text("joined", "unread")))
         store.ingest(raws(PEOPLE[2].text("elsewhere", "x"), PEOPLE[2].text("calls", f"where is {own}?")))
         store.moderation.hide(users=[PEOPLE[3].key], private=True)
-        store.text("default", f"mine {NOT_SURE}")
-        store.text("default", "\n".join(f"line {number}" for number in range(14)))
+        store.post("default", f"mine {NOT_SURE}")
+        store.post("default", "\n".join(f"line {number}" for number in range(14)))
 
 
 class Looks:

@@ -23,8 +23,8 @@ def folder(tmp_path: Path) -> Path:
     with CableStore.open(tmp_path / "store") as store:
         store.import_identity(ANN.identity)
         store.set_name("ann")
-        store.text("default", "I grow tomatoes")
-        store.topic("default", "what grows")
+        store.post("default", "I grow tomatoes")
+        store.set_topic("default", "what grows")
         store.ingest(raws(BOB.named("bob"), BOB.text("default", "/me digs"), BOB.text("garden", "a spade")))
         store.ingest(raws(CYD.text("shed", "empty"), DAVE.named("Dave D"), DAVE.text("default", "hi")))
         store.moderation.hide(users=[BOB.key])
@@ -101,4 +101,4 @@ def test_what_people_type_who_come_from_irc(  # noqa: PLR0915 - one session, ste
             (DAVE.key,)
         }
         assert not store.user(BOB.key).is_blocked
-        assert store.topic_of("default") == ""
+        assert store.topic("default") == ""

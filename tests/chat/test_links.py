@@ -89,8 +89,8 @@ def test_a_terminal_that_may_print_the_sequences_gets_none() -> None:
 @pytest.mark.thorough
 def test_a_link_over_several_lines_is_one_link_and_is_copied_as_it_is(start_chat: Start, tmp_path: Path) -> None:
     with CableStore.open(tmp_path / "store") as store:
-        store.text("default", f"go to {LONG}. Or (https://x.org/a)")
-        store.text("default", "https://p\u0430ypal.com/ https://bad.example/\u202egnp.exe")
+        store.post("default", f"go to {LONG}. Or (https://x.org/a)")
+        store.post("default", "https://p\u0430ypal.com/ https://bad.example/\u202egnp.exe")
     client = start_chat("-s", "store")
     sees = Screen(client)
     sees.shows("gnp.exe")

@@ -59,8 +59,10 @@ def post_late_before_all(store: CableStore) -> None:
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("is_at_end", [True, False], ids=["at the end", "scrolled up"])
-@pytest.mark.parametrize("happen", [delete, hide, rename, post_late, post_late_before_all])
+@pytest.mark.parametrize(
+    ("happen", "is_at_end"),
+    [(delete, True), (delete, False), (hide, True), (rename, True), (post_late, False), (post_late_before_all, True)],
+)
 def test_what_happens_to_messages_far_above_is_seen_when_one_scrolls_up(
     happen: Callable[[CableStore], None], is_at_end: bool
 ) -> None:
@@ -96,7 +98,7 @@ def test_messages_far_above_stay_when_a_new_one_comes() -> None:
             await pilot.press("pageup")
             await until(pilot, lambda: not app.is_busy)
         await pilot.press("ctrl+end")
-        store.text("default", "the newest")
+        store.post("default", "the newest")
         await until(pilot, lambda: "the newest" in shown(app))
         assert len(app.messages.timeline.messages) == COUNT + 1
 
@@ -118,7 +120,7 @@ class LateCabal(OpenCabal):
 
 def test_the_oldest_page_of_a_channel_is_not_shown_in_another_one() -> None:
     store = with_history()
-    store.text("garden", "roses")
+    store.post("garden", "roses")
     late = LateCabal(store, "late")
 
     async def run(app: ChatApp, pilot: Pilot) -> None:

@@ -58,7 +58,7 @@ async def go(app: ChatApp, pilot: Pilot, key: str, cabal: int, channel: str) -> 
 def with_channels(*channels: str, name: str = "ann") -> CableStore:
     store = new_store(name)
     for channel in channels:
-        store.text(channel, f"begin of {channel}")
+        store.post(channel, f"begin of {channel}")
     return store
 
 
@@ -77,8 +77,8 @@ def test_a_text_goes_to_the_channel_where_it_was_sent() -> None:
             await send(app, pilot, "buzz")
         assert texts(store, "apples") == ["begin of apples", "one", "secret"]
         assert texts(store, "bees") == ["begin of bees", "buzz"]
-        assert store.topic_of("apples") == "about apples"
-        assert not store.topic_of("bees")
+        assert store.topic("apples") == "about apples"
+        assert not store.topic("bees")
         assert app.channel == "bees"
 
     drive(run, store)
@@ -112,7 +112,7 @@ def test_texts_after_a_join_go_to_the_joined_channel() -> None:
             await go(app, pilot, "ctrl+n", 1, "bees")
             await send(app, pilot, "buzz")
         assert texts(first, "garden") == ["roses"]
-        assert first.topic_of("garden") == "what grows"
+        assert first.topic("garden") == "what grows"
         assert texts(second, "bees") == ["begin of bees", "buzz"]
         assert [channel.name for channel in second.channels()] == ["bees"]
 

@@ -112,9 +112,9 @@ def test_several_cabals() -> None:
         assert_like(app, "several-cabals")
 
     first, second = new_store(clock=lambda: PICTURES.NOW_MS), new_store("bob", clock=lambda: PICTURES.NOW_MS)
-    first.text("default", "in the first")
-    first.text("other", "elsewhere")
-    second.text("default", "in the second")
+    first.post("default", "in the first")
+    first.post("other", "elsewhere")
+    second.post("default", "in the second")
     on_stores(run, first, second)
 
 
@@ -132,7 +132,7 @@ def test_texts_of_others_control_nothing() -> None:
 
     store = new_store(clock=lambda: PICTURES.NOW_MS)
     store.set_name("\x1b[31m[red]e")
-    store.text("\x1b]x[b]", HOSTILE)
-    store.topic("\x1b]x[b]", HOSTILE)
+    store.post("\x1b]x[b]", HOSTILE)
+    store.set_topic("\x1b]x[b]", HOSTILE)
     store.write(Text("\x1b]x[b]", "zalgo h\u0300\u0301\u0302\u0303\u0304\u0305 end"))
     on_stores(run, store)

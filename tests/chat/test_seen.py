@@ -16,7 +16,7 @@ from people import ANN, BOB, CYD, START_MS, Person, raws
 from terminals import CTRL_Q, Screen, Terminal
 from waiting import wait_until
 
-from cablestore import CableStore, Post, offer
+from cablestore import CableStore, Post, StoreOptions, offer
 
 CTRL_HOME, CTRL_END, CTRL_N, CTRL_P, F5 = "\x1b[1;5H", "\x1b[1;5F", "\x0e", "\x10", "\x1b[15~"
 DAY_MS = 86_400_000
@@ -32,7 +32,7 @@ def garden(text: str, minute: float, by: Person = BOB) -> Post:
 
 @contextmanager
 def served(folder: Path, *posts: Post) -> Iterator[CableStore]:
-    with CableStore.open(folder, identity=ANN.identity, verify_threads=1) as store, offer(store):
+    with CableStore.open(folder, identity=ANN.identity, options=StoreOptions(verify_threads=1)) as store, offer(store):
         for channel in {post.channel for post in posts if post.channel}:
             store.join(channel)
         store.ingest(raws(*posts))

@@ -24,7 +24,7 @@ from remote_stores import served_in
 from stores import scratch_folder
 from waiting import LIMIT_S, wait_until
 
-from cablestore import CableStore, Dialect, Page, Post
+from cablestore import CableStore, Dialect, Page, Post, StoreOptions
 from cablestore.chat.cabal import Cabal
 from cablestore.chat.changes import CabalChanges
 from cablestore.chat.keeper import OpenStore
@@ -55,8 +55,8 @@ def cabal_call(draft: tuple[int, int, int, list[int]], posts: list[Post]) -> Cab
         ("search", (word,), {}),
         ("own_name", (), {}),
         ("users_named", (("x", "hello", who.hex()[:6])[person],), {}),
-        ("text", (channel, word), {}),
-        ("text", (channel, "hello hello"), {}),
+        ("post", (channel, word), {}),
+        ("post", (channel, "hello hello"), {}),
         ("mark_seen", (channel, [place_in_time], None), {}),
         ("mark_seen", (channel, [], word), {}),
         ("read_state", (channel,), {}),
@@ -65,7 +65,7 @@ def cabal_call(draft: tuple[int, int, int, list[int]], posts: list[Post]) -> Cab
         ("join", (channel,), {}),
         ("join", (word,), {}),
         ("leave", (channel,), {}),
-        ("topic", (channel, word), {}),
+        ("set_topic", (channel, word), {}),
         ("set_name", (word,), {}),
         ("delete", (hashes[0] if hashes else bytes(32),), {}),
         ("delete", (b"too short",), {}),
@@ -109,8 +109,8 @@ def test_the_same_calls_have_the_same_results_over_a_socket(
     every = [(kind, 0, 0, [0]) for kind in range(KINDS)]
 
     def store() -> CableStore:
-        options: dict[str, Any] = {"dialect": dialect, "identity": AUTHORS[0], "verify_threads": 1}
-        made = CableStore.in_memory(clock=lambda: NOW_MS, **options)
+        options: dict[str, Any] = {"dialect": dialect, "identity": AUTHORS[0]}
+        made = CableStore.in_memory(options=StoreOptions(clock=lambda: NOW_MS, verify_threads=1), **options)
         made.ingest(raws(*posts))
         return made
 
@@ -185,7 +185,7 @@ def served(store: CableStore, folder: Path, number: int) -> Iterator[list[Cabal]
 @pytest.mark.thorough
 def test_several_clients_hear_of_each_other_and_of_peers(tmp_path: Path) -> None:
     with CableStore.in_memory() as store, served(store, tmp_path, 3) as clients:
-        asyncio.run(clients[0].text("garden", "hello"))
+        asyncio.run(clients[0].post("garden", "hello"))
         assert [list(changes.channels) for changes in told(*clients)] == [["garden"]] * 3
         store.ingest(raws(BOB.text("default", "from a peer")))
         assert [list(changes.channels) for changes in told(*clients)] == [["default"]] * 3
@@ -202,13 +202,13 @@ def test_a_client_comes_back_and_keeps_drafts_meanwhile(tmp_path: Path) -> None:
         server.close()
         wait_until(lambda: client.connection.startswith("not connected: `serve` has ended"))
         with pytest.raises(OwnerGoneError, match="not connected"):
-            asyncio.run(client.text("garden", "lost"))
+            asyncio.run(client.post("garden", "lost"))
         asyncio.run(client.set_draft("garden", "half a"))
         assert asyncio.run(client.draft("garden")) == "half a"
         assert client.unsent_drafts == {"garden": "half a"}
         assert store.local.draft("garden") == "half"
         client.take_changes()
-        store.text("garden", "meanwhile")
+        store.post("garden", "meanwhile")
         with served_in(tmp_path, store):
             wait_until(lambda: client.take_changes().is_all)
             wait_until(lambda: client.connection == "offline")
@@ -251,10 +251,14 @@ def test_a_call_that_takes_long_is_not_a_process_that_hangs(tmp_path: Path) -> N
         return NOW_MS
 
     silence_s = 3.0
-    with CableStore.in_memory(clock=clock) as store, served_in(tmp_path, store), ThreadPoolExecutor(1) as pool:
+    with (
+        CableStore.in_memory(options=StoreOptions(clock=clock)) as store,
+        served_in(tmp_path, store),
+        ThreadPoolExecutor(1) as pool,
+    ):
         client = served_cabal(tmp_path, silence_s=silence_s)
         is_held.set()
-        writing = pool.submit(lambda: asyncio.run(client.text("default", "slowly")))
+        writing = pool.submit(lambda: asyncio.run(client.post("default", "slowly")))
         with pytest.raises(TimeoutError):
             writing.result(2 * silence_s)
         assert client.connection == "offline"
@@ -295,6 +299,6 @@ def test_own_messages_are_known_in_a_store_that_had_no_key(tmp_path: Path) -> No
     """A program offers a store to which nobody wrote yet."""
     with CableStore.open(tmp_path / "store") as store, offer(store):
         client = served_cabal(tmp_path / "store")
-        asyncio.run(client.text("default", "the first"))
+        asyncio.run(client.post("default", "the first"))
         assert client.own_key == store.identity.public_key
         client.close()

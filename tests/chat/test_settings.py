@@ -55,7 +55,7 @@ def test_the_keys_of_the_file_are_in_force_and_shown(
         for channel in ("a", "b", "c"):
             store.join(channel)
         for number in range(60):
-            store.text("a", f"text {number}")
+            store.post("a", f"text {number}")
     server = serving(tmp_path / "store", "--listen", HERE) if is_served else None
     assert server is None or server.address
     client = start_chat("-s", "store", "--channel", "a")

@@ -12,7 +12,7 @@ import wcwidth
 from terminals import CTRL_Q, Screen, Start, Terminal
 from waiting import wait_until
 
-from cablestore import CableStore
+from cablestore import CableStore, StoreOptions
 
 FAMILY = "\U0001f468\u200d\U0001f469\u200d\U0001f467\u200d\U0001f466"
 PERSIAN = "\u0645\u06cc\u200c\u0631\u0648\u0645"
@@ -30,9 +30,9 @@ def columns_of(screen: Screen, part: str) -> set[int]:
 def test_words_of_all_languages_come_as_they_are_and_move_nothing(start_chat: Start, tmp_path: Path) -> None:
     with CableStore.open(tmp_path / "ann") as store:
         for number in range(60):
-            store.text("default", f"{THUMBS} {number}")
-        store.text("default", f"{PERSIAN} {HINDI} {FAMILY}")
-        store.text("default", "a \u202ekcatta\u2066 \x1b[2J end")
+            store.post("default", f"{THUMBS} {number}")
+        store.post("default", f"{PERSIAN} {HINDI} {FAMILY}")
+        store.post("default", "a \u202ekcatta\u2066 \x1b[2J end")
     client = start_chat("-s", "ann")
     screen = Screen(client)
     screen.shows("1 member")
@@ -59,8 +59,8 @@ def test_words_of_all_languages_come_as_they_are_and_move_nothing(start_chat: St
 
 def test_log_prints_words_and_no_escapes(tmp_path: Path) -> None:
     with CableStore.open(tmp_path / "ann") as store:
-        store.text("default", f"{PERSIAN} {HINDI} {FAMILY} \u202e")
-        store.topic("default", PERSIAN)
+        store.post("default", f"{PERSIAN} {HINDI} {FAMILY} \u202e")
+        store.set_topic("default", PERSIAN)
     for command in ("log default", "channels"):
         terminal = Terminal([sys.executable, "-m", "cablestore", *command.split(), "-s", "ann"], tmp_path)
         assert terminal.wait() == 0
@@ -72,10 +72,10 @@ def test_log_prints_words_and_no_escapes(tmp_path: Path) -> None:
 
 def test_a_message_of_a_thousand_lines_takes_a_page(start_chat: Start, tmp_path: Path) -> None:
     with CableStore.open(tmp_path / "ann") as store:
-        store.text("default", "hello")
-        store.text("default", "\n".join(map(str, range(1000, 1800))))
-        store.text("default", "\n" * 4000 + "the last line")
-        store.text("default", "after it")
+        store.post("default", "hello")
+        store.post("default", "\n".join(map(str, range(1000, 1800))))
+        store.post("default", "\n" * 4000 + "the last line")
+        store.post("default", "after it")
     client = start_chat("-s", "ann")
     screen = Screen(client)
     screen.shows("after it")
@@ -100,12 +100,15 @@ def test_a_message_of_a_thousand_lines_takes_a_page(start_chat: Start, tmp_path:
 def test_an_answer_with_a_clock_that_is_behind_is_below_its_question(start_chat: Start, tmp_path: Path) -> None:
     """In the client and in `log`, without the day of its clock between the two."""
     now_ms = time.time_ns() // 1_000_000
-    with CableStore.open(tmp_path / "bob", clock=lambda: now_ms) as bob, CableStore.open(tmp_path / "ann") as ann:
-        question = bob.text("default", "where is the rake?")
+    with (
+        CableStore.open(tmp_path / "bob", options=StoreOptions(clock=lambda: now_ms)) as bob,
+        CableStore.open(tmp_path / "ann") as ann,
+    ):
+        question = bob.post("default", "where is the rake?")
         ann.ingest([question.raw])
-    with CableStore.open(tmp_path / "ann", clock=lambda: now_ms - 5 * 365 * 86_400_000) as ann:
-        ann.text("default", "in the shed")
-        ann.text("default", "behind the ladder")
+    with CableStore.open(tmp_path / "ann", options=StoreOptions(clock=lambda: now_ms - 5 * 365 * 86_400_000)) as ann:
+        ann.post("default", "in the shed")
+        ann.post("default", "behind the ladder")
     said = ["where is the rake?", "in the shed", "behind the ladder"]
     terminal = Terminal([sys.executable, "-m", "cablestore", "log", "default", "-s", "ann"], tmp_path)
     assert terminal.wait() == 0

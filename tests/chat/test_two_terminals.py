@@ -55,7 +55,7 @@ def test_two_people_talk(start_chat: Start, tmp_path: Path) -> None:
     with CableStore.open(tmp_path / "ann", create=False) as store:
         assert [m.text for m in store.messages("default", newest_first=False).messages] == ["is anybody here?", "I am"]
         assert store.messages("garden").messages == []
-        assert store.topic_of("default") == "introductions"
+        assert store.topic("default") == "introductions"
         assert {user.name for user in store.users()} == {"ann", "bob"}
         assert store.check().problems == []
 

@@ -109,7 +109,7 @@ def test_no_text_acts_on_a_message(start_chat: Start, tmp_path: Path) -> None:
 
     def fill(store: CableStore) -> None:
         store.ingest(raws(BOB.named("bob"), BOB.text("garden", bob)))
-        store.text("garden", own)
+        store.post("garden", own)
 
     client, sees = start_on(start_chat, tmp_path, fill)
     client.press(ESCAPE)
@@ -137,8 +137,8 @@ def test_the_menu_of_a_message(start_chat: Start, tmp_path: Path) -> None:
 
     def fill(store: CableStore) -> None:
         store.ingest(raws(BOB.named("bob"), BOB.text("garden", "from bob")))
-        store.text("garden", link)
-        store.text("garden", "first\tline\nand  the second")
+        store.post("garden", link)
+        store.post("garden", "first\tline\nand  the second")
 
     client, sees = start_on(start_chat, tmp_path, fill)
     client.press(ESCAPE + UP + UP + "\r")

@@ -72,7 +72,7 @@ def test_a_uri_of_a_file_is_refused_like_its_path(tmp_path: Path, run: Run, comm
     (tmp_path / "FILE").touch()
     (tmp_path / "LOOP").symlink_to(tmp_path / "LOOP")
     with CableStore.open(tmp_path / "store") as store:
-        store.text("default", "x")
+        store.post("default", "x")
     into = tmp_path / ("new" if command == "restore" else "store")
     options = () if command == "verify-export" else ("-s", into)
     said(run, command, f"file://{tmp_path}/{end}", *options)
@@ -219,7 +219,7 @@ def test_the_demo_on_logs_of_nothing(tmp_path: Path, run: Run) -> None:
 @pytest.mark.parametrize("options", [[], ["--json"]])
 def test_output_that_cannot_show_a_character_shows_its_number(tmp_path: Path, options: list[str]) -> None:
     with CableStore.open(tmp_path / "store") as store:
-        store.text("default", "done \N{BALLOT X}")
+        store.post("default", "done \N{BALLOT X}")
     found = subprocess.run(
         [sys.executable, "-m", "cablestore", "log", "default", "-s", str(tmp_path / "store"), *options],
         capture_output=True,

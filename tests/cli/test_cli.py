@@ -117,7 +117,7 @@ def test_the_first_post_joins_and_later_ones_do_not(run: Run) -> None:
 def test_a_new_name_keeps_what_else_was_said(run: Run, tmp_path: Path) -> None:
     run("init")
     with CableStore.open(tmp_path / "store") as store:
-        store.info(name="old", accept_role=False, others={"colour": b"green"})
+        store.set_info(name="old", accept_role=False, others={"colour": b"green"})
     first, again = (lines(run("name", "new", "--json"))[0] for _ in range(2))
     assert first == again  # nothing is written where nothing changes
     with CableStore.open(tmp_path / "store") as store:
@@ -138,8 +138,8 @@ def test_log_can_be_cut_ordered_and_limited(run: Run, tmp_path: Path) -> None:
     assert texts("-n", "3") == everything[-3:]
     assert texts("-n", "3", "--oldest") == everything[:3]
     assert texts("-n", "1000", "--causal") == everything
-    assert texts("-n", "1000", "--since", "2024-05-04T00:00Z", "--until", "2024-05-05T00:00+00:00") == everything[-26:]
-    assert texts("--since", "1h") == []
+    assert texts("-n", "1000", "--after", "2024-05-04T00:00Z", "--before", "2024-05-05T00:00+00:00") == everything[-26:]
+    assert texts("--after", "1h") == []
     assert texts("-n", "2", "--causal") == everything[-2:]
     assert texts("-n", "2", "--causal", "--oldest") == everything[:2]
     assert "no messages" in run("log", "nowhere").stderr
@@ -170,8 +170,8 @@ def test_import_tells_what_it_did_and_adds_nothing_twice(run: Run) -> None:
         (["name", "x" * 33], "allowed are 1 to 32"),
         (["name", ""], "has 0 code points, allowed are 1 to 32"),
         (["log", "default", "-n", "0"], "0 is not in the range"),
-        (["log", "default", "--since", "tomorrow"], "is not a time"),
-        (["log", "default", "--since", "99999999999y"], "is not a time"),
+        (["log", "default", "--after", "tomorrow"], "is not a time"),
+        (["log", "default", "--after", "99999999999y"], "is not a time"),
         (["prune"], "say what to discard"),
         (["prune", "--author", "me"], "a public key"),
         (["prune", "--before", "soon"], "is not a time"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import shutil
@@ -9,7 +10,6 @@ import signal
 import stat
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -17,7 +17,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-import click.core
 import pytest
 from folders import SUPPORT
 from serving import HERE, Served, hang
@@ -26,8 +25,7 @@ from waiting import LIMIT_S
 
 import cablestore as cablestore_package
 from cablestore import CableStore, offer
-from cablestore.errors import StorageError
-from cablestore.remote.unix_socket import NAME, connect
+from cablestore.remote.unix_socket import NAME
 
 CHILD = SUPPORT / "control_child.py"
 HASTY = "from cablestore import limits; limits.REMOTE_TIMEOUT_S = 2.0; from cablestore.__main__ import main; main()"
@@ -91,8 +89,8 @@ READING = [
     ["log", "default"],
     ["log", "default", "-n", "2", "--oldest"],
     ["log", "default", "--causal"],
-    ["log", "default", "--since", "1h"],
-    ["log", "default", "--until", "2023-01-01"],
+    ["log", "default", "--after", "1h"],
+    ["log", "default", "--before", "2023-01-01"],
     ["log", "nowhere"],
     ["stats"],
     ["identity"],
@@ -107,7 +105,7 @@ READING = [
     ["topic", "default", "x" * 513],
     ["name", "x" * 33],
     ["log", "default", "-n", "0"],
-    ["log", "default", "--since", "yesterday"],
+    ["log", "default", "--after", "yesterday"],
     ["identity", "--export", "."],
     ["name", "\udcff"],
     ["log", "\udcff"],
@@ -124,13 +122,11 @@ def test_reading_and_refusals_are_the_same_byte_for_byte(
         words[:] = [digest if word == "HASH" else digest[:8] if word == "HA" else word for word in words]
     commands = [*READING, *([*words, "--json"] for words in READING[:6])]
 
-    with holding(folder), ThreadPoolExecutor(4) as pool:
-        found = pool.map(lambda words: cablestore(*words, store=folder), commands)
-        served = [(f.returncode, f.stdout, f.stderr) for f in found]
+    monkeypatch.setenv("CABLESTORE_STORE", str(folder))
+    with holding(folder):
+        served = [run(*words) for words in commands]
     with CableStore.open(folder) as store:
         assert store.check().is_clean
-    monkeypatch.setenv("CABLESTORE_STORE", str(folder))
-    monkeypatch.setattr(click.core, "_detect_program_name", lambda: "python -m cablestore")
     alone = [run(*words) for words in commands]
     for words, one, other in zip(commands, served, alone, strict=True):
         assert one == other, words
@@ -139,40 +135,42 @@ def test_reading_and_refusals_are_the_same_byte_for_byte(
 
 
 @pytest.mark.thorough
-def test_a_day_is_the_same_on_both_sides(folder: Path, tmp_path: Path) -> None:
+def test_a_day_is_the_same_on_both_sides(
+    folder: Path, tmp_path: Path, run: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Two equal stores, the same commands: the output differs in hashes and times alone."""
     twin = tmp_path / "twin"
     shutil.copytree(folder, twin)
     mine = first_hash(folder, by_me=True)
-    day: list[tuple[list[str], dict[str, str]]] = [
-        (["name", "Somebody"], {}),
-        (["post", "new", "hello,", "world"], {}),
-        (["post", "new"], {"input": "from\na pipe \U0001f469 \x1b[2J\n"}),
-        (["post", "new", ""], {"input": "x" * 4097}),
-        (["topic", "new", "all", "about"], {}),
-        (["topic", "new"], {}),
-        (["leave", "default"], {}),
-        (["join", "default"], {}),
-        (["delete", mine[:10]], {}),
-        (["users", "--channel", "default"], {}),
-        (["show", mine], {}),
-        (["identity", "--export", str(tmp_path / "key")], {}),
+    day = [
+        (["name", "Somebody"], ""),
+        (["post", "new", "hello,", "world"], ""),
+        (["post", "new"], "from\na pipe \U0001f469 \x1b[2J\n"),
+        (["post", "new", ""], "x" * 4097),
+        (["topic", "new", "all", "about"], ""),
+        (["topic", "new"], ""),
+        (["leave", "default"], ""),
+        (["join", "default"], ""),
+        (["delete", mine[:10]], ""),
+        (["users", "--channel", "default"], ""),
+        (["show", mine], ""),
+        (["identity", "--export", str(tmp_path / "key")], ""),
     ]
 
     def without_hashes(text: str) -> str:
         return "".join("#" if c in "0123456789abcdef" else c for c in text)
 
     with holding(folder):
-        for number, (words, options) in enumerate(day):
+        for number, (words, given) in enumerate(day):
             more = ["--json"] if number % 3 == 0 else []
-            found: list[subprocess.CompletedProcess[str]] = []
+            found = []
             for store in (folder, twin):
-                found.append(cablestore(*words, *more, store=store, **options))
+                monkeypatch.setenv("CABLESTORE_STORE", str(store))
+                monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(given.encode()), "utf-8"))
+                found.append(run(*words, *more))
                 (tmp_path / "key").unlink(missing_ok=True)
-            served, alone = found
-            assert served.returncode == alone.returncode, (words, served)
-            assert without_hashes(served.stdout) == without_hashes(alone.stdout)
-            assert without_hashes(served.stderr) == without_hashes(alone.stderr)
+            served, alone = ((status, without_hashes(out), without_hashes(errors)) for status, out, errors in found)
+            assert served == alone, words
     with CableStore.open(folder) as one, CableStore.open(twin) as other:
         assert one.check().is_clean
         for channel in ("default", "new"):
@@ -183,14 +181,18 @@ def test_a_day_is_the_same_on_both_sides(folder: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("more", [{}, {"NO_COLOR": "1"}, {"TERM": "dumb"}, {"TZ": "Asia/Tokyo"}], ids=str)
-def test_a_terminal_shows_the_same_colours_and_columns(folder: Path, more: dict[str, str]) -> None:
-    commands = [["log", "default"], ["channels"], ["log", "nowhere"]]
-    alone = [on_a_terminal(words, folder, columns=60, **more) for words in commands]
+def test_a_terminal_shows_the_same_colours_and_columns(folder: Path) -> None:
+    cases: list[tuple[list[str], dict[str, str]]] = [
+        (["log", "default"], {"TZ": "Asia/Tokyo"}),
+        (["log", "default"], {"NO_COLOR": "1"}),
+        (["channels"], {"TERM": "dumb"}),
+        (["log", "nowhere"], {}),
+    ]
+    alone = [on_a_terminal(words, folder, columns=60, **more) for words, more in cases]
     with holding(folder):
-        served = [on_a_terminal(words, folder, columns=60, **more) for words in commands]
+        served = [on_a_terminal(words, folder, columns=60, **more) for words, more in cases]
     assert served == alone
-    assert (b"\x1b[" in b"".join(served)) is (more.get("TERM") != "dumb")
+    assert [b"\x1b[" in said for said in served] == [True, True, False, True]
 
 
 @pytest.mark.thorough
@@ -366,11 +368,6 @@ def test_a_long_folder_works_too(folder: Path, tmp_path: Path, monkeypatch: pyte
         found = cablestore("post", "default", "x", store=long)
         assert (found.returncode, found.stderr) == (0, "")
         assert "mine" in cablestore("log", "default", store=Path(), cwd=long).stdout
-        # A temporary folder that is too long itself: no client can connect, and none fails in another way.
-        monkeypatch.setattr(tempfile, "tempdir", str(long.parent))
-        assert connect(long) is None
-    with CableStore.open(long) as store, pytest.raises(StorageError, match="no socket can be created at"):
-        offer(store)
     assert not list(long.parent.glob("cablestore-*"))
 
 
@@ -386,12 +383,12 @@ def test_many_clients_at_once(folder: Path) -> None:
         for number in range(50):
             holder.stdin.write(f"own {number}\n")
         holder.stdin.flush()
-        with ThreadPoolExecutor(16) as pool:
-            assert set(pool.map(client, range(32))) == {0}
+        with ThreadPoolExecutor(8) as pool:
+            assert set(pool.map(client, range(8))) == {0}
     with CableStore.open(folder) as store:
         assert store.check(signatures=True).is_clean
         found = [m.text for m in store.messages("default", 1000).messages]
-        assert sorted(text for text in found if text.startswith("number")) == sorted(f"number {n}" for n in range(32))
+        assert sorted(text for text in found if text.startswith("number")) == sorted(f"number {n}" for n in range(8))
 
 
 def test_progress_of_a_served_command_is_not_drawn_where_the_store_is_served(folder: Path, tmp_path: Path) -> None:

@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 from people import BOB, CYD, raws
-from serving import HERE, Served, cablestore
+from serving import HERE, Served
 
-from cablestore import CableStore
-from cablestore.cli import main
+from cablestore import CableStore, StoreOptions
 
 Run = Callable[..., tuple[int, str, str]]
 DAY_MS = 86_400_000
@@ -43,69 +42,61 @@ def serve(mode: str, folder: Path, serving: Callable[..., Served]) -> Callable[[
     return start
 
 
+@pytest.fixture
+def run(run: Run, folder: Path) -> Run:
+    """Return a function that runs a command on the store of the folder, in this process."""
+    return lambda *words: run(*words, "-s", str(folder))
+
+
 def write_ahead(folder: Path, ahead_ms: int) -> None:
     """Write what a user writes whose clock is ahead."""
-    with CableStore.open(folder, clock=lambda: now_ms() + ahead_ms) as store:
+    with CableStore.open(folder, options=StoreOptions(clock=lambda: now_ms() + ahead_ms)) as store:
         store.ingest(raws(BOB.text("garden", "hello", at=now_ms() - DAY_MS)))
         store.set_name("old")
-        store.topic("garden", "old topic")
+        store.set_topic("garden", "old topic")
         store.moderation.hide(users=[BOB.key], private=True)
 
 
+REPLACED = (
+    (("name", "new"), ("identity",), "new"),
+    (("topic", "garden", "new topic"), ("channels",), "new topic"),
+    (("unhide", BOB.key.hex(), "--private"), ("log", "garden"), "hello"),
+)
+"""What replaces what the user wrote ahead; the command that shows it, and how."""
+
+
 @pytest.mark.thorough
-def test_commands_take_effect_after_the_clock_was_two_days_ahead(serve: Callable[[], None], folder: Path) -> None:
+def test_commands_take_effect_after_the_clock_was_two_days_ahead(
+    serve: Callable[[], None], folder: Path, run: Run
+) -> None:
     write_ahead(folder, 2 * DAY_MS)
     serve()
-    for words, seen, shows in (
-        (("name", "new"), ("identity",), "new"),
-        (("topic", "garden", "new topic"), ("channels",), "new topic"),
-        (("unhide", BOB.key.hex(), "--private"), ("log", "garden"), "hello"),
-    ):
-        done = cablestore(*words, store=folder)
-        assert (done.returncode, "is dated" in done.stderr) == (0, True)
-        assert shows in cablestore(*seen, store=folder).stdout
-    left = cablestore("leave", "garden", store=folder)
-    assert left.returncode == 0
-    posted = cablestore("post", "garden", "I am back", store=folder)
-    assert (posted.returncode, "joined garden" in posted.stderr) == (0, True)
-    again = cablestore("post", "garden", "and stay", store=folder)
-    assert (again.returncode, again.stderr) == (0, "")  # dated now, and joined once
+    for words, seen, shows in REPLACED:
+        status, _, errors = run(*words)
+        assert (status, "is dated" in errors) == (0, True)
+        assert shows in run(*seen)[1]
+    assert run("leave", "garden")[0] == 0
+    status, _, errors = run("post", "garden", "I am back")
+    assert (status, "joined garden" in errors) == (0, True)
+    status, _, errors = run("post", "garden", "and stay")
+    assert (status, errors) == (0, "")  # dated now, and joined once
 
 
 @pytest.mark.thorough
 def test_commands_fail_after_the_clock_was_years_ahead_until_the_post_is_deleted(
-    serve: Callable[[], None], folder: Path
+    serve: Callable[[], None], folder: Path, run: Run
 ) -> None:
     write_ahead(folder, 3650 * DAY_MS)
     serve()
-    for words, seen, shows in (
-        (("name", "new"), ("identity",), "new"),
-        (("topic", "garden", "new topic"), ("channels",), "new topic"),
-        (("unhide", BOB.key.hex(), "--private"), ("log", "garden"), "hello"),
-    ):
-        failed = cablestore(*words, store=folder)
-        assert (failed.returncode, failed.stdout, failed.stderr.count("\n")) == (2, "", 1)
-        assert "Nothing was written" in failed.stderr
-        assert shows not in cablestore(*seen, store=folder).stdout
-        [command] = re.findall("`cablestore ([^`]*)`", failed.stderr)
-        assert cablestore(*command.split(), store=folder).returncode == 0
-        done = cablestore(*words, store=folder)
-        assert done.returncode == 0
-        assert shows in cablestore(*seen, store=folder).stdout
-
-
-@pytest.fixture
-def run(folder: Path, capsys: pytest.CaptureFixture[str]) -> Run:
-    """Return a function that runs a command in this process: there are many."""
-
-    def run(*words: str) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as ended:
-            main([*words, "-s", str(folder)])
-        found = capsys.readouterr()
-        assert isinstance(ended.value.code, int)
-        return ended.value.code, found.out, found.err
-
-    return run
+    for words, seen, shows in REPLACED:
+        status, said, errors = run(*words)
+        assert (status, said, errors.count("\n")) == (2, "", 1)
+        assert "Nothing was written" in errors
+        assert shows not in run(*seen)[1]
+        [command] = re.findall("`cablestore ([^`]*)`", errors)
+        assert run(*command.split())[0] == 0
+        assert run(*words)[0] == 0
+        assert shows in run(*seen)[1]
 
 
 def test_commands_that_change_nothing_write_nothing(run: Run, folder: Path) -> None:
@@ -187,7 +178,7 @@ def test_a_command_warns_of_a_clock_that_is_behind(run: Run, folder: Path) -> No
 
 def test_a_deletion_is_not_written_twice(run: Run, folder: Path) -> None:
     with CableStore.open(folder) as store:
-        post = store.text("garden", "hello")
+        post = store.post("garden", "hello")
     assert run("delete", post.hash.hex())[0] == 0
     before = run("dump", "--digest")
     code, out, notes = run("delete", post.hash.hex())
@@ -197,7 +188,7 @@ def test_a_deletion_is_not_written_twice(run: Run, folder: Path) -> None:
 
 def test_an_unblock_that_is_dated_ahead_says_which_posts_stay_dropped(run: Run, folder: Path) -> None:
     """They are those that are written until then."""
-    with CableStore.open(folder, clock=lambda: now_ms() + DAY_MS) as store:
+    with CableStore.open(folder, options=StoreOptions(clock=lambda: now_ms() + DAY_MS)) as store:
         store.ingest(raws(BOB.text("garden", "hello", at=now_ms())))
         store.moderation.block([BOB.key], drop=True)
     code, _, notes = run("unblock", BOB.key.hex())

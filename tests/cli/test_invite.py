@@ -37,7 +37,7 @@ def test_an_invitation_brings_people_together_and_no_process_list_has_the_key(
     tmp_path: Path, serving: Callable[..., Served]
 ) -> None:
     with CableStore.open(tmp_path / "a") as store:
-        store.text("default", "welcome")
+        store.post("default", "welcome")
         me = store.identity.public_key.hex()
     made = cablestore("invite", "--new-key", "--admin", me, store=tmp_path / "a")
     assert made.returncode == 0, made.stderr

@@ -12,7 +12,6 @@ from people import ANN, BOB, CYD, raws
 from serving import HERE, Served, cablestore
 
 from cablestore import CableStore, Post
-from cablestore.cli import main
 from cablestore.moderation import Seed, UserRole
 
 Run = Callable[..., tuple[int, str, str]]
@@ -33,16 +32,9 @@ def folder(tmp_path: Path, posts: list[Post]) -> Path:
 
 
 @pytest.fixture
-def run(folder: Path, capsys: pytest.CaptureFixture[str]) -> Run:
-    def run(*words: str) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as ended:
-            main([*words, "-s", str(folder)])
-        found = capsys.readouterr()
-        code = ended.value.code
-        assert isinstance(code, int)
-        return code, found.out, found.err
-
-    return run
+def run(run: Run, folder: Path) -> Run:
+    """Return a function that runs a command on the store of the folder, in this process."""
+    return lambda *words: run(*words, "-s", str(folder))
 
 
 def told(run: Run, *words: str) -> list[dict[str, Any]]:
@@ -106,7 +98,7 @@ def test_single_messages_are_hidden_and_dropped_by_their_hashes(run: Run, posts:
     assert listed == {("hidden post", posts[0].hash.hex()), ("dropped post", posts[1].hash.hex())}
     told(run, "undrop", posts[1].hash.hex())
     assert run("show", posts[1].hash.hex())[0] == 2
-    assert [act["outcome"] for act in told(run, "moderation", "--history")] == ["applies", "undone", "applies"]
+    assert [act["result"] for act in told(run, "moderation", "--history")] == ["applies", "undone", "applies"]
 
 
 @pytest.mark.thorough
@@ -114,7 +106,7 @@ def test_dropping_a_user_is_private_and_removes_its_posts(run: Run, folder: Path
     code, out, err = run("drop", "bob")
     assert (code, "is dropped" in out, "3 posts of this store are removed" in err) == (0, True, True)
     with CableStore.open(folder) as store:
-        assert [store.post(post.hash) for post in posts if post.author == BOB.key] == [None] * 3
+        assert [store.get(post.hash) for post in posts if post.author == BOB.key] == [None] * 3
         [act] = store.local_only()
         assert (act.type_name, act.is_local_only) == ("block", True)
     assert [act["private"] for act in told(run, "moderation")] == [True]

@@ -309,7 +309,7 @@ def test_a_locale_that_is_missing(tmp_path: Path, variables: dict[str, str]) -> 
         [b"post", b"default", b"\xff"],
         [b"name", b"\xff"],
         [b"search", b"\xff"],
-        [b"log", b"default", b"--since", b"\xff"],
+        [b"log", b"default", b"--after", b"\xff"],
         [b"log", b"default", b"-n", b"\xff"],
         [b"hide", b"\xff"],
         [b"sync", b"\xff:1"],

@@ -19,7 +19,7 @@ def held(path: Path) -> tuple[int, list[str]]:
 def test_a_channel_that_one_is_not_in_cannot_be_left(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "store"
     with CableStore.open(path) as store:
-        store.text("garden", "hello")
+        store.post("garden", "hello")
     before = held(path)
     for channel in ("shed", "#shed", "gardens"):
         status, out, err = run("leave", channel, "-s", path)

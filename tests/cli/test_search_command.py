@@ -65,8 +65,8 @@ def test_filters_and_order(searched: Path, run: Run) -> None:
     assert len(found("word", "--author", BOB.key.hex()[:8], "--order", "ranked")) == 1
     assert len(found("wor*", "3")) == 1
     assert found('"word 3"') == ["word 3"]
-    assert len(found("word", "--since", "2023-11-14T22:14:00+00:00")) == 1
-    assert len(found("word", "--until", "2023-11-14T22:14:00+00:00")) == 5
+    assert len(found("word", "--after", "2023-11-14T22:14:00+00:00")) == 1
+    assert len(found("word", "--before", "2023-11-14T22:14:00+00:00")) == 5
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ def test_while_another_process_has_the_store_open(searched: Path, run: Run) -> N
     with CableStore.open(searched) as store, offer(store):
         assert (searched / NAME).exists()
         assert run("search", "word", "--json")[1] == alone
-        store.text("default", "a new word")
+        store.post("default", "a new word")
         assert values(run("search", "word", "--json")[1])[0]["text"] == "a new word"
         assert run("search", "--index")[:2] == (0, "the search index is up to date\n")
         assert run("search")[0] == run("search", "!!")[0] == 2

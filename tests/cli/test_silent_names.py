@@ -26,7 +26,7 @@ def names(tmp_path: Path) -> Iterator[SilentNames]:
 def store(path: Path, *texts: str) -> Path:
     with CableStore.open(path) as made:
         for text in texts:
-            made.text("default", text)
+            made.post("default", text)
     return path
 
 

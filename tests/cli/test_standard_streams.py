@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -150,9 +150,9 @@ def sample(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("sample")
     (folder / "2013-01-07.txt").write_text("[09:00] <ann> hello\n")
     with CableStore.open(folder / "store") as store:
-        store.info(name="Me")
+        store.set_info(name="Me")
         for text in ("hello", "world"):
-            store.text("default", text)
+            store.post("default", text)
         store.export(folder / "made")
     with pytest.raises(SystemExit) as end:
         main(["archive", "create", f"{folder}/archives", "-s", f"{folder}/store"])
@@ -195,11 +195,17 @@ def test_arguments_are_those_of_commands() -> None:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("name", COMMANDS)
-def test_a_command_with_any_streams(sample: Path, tmp_path: Path, name: str) -> None:
-    *_, usual = tried(sample, tmp_path, name, "")
-    for kind in ("nothing", "full errors", "a reader that stops"):
-        status, errors, made = tried(sample, tmp_path, name, STREAMS[kind])
-        require_status(name, kind, status, errors)
+def test_a_command_with_any_streams(
+    sample: Path, tmp_path: Path, name: str, run: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It leaves the files that it leaves with usual streams."""
+    monkeypatch.chdir(shutil.copytree(sample, tmp_path / "usual"))
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "usual" / "data"))
+    run(*line_of(name).split())
+    usual = sorted(path.name for path in Path().glob("*"))
+    for streams in ("<&- >&- 2>/dev/full", STREAMS["a reader that stops"]):
+        status, errors, made = tried(sample, tmp_path, name, streams)
+        require_status(name, streams, status, errors)
         assert made == usual
 
 
@@ -253,7 +259,7 @@ def long_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("long")
     with CableStore.open(folder / "store") as store:
         for number in range(1000):
-            store.text("default", f"line {number} " + "x" * 100)
+            store.post("default", f"line {number} " + "x" * 100)
     return folder
 
 

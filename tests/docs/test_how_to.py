@@ -25,12 +25,12 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("CABLESTORE_STORE", "STORE-FOLDER")
     with CableStore.open("STORE-FOLDER") as store:
-        store.info(name="ann")
-        slip = store.text("garden", "the tomatoes are blue")
-        store.text("garden", "the tomatoes are red")
+        store.set_info(name="ann")
+        slip = store.post("garden", "the tomatoes are blue")
+        store.post("garden", "the tomatoes are red")
         store.delete(slip.hash)
     with CableStore.open("other") as other:
-        other.text("garden", "eat them now")
+        other.post("garden", "eat them now")
         other.export("ANOTHER")
     Path("cabal-key").write_text("ab" * 32)
     return tmp_path

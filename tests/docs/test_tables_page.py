@@ -118,11 +118,11 @@ FAR = BOB.text("default", "in the year 10000", at=253_402_300_800_000)
 
 COMMUNITIES: dict[str, tuple[Post, ...]] = {
     "no post": (),
-    "a name": (NAME,),
     "a join": (JOIN,),
+    "a deleted text": (TEXT, DELETION),
+    "a name": (NAME,),
     "a topic": (TOPIC,),
     "a text": (TEXT,),
-    "a deleted text": (TEXT, DELETION),
     "a text after the year 9999": (FAR,),
     "no deletion": (NAME, JOIN, TOPIC, TEXT, REPLY),
     "no reply": (NAME, JOIN, TOPIC, TEXT),

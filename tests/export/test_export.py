@@ -220,7 +220,7 @@ def test_writers_go_on_meanwhile(tmp_path: Path) -> None:
         def write() -> None:
             begun.wait(LIMIT_S)
             for number in range(50):
-                store.text("default", str(number), sync=False)
+                store.post("default", str(number), sync=False)
             store.ingest(raws(*(BOB.text("default", str(number)) for number in range(50))))
             written.set()
 

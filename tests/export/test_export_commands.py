@@ -14,6 +14,7 @@ from history import AUTHORS, NOW_MS, Model
 from waiting import LIMIT_S
 
 from cablestore import DRAFT8, CableStore
+from cablestore.arguments import checked_window
 from cablestore.export import read_manifest, verify_export
 
 
@@ -39,8 +40,8 @@ def test_export_verify_and_import_by_command(tmp_path: Path, run: Callable[..., 
     filters = read_manifest(part).filters
     assert filters is not None
     assert (filters.channels, filters.authors) == (frozenset({"default"}), frozenset({key}))
-    assert filters.start_ms is not None
-    assert filters.start_ms < NOW_MS < (filters.end_ms or 0)
+    after_ms, before_ms = checked_window(filters.after_ms, filters.before_ms)
+    assert 0 < after_ms < NOW_MS < (before_ms or 0)
 
 
 def test_commands_that_fail(tmp_path: Path, run: Callable[..., tuple[int, str, str]], copy: Path) -> None:

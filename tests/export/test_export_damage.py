@@ -100,12 +100,12 @@ def test_a_manifest_that_says_something_else(
     assert "manifest.json" in str(caught.value)
 
 
-@pytest.mark.parametrize("name", ["start_ms", "end_ms"])
+@pytest.mark.parametrize(("name", "attribute"), [("start_ms", "after_ms"), ("end_ms", "before_ms")])
 @pytest.mark.parametrize("at_ms", [-1, 0, limits.MAX_TIMESTAMP_MS, limits.MAX_TIMESTAMP_MS + 1])
-def test_the_times_of_a_filter_are_those_of_posts(copy: Path, name: str, at_ms: int) -> None:
+def test_the_times_of_a_filter_are_those_of_posts(copy: Path, name: str, attribute: str, at_ms: int) -> None:
     with_manifest(copy, lambda fields: fields.update(filters=Filters().fields() | {name: at_ms}))
     if 0 <= at_ms <= limits.MAX_TIMESTAMP_MS:
-        assert getattr(read_manifest(copy).filters, name) == at_ms
+        assert getattr(read_manifest(copy).filters, attribute) == at_ms
         return
     with pytest.raises(CorruptExportError, match=rf"filters\.{name}: expected whole number"):
         read_manifest(copy)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from people import ANN, BOB, CYD, START_MS, raws
 
-from cablestore import Block, CableStore, Identity, Info, Post
+from cablestore import Block, CableStore, Identity, Info, Post, StoreOptions
 from cablestore.export import Filters, read_manifest
 from cablestore.moderation import UserRole
 from cablestore.store.closed import ClosedStore
@@ -19,7 +19,7 @@ def texts() -> list[Post]:
 
 
 def exported(folder: Path) -> set[bytes]:
-    with CableStore.in_memory(verify_threads=1) as other:
+    with CableStore.in_memory(options=StoreOptions(verify_threads=1)) as other:
         other.import_exports([folder])
         return {message.hash for message in other.messages("default", hidden="show").messages}
 
@@ -42,10 +42,10 @@ def test_hidden_messages_are_left_out_if_that_is_chosen(tmp_path: Path) -> None:
 
 def test_an_import_revives_nothing_that_is_dropped(tmp_path: Path) -> None:
     posts = texts()
-    with CableStore.in_memory(verify_threads=1) as source:
+    with CableStore.in_memory(options=StoreOptions(verify_threads=1)) as source:
         source.ingest(raws(*posts))
         source.export(tmp_path / "all")
-    with CableStore.in_memory(verify_threads=1) as store:
+    with CableStore.in_memory(options=StoreOptions(verify_threads=1)) as store:
         store.ingest(raws(posts[0]))
         store.moderation.drop(users=[ANN.key])
         summary = store.import_exports([tmp_path / "all"])
@@ -57,8 +57,8 @@ def test_an_import_revives_nothing_that_is_dropped(tmp_path: Path) -> None:
 def test_an_export_of_channels_decides_like_the_whole_store(tmp_path: Path) -> None:
     """It has the block of an admin who is in none of the channels, and the word of one who declines a role."""
     me, later_ms = Identity.generate(), START_MS + 1_000_000
-    with CableStore.open(tmp_path / "store", identity=me, clock=lambda: START_MS) as whole:
-        whole.text("garden", "hello")
+    with CableStore.open(tmp_path / "store", identity=me, options=StoreOptions(clock=lambda: START_MS)) as whole:
+        whole.post("garden", "hello")
         whole.moderation.set_role(ANN.key, UserRole.ADMIN)
         whole.moderation.set_role(BOB.key, UserRole.ADMIN)
         blocks = ANN.post(Block("spam", 0, (CYD.key,), 0, 0), at=later_ms)

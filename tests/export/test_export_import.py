@@ -21,15 +21,16 @@ from cablestore import (
     Join,
     Post,
     Role,
-    Skeleton,
     Text,
     Tombstone,
     decode_post,
     encode_post,
 )
+from cablestore.arguments import checked_window
 from cablestore.errors import ExportError
 from cablestore.export import Filters, read_manifest, verify_export
 from cablestore.export.writer import ExportWriter, post_record
+from cablestore.index.tombstone import Skeleton
 from cablestore.protocol.acts import consent_of
 from cablestore.protocol.body import BLOCK, DELETE, INFO, LINKABLE_TYPES, MODERATION, ROLE, UNBLOCK, Delete
 
@@ -108,7 +109,7 @@ def test_local_only_posts_stay_at_home(tmp_path: Path) -> None:
         )
         [outcome] = store.ingest([private.raw])
         assert outcome.verdict.value == "accepted"
-        store.text("default", "hello")
+        store.post("default", "hello")
         manifest = store.export(tmp_path / "export")
     assert manifest.posts == {"join": 1, "text": 1}
     assert private.raw[100:] not in b"".join(posts_in(manifest))
@@ -169,7 +170,8 @@ def matches(post: Post, filters: Filters, known_here: set[bytes]) -> bool:
     """Return what the rules say of a post that is no post/delete."""
     if filters.authors and post.author not in filters.authors:
         return False
-    if not (filters.start_ms or 0) <= post.timestamp_ms < (filters.end_ms or 2**60):
+    after_ms, before_ms = checked_window(filters.after_ms, None)[0], checked_window(None, filters.before_ms)[1]
+    if not after_ms <= post.timestamp_ms < (before_ms or 2**60):
         return False
     if not filters.channels or (post.type in LINKABLE_TYPES and post.channel in filters.channels):
         return True
@@ -184,8 +186,8 @@ filters_drawn = st.builds(
     Filters,
     channels=st.frozensets(st.sampled_from(CHANNELS), max_size=2),
     authors=st.frozensets(st.sampled_from([author.public_key for author in AUTHORS]), max_size=2),
-    start_ms=st.none() | st.sampled_from(TIMES_MS),
-    end_ms=st.none() | st.sampled_from(TIMES_MS[1:]),
+    after_ms=st.none() | st.sampled_from(TIMES_MS),
+    before_ms=st.none() | st.sampled_from(TIMES_MS[1:]),
 )
 
 
@@ -230,7 +232,7 @@ def test_filters_say_what_no_post_matches(tmp_path: Path) -> None:
     with pytest.raises(ExportError, match="public key of 32 bytes"):
         Filters(authors=frozenset([b"short"]))
     with pytest.raises(ExportError, match="milliseconds since 1970"):
-        Filters(start_ms=-1)
+        Filters(after_ms=-1)
     with pytest.raises(ExportError, match="UTF-8"):
         Filters(frozenset({"\udc80"}))
     filters = Filters(frozenset({"a", "\x00"}), frozenset({ANN.key}), 1, 2)

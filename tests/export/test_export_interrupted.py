@@ -246,6 +246,6 @@ def test_a_damaged_post_ends_the_export(tmp_path: Path, how: str) -> None:
     with in_memory(LEGACY, some_posts()) as store:
         key, value = DAMAGE[how](next(iter(store.posts_by(AUTHORS[0].public_key))))
         write_rows(store, {key: value})
-        for filters in (None, Filters(start_ms=0)):
+        for filters in (None, Filters(after_ms=0)):
             with pytest.raises(CorruptStoreError, match=r"cablestore rebuild"):
                 store.export(tmp_path / "out", filters=filters)

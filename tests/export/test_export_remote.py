@@ -158,7 +158,7 @@ def test_what_cannot_go_on_begins_again(s3: S3Server, tmp_path: Path, change: st
         if change == "new post":
             store.ingest(raws(ANN.text("default", "new")))
         elif change == "other arguments":
-            options["filters"] = Filters(start_ms=1)
+            options["filters"] = Filters(after_ms=1)
         elif change == "no runs":
             shutil.rmtree(tmp_path / "cache")
         elif change == "segment lost":

@@ -8,8 +8,9 @@ import pytest
 from exporting import forge, in_memory
 from people import ANN, BOB, START_MS
 
-from cablestore import LEGACY, Body, Join, Leave, Moderation, Post, Role, Skeleton, Text, Tombstone, Topic, limits
+from cablestore import LEGACY, Body, Join, Leave, Moderation, Post, Role, Text, Tombstone, Topic, limits
 from cablestore.errors import CorruptExportError
+from cablestore.index.tombstone import Skeleton
 from cablestore.protocol.body import DELETE, MODERATION, ROLE, TEXT, TYPE_NAMES, Block, Info, Unblock
 
 LONGEST = "x" * limits.MAX_CHANNEL_CODEPOINTS

@@ -44,10 +44,10 @@ MAKERS: dict[str, Callable[[Path, CableStore], object]] = {
 
 def _fill(path: Path) -> None:
     with CableStore.open(path) as store:
-        store.text("default", "a text")
+        store.post("default", "a text")
         store.update_search_index()
         store.rebuild()
-        store.text("default", "another")
+        store.post("default", "another")
 
 
 def _put(path: Path) -> None:
@@ -57,7 +57,7 @@ def _put(path: Path) -> None:
 
 @pytest.mark.parametrize("maker", MAKERS)
 def test_what_is_made_is_private(tmp_path: Path, store: CableStore, maker: str) -> None:
-    store.text("default", "a text")
+    store.post("default", "a text")
     MAKERS[maker](tmp_path / "made", store)
     assert wide(tmp_path / "made") == []
 
@@ -67,7 +67,7 @@ def test_a_umask_that_takes_permissions_from_the_user_leaves_folders_usable(
     tmp_path: Path, store: CableStore, maker: str
 ) -> None:
     """As in scripts that set `umask 177` to write a key."""
-    store.text("default", "a text")
+    store.post("default", "a text")
     os.umask(0o177)
     made = tmp_path / "made"
     MAKERS[maker](made, store)

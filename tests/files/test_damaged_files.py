@@ -59,7 +59,7 @@ def backed_up(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("backup")
     with opened(folder / "store") as store, causal_log(store) as log:
         store.ingest(raws(*some_posts()))
-        post = store.text("default", "x")
+        post = store.post("default", "x")
         store.moderation.hide(posts=[post.hash], private=True)
         store.local.set_draft("default", "y")
         log.channel("room", "ann").send(b"one", NOW_MS)
@@ -115,7 +115,7 @@ def test_a_salvaged_backup_makes_a_store_that_is_consistent(
     assert (report.causal_log_rows == 0) is (kind == "causal-logs")
     with opened(tmp_path / "restored") as store, opened(backed_up / "store") as whole:
         assert store.check(signatures=True).is_clean
-        store.text("default", "more")
+        store.post("default", "more")
         if kind in {"arrivals", "causal-logs"}:
             assert list(store.local.drafts()) == list(whole.local.drafts()) != []
 

@@ -24,7 +24,7 @@ NAMES = [
 
 def _store(path: Path, _: CableStore) -> None:
     with CableStore.open(path) as store:
-        store.text("default", "a text")
+        store.post("default", "a text")
         store.rebuild()
         assert store.check().is_clean
     ClosedStore(path).rebuild()
@@ -36,7 +36,7 @@ def _content(path: Path, _: CableStore) -> None:
 
 
 def _backup(path: Path, store: CableStore) -> None:
-    store.text("default", "a text")
+    store.post("default", "a text")
     backup(store, path)
     verify_backup(path)
 
@@ -78,7 +78,7 @@ def _is_below(path: Path, target: Path) -> bool:
 def test_an_export_goes_into_a_folder_with_entries_of_a_system(tmp_path: Path, store: CableStore, name: str) -> None:
     (tmp_path / "export").mkdir()
     (tmp_path / "export" / name).touch()
-    store.text("default", "a text")
+    store.post("default", "a text")
     store.export(tmp_path / "export")
     with CableStore.open(tmp_path / "other") as other:
         assert other.import_exports([tmp_path / "export"]).posts == 2

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from inside import live_database, reload
 from people import ANN, BOB, CYD, Person, raws
 
-from cablestore import CableStore, Dialect, Post
+from cablestore import CableStore, Dialect, Post, StoreOptions
 from cablestore.errors import CorruptStoreError
 from cablestore.index.database import Row, Source
 from cablestore.index.memory import MemoryDB
@@ -116,10 +116,7 @@ def counting_heads(dialect: Dialect) -> Iterator[CableStore]:
     with CableStore.in_memory(
         dialect=dialect,
         identity=AUTHORS[0],
-        clock=lambda: NOW_MS + 1,
-        catalog=COUNTED,
-        verify_threads=1,
-        moderated=False,
+        options=StoreOptions(clock=lambda: NOW_MS + 1, catalog=COUNTED, verify_threads=1, moderated=False),
     ) as store:
         yield store
 
@@ -215,7 +212,7 @@ def test_a_fold_with_one_part_in_its_keys_is_one_group() -> None:
             for view in CATALOG.views
         )
     )
-    with CableStore.in_memory(catalog=catalog) as store:
+    with CableStore.in_memory(options=StoreOptions(catalog=catalog)) as store:
         store.ingest(raws(ANN.named("ann"), ANN.named("anna"), BOB.named("bob")))
         with store.snapshot() as snapshot:
             reader: Reader = snapshot.reader

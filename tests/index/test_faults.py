@@ -17,7 +17,7 @@ from folders import SUPPORT
 from people import ANN, BOB, raws
 from waiting import LIMIT_S
 
-from cablestore import CableStore, CableStoreError, Post
+from cablestore import CableStore, CableStoreError, Post, StoreOptions
 from cablestore.errors import CorruptStoreError, FormatError, NotAStoreError, StorageError
 from cablestore.store import ClosedStore, Tuning
 
@@ -74,7 +74,7 @@ def assert_survived(folder: Path, said: list[list[str]]) -> None:
         assert store.check().is_clean
         here = {post.hash.hex() for post in store.posts_by(ANN.key)}
         assert acknowledged <= here
-        store.text("default", "there is space again")
+        store.post("default", "there is space again")
 
 
 @pytest.mark.parametrize("limit_size_bytes", [1_000_000, 3_333_333])
@@ -109,7 +109,7 @@ for round in range(3):
     assert "writing failed" in store.write_failure
     assert len(list(store.posts_by(ANN.key))) == len(here)  # reads continue
     try:
-        store.text("default", "refused")
+        store.post("default", "refused")
     except StorageError as error:
         assert "an earlier write failed" in str(error), error
     else:
@@ -120,10 +120,10 @@ for round in range(3):
     if round == 1:
         store.retry_writes()
         assert not store.write_failure
-    own = store.text("default", f"own {round}")  # the store accepts it, without being opened again
+    own = store.post("default", f"own {round}")  # the store accepts it, without being opened again
     assert not store.write_failure
-    assert store.post(own.hash) == own
-    failed = [post for post in posts if store.post(post.hash) is not None]
+    assert store.get(own.hash) == own
+    failed = [post for post in posts if store.get(post.hash) is not None]
     assert len(failed) in (0, 10), "half of a batch"
     here += failed
     try:
@@ -215,21 +215,26 @@ def test_no_space_for_a_rebuild_in_processes(small_disk: Path, free_kb: int) -> 
 # --- damaged and lost files ------------------------------------------------------------------------
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def posts() -> list[Post]:
-    return [(ANN, BOB)[i % 2].text(f"channel{i % 5}", f"{i} " + "lorem ipsum " * 20) for i in range(5000)]
+    return [(ANN, BOB)[i % 2].text(f"channel{i % 5}", f"{i} " + "lorem ipsum " * 20) for i in range(5_000)]
 
 
-@pytest.fixture
-def folder(tmp_path: Path, posts: list[Post]) -> Path:
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory, posts: list[Post]) -> Path:
     """Return a store whose database has several tables, closed."""
-    with CableStore.open(
-        tmp_path / "store", tuning=Tuning(write_buffer_size_bytes=2**20, table_size_bytes=2**20)
-    ) as store:
+    path, tuning = tmp_path_factory.mktemp("template") / "store", Tuning(2**20, table_size_bytes=2**20)
+    with CableStore.open(path, options=StoreOptions(tuning=tuning)) as store:
         store.ingest(raws(*posts), verify=False, batch_posts=500)
         store.ingest(raws(ANN.delete(posts[0])))
         store.compact()
-    return tmp_path / "store"
+    return path
+
+
+@pytest.fixture
+def folder(template: Path, tmp_path: Path) -> Path:
+    """Return a copy of the store."""
+    return shutil.copytree(template, tmp_path / "store")
 
 
 def database_files(folder: Path, pattern: str) -> list[Path]:
@@ -241,7 +246,7 @@ def readable(store: CableStore, posts: list[Post]) -> int:
     count = 0
     for post in posts:
         with contextlib.suppress(CorruptStoreError):
-            count += store.post(post.hash) is not None
+            count += store.get(post.hash) is not None
     return count
 
 
@@ -262,8 +267,8 @@ def rescued(folder: Path, posts: list[Post]) -> int:
         kept = readable(store, posts)
         assert store.stats().posts.get("text", 0) == kept
         if store.stats().posts.get("delete"):
-            assert store.post(posts[0].hash) is None  # what was deleted does not come back
-        store.text("channel0", "life goes on")
+            assert store.get(posts[0].hash) is None  # what was deleted does not come back
+        store.post("channel0", "after the damage")
         assert kept == report.posts - store.stats().posts.get("delete", 0)
     assert not list(folder.glob("*.readable"))
     return kept
@@ -385,7 +390,7 @@ def test_random_damage_never_gives_a_foreign_error(tmp_path: Path, posts: list[P
                 store.check()
                 readable(store, posts[:400])
                 list(store.users())
-                store.text("default", "x")
+                store.post("default", "x")
         except CableStoreError:
             pass
         try:

@@ -49,7 +49,7 @@ class Interrupter:
 def refusal_of(store: CableStore, text: str) -> str | None:
     """Write a text. Return why that is refused, None if it is written."""
     try:
-        store.text("default", text)
+        store.post("default", text)
     except StorageError as error:
         return str(error)
     return None
@@ -108,7 +108,7 @@ def test_an_interrupted_rebuild_leaves_no_generation(tmp_path: Path) -> None:
         raise KeyboardInterrupt
 
     with CableStore.open(tmp_path, identity=ANN.identity) as store:
-        store.text("default", "before")
+        store.post("default", "before")
         before = sorted(path.name for path in tmp_path.iterdir())
         with pytest.raises(KeyboardInterrupt):
             store.rebuild(progress=interrupt)
@@ -124,12 +124,12 @@ def test_a_new_database_that_cannot_be_opened_leaves_the_store_as_it_was(
         raise StorageError("too many open files")
 
     with CableStore.open(tmp_path, identity=ANN.identity) as store:
-        store.text("default", "before")
+        store.post("default", "before")
         with monkeypatch.context() as patch:
             patch.setattr(engine, "LevelDB", refuse)
             with pytest.raises(StorageError, match="too many open files"):
                 store.rebuild()
-        store.text("default", "after it")
+        store.post("default", "after it")
         store.rebuild()
     with CableStore.open(tmp_path, identity=ANN.identity) as store:
         assert store.check().is_clean

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import count
 from pathlib import Path
 
 import pytest
-from folders import SUPPORT
 from people import ANN, raws
 from store_commands import COMMANDS
 
@@ -181,7 +180,7 @@ def test_a_lost_header_is_made_again(run: Run, folder: Path, lose: Callable[[Pat
 def test_the_dialect_comes_from_the_database(run: Run, tmp_path: Path) -> None:
     folder = tmp_path / "store"
     with CableStore.open(folder, dialect=DRAFT8) as store:
-        store.text("default", "x")
+        store.post("default", "x")
     (folder / "STORE").unlink()
     assert run("generations", "--recover", FIRST, "-s", folder)[0] == 0
     with CableStore.open(folder) as store:
@@ -304,8 +303,8 @@ from cablestore import CableStore
 from cablestore.index import leveldb
 from cablestore.store.closed import ClosedStore
 
-path, work, last = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
-steps = 0
+path, work = Path(sys.argv[1]), sys.argv[2]
+steps = last = 0
 
 def step():
     global steps
@@ -323,40 +322,53 @@ for owner, names in ((Path, ("mkdir", "replace", "rename", "unlink", "touch", "w
                      (leveldb.LevelDB, ("__init__", "write", "close", "flush"))):
     for name in names:
         setattr(owner, name, counted(getattr(owner, name)))
-if work == "init":
-    CableStore.open(path).close()
-elif work == "rebuild":
-    ClosedStore(path).rebuild()
-elif work == "remove":
-    ClosedStore(path).remove("kept")
-print(steps)
+works = {
+    "init": lambda: CableStore.open(path).close(),
+    "rebuild": lambda: ClosedStore(path).rebuild(),
+    "remove": lambda: ClosedStore(path).remove("kept"),
+}
+while sys.stdin.readline():
+    if not (child := os.fork()):
+        works[work]()
+        os._exit(0)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+    last += 1
 """
 
 
-def killed_at(step: int, path: Path, work: str) -> bool:
-    """Do some work and be killed before this step of it. Return False where it has no more steps."""
-    found = subprocess.run(
-        [sys.executable, "-c", KILLED, str(path), work, str(step)],
-        capture_output=True,
-        text=True,
-        check=False,
-        env=os.environ | {"PYTHONPATH": str(SUPPORT)},
-    )
-    assert found.returncode in (0, -signal.SIGKILL), found.stderr
-    return found.returncode != 0
+def killed_at_each_step(path: Path, work: str) -> Iterator[int]:
+    """Do some work in a new copy of a folder, killed before its first step, its second one, and so on, until it ends.
+
+    Yields the number of steps that were done.
+    """
+    original = path.rename(path.with_name("original")) if path.exists() else None
+    command = [sys.executable, "-c", KILLED, str(path), work]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        for steps in count():
+            if original:
+                shutil.copytree(original, path)
+            process.stdin.write("\n")
+            process.stdin.flush()
+            status = int(process.stdout.readline())
+            yield steps
+            shutil.rmtree(path, ignore_errors=True)
+            if status == 0:
+                break
+            assert status == -signal.SIGKILL
+        process.stdin.close()
 
 
 @pytest.mark.thorough
 def test_a_store_whose_making_was_killed_at_any_step_is_made(tmp_path: Path) -> None:
-    step = 0
-    while killed_at(step, tmp_path / str(step), "init"):
-        path = tmp_path / str(step)
+    path = tmp_path / "made"
+    for step in killed_at_each_step(path, "init"):
         with CableStore.open(path) as store:
-            store.text("default", "x")
+            store.post("default", "x")
             assert store.check().is_clean
-        assert len(list(path.glob("generation-*"))) == 1
+        assert len(list(path.glob("generation-*"))) == 1, step
         assert not list(path.glob("scratch-*"))
-        step += 1
     assert step > 10
 
 
@@ -364,20 +376,11 @@ def test_a_store_whose_making_was_killed_at_any_step_is_made(tmp_path: Path) -> 
 def test_a_rebuild_that_was_killed_at_any_step_leaves_no_second_database(folder: Path) -> None:
     with CableStore.open(folder) as store:
         before = store.dump_digest()
-    original = folder.with_name("original")
-    folder.rename(original)
-    step = 0
-    while True:
-        shutil.copytree(original, folder)
-        is_killed = killed_at(step, folder, "rebuild")
+    for step in killed_at_each_step(folder, "rebuild"):
         with CableStore.open(folder) as store:
             assert store.dump_digest() == before
         assert len(list(folder.glob("generation-*"))) == 1, step
         assert not list(folder.glob("scratch-*"))
-        shutil.rmtree(folder)
-        if not is_killed:
-            break
-        step += 1
     assert step > 20
 
 
@@ -388,18 +391,9 @@ def test_a_removal_that_was_killed_at_any_step_leaves_a_whole_database_or_none(f
         shutil.copytree(folder / FIRST, folder / name, dirs_exist_ok=True)
         opened.activate(name, keep=True)
     files = {file.name for file in (folder / FIRST).iterdir()}
-    original = folder.with_name("original")
-    folder.rename(original)
-    step = 0
-    while True:
-        shutil.copytree(original, folder)
-        is_killed = killed_at(step, folder, "remove")
+    for step in killed_at_each_step(folder, "remove"):
         CableStore.open(folder).close()
-        assert not (folder / FIRST).exists() or {file.name for file in (folder / FIRST).iterdir()} == files
-        shutil.rmtree(folder)
-        if not is_killed:
-            break
-        step += 1
+        assert not (folder / FIRST).exists() or {file.name for file in (folder / FIRST).iterdir()} == files, step
     assert step > 3
 
 

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from cablestore import CableStore, Dialect, Post, Verdict
+from cablestore import CableStore, Dialect, Post, StoreOptions, Verdict
 from cablestore.protocol.body import DELETE
 from cablestore.protocol.dialect import LEGACY
 from cablestore.store import ClosedStore, answers
@@ -29,12 +29,16 @@ def clock() -> int:
 
 @contextmanager
 def in_memory(dialect: Dialect) -> Iterator[CableStore]:
-    with CableStore.in_memory(dialect=dialect, identity=AUTHORS[0], clock=clock, moderated=False) as store:
+    with CableStore.in_memory(
+        dialect=dialect, identity=AUTHORS[0], options=StoreOptions(clock=clock, moderated=False)
+    ) as store:
         yield store
 
 
 def on_disk(path: Path, dialect: Dialect) -> CableStore:
-    return CableStore.open(path, dialect=dialect, identity=AUTHORS[0], clock=clock, moderated=False)
+    return CableStore.open(
+        path, dialect=dialect, identity=AUTHORS[0], options=StoreOptions(clock=clock, moderated=False)
+    )
 
 
 def feed(store: CableStore, posts: list[Post], cuts: list[int]) -> None:
@@ -61,7 +65,7 @@ def assert_says(store: CableStore, model: Model) -> None:
             found = snapshot.messages(channel, 1000, newest_first=False).messages
             assert [message.hash for message in found] == model.messages(channel)
             assert [message.name for message in found] == [model.name(message.author) for message in found]
-            assert snapshot.topic_of(channel) == model.topic(channel)
+            assert snapshot.topic(channel) == model.topic(channel)
             assert [user.public_key for user in snapshot.members(channel)] == model.members(channel)
             assert set(snapshot.heads(channel)) == model.heads(channel)
             assert snapshot.heads(channel)
@@ -87,7 +91,7 @@ def assert_says(store: CableStore, model: Model) -> None:
             stone = snapshot.deletion(digest)
             assert stone is not None
             assert stone.author == post.author
-            assert snapshot.post(digest) is None
+            assert snapshot.get(digest) is None
             assert snapshot.links(digest) == post.links
         assert not list(answers.worth_requesting(snapshot.reader, [*model.live, *model.dead]))
         assert set(answers.post_request(snapshot.reader, [*model.live, *model.dead])) == {
@@ -136,7 +140,7 @@ def test_on_disk_reopened_in_between(history: tuple[Dialect, list[Post]], random
             assert_whole(store)
             store.rebuild()
             assert list(store.dump()) == expected
-            assert store.last_sequence == len([e for e in store.events() if e.sequence])
+            assert store.last_sequence == len([e for e in store.events(timeout_s=0) if e.sequence])
         ClosedStore(folder, identity=AUTHORS[0]).rebuild()
         with on_disk(Path(folder), dialect) as store:
             assert list(store.dump()) == expected
@@ -175,7 +179,9 @@ class Life(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.store = CableStore.in_memory(dialect=LEGACY, identity=AUTHORS[0], clock=clock, moderated=False)
+        self.store = CableStore.in_memory(
+            dialect=LEGACY, identity=AUTHORS[0], options=StoreOptions(clock=clock, moderated=False)
+        )
         self.offered: dict[bytes, Post] = {}
 
     @rule(history=histories(max_posts=8), batch_posts=st.integers(1, 9))
@@ -208,7 +214,7 @@ class Life(RuleBasedStateMachine):
     @rule(word=st.text(max_size=3))
     def write(self, word: str) -> None:
         try:
-            post = self.store.text("default", word)
+            post = self.store.post("default", word)
         except ValueError:
             return  # a lone surrogate
         self.offered[post.hash] = post
@@ -226,7 +232,7 @@ class Life(RuleBasedStateMachine):
     @invariant()
     def log_tells_everything(self) -> None:
         live: set[bytes] = set()
-        for event in self.store.subscribe(timeout_s=0):
+        for event in self.store.events(timeout_s=0):
             (live.add if event.kind.name == "ACCEPTED" else live.discard)(event.hash)
         assert live == {post.hash for author in AUTHORS for post in self.store.posts_by(author.public_key)}
 

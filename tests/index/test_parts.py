@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -44,10 +45,10 @@ def _small_shares(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parallel, "MAX_BUCKET_SIZE_BYTES", 60_000)
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a store with posts of every kind, local-only ones among them, closed."""
-    path = tmp_path / "store"
+    path = tmp_path_factory.mktemp("template") / "store"
     store_at(path, POSTS)
     with CableStore.open(path) as store:
         bodies = [Block("", LOCAL_ONLY, (bytes([number]) * 32,), 0, 0) for number in range(5)]
@@ -57,6 +58,12 @@ def folder(tmp_path: Path) -> Path:
         ]
         store.ingest(post.raw for post in private)
     return path
+
+
+@pytest.fixture
+def folder(template: Path, tmp_path: Path) -> Path:
+    """Return a copy of the store."""
+    return shutil.copytree(template, tmp_path / "store")
 
 
 def database_of(folder: Path) -> Path:

@@ -100,7 +100,7 @@ def test_own_posts_link_to_the_heads_however_much_is_remembered(
             channel = ("default", "a!b")[random.randrange(2)]
             if number % 3 == 0:
                 heads = store.heads(channel)
-                own.append(store.text(channel, f"{number}"))
+                own.append(store.post(channel, f"{number}"))
                 assert own[-1].links == tuple(heads[: limits.MAX_LINKS_WRITTEN])
                 assert own[-1].hash in store.heads(channel)
             if number % 10 == 0:
@@ -114,7 +114,7 @@ def test_own_posts_link_to_the_heads_however_much_is_remembered(
         assert store.check().is_clean
         store.rebuild()
         assert not groups_of(store)
-        last = store.text("default", "after the rebuild")
+        last = store.post("default", "after the rebuild")
         assert store.heads("default") == [last.hash]
         assert_groups_right(store)
 
@@ -168,11 +168,11 @@ def test_posts_that_are_remembered_hide_no_damage() -> None:
     with CableStore.in_memory() as store:
         store.ingest(raws(*many, *large))
         for post in (*many, *many, *large, *large):
-            found = store.post(post.hash)
+            found = store.get(post.hash)
             assert found is not None
             assert (found.raw, found.body) == (post.raw, post.body)
         database = live_database(store)
         for post in (many[-1], large[0], large[1]):
             database.write({data_key(post.hash_hex): post.raw[:-1]}, sync=False)
             with pytest.raises(CorruptStoreError, match=post.hash.hex()):
-                store.post(post.hash)
+                store.get(post.hash)

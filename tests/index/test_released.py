@@ -14,7 +14,7 @@ import pytest
 from archives import KEY, bring, plan_of
 from release_sample import SAMPLES, dead_in, found_by_user, found_in, local_in, make_sample, unpack
 
-from cablestore import CableStore
+from cablestore import CableStore, StoreOptions
 from cablestore.archive.folder import ArchiveFolder
 from cablestore.backup import backup, restore, verify_backup
 from cablestore.errors import OutdatedViewError
@@ -75,7 +75,7 @@ def test_a_store_is_rebuilt_where_its_views_are_outdated_and_says_what_it_said(v
     expected = expected_in(released)
     require_upgrade(released / "store", version)
     if version in CATALOGS:
-        with CableStore.open(released / "store", catalog=CATALOGS[version]) as store:
+        with CableStore.open(released / "store", options=StoreOptions(catalog=CATALOGS[version])) as store:
             assert found_in(store).items() <= expected.items()
             assert store.dump_digest() == expected["dump"]
     with CableStore.open(released / "store", upgrade=True) as store:

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from people import ANN
 
-from cablestore import CableStore
+from cablestore import CableStore, StoreOptions
 from cablestore.errors import CorruptStoreError
 from cablestore.index.batches import merged
 from cablestore.index.database import Row
@@ -158,7 +158,7 @@ def test_a_missing_or_damaged_row_says_what_to_do() -> None:
 def small_store() -> Iterator[CableStore]:
     """Yield a store in memory whose trees have rows for every third post."""
     views = tuple(replace(view, tree=SMALL) if view.tree is TREE else view for view in CATALOG.views)
-    with CableStore.in_memory(catalog=Catalog(views)) as store:
+    with CableStore.in_memory(options=StoreOptions(catalog=Catalog(views))) as store:
         yield store
 
 

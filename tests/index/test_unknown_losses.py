@@ -16,7 +16,7 @@ from disks import snapshot
 from folders import SUPPORT
 from people import ANN, BOB, raws
 
-from cablestore import CableStore
+from cablestore import CableStore, StoreOptions
 from cablestore.errors import CorruptStoreError, StorageError
 from cablestore.index.leveldb import LevelDB
 from cablestore.protocol.body import DELETE
@@ -65,7 +65,7 @@ def kill_writer(folder: Path, size_bytes: int = 1000) -> Path:
 def closed_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("closed") / "store"
     posts = [ANN.text("default", f"{i} " + "x" * 200) for i in range(4000)]
-    with CableStore.open(folder, tuning=Tuning(write_buffer_size_bytes=400_000)) as store:
+    with CableStore.open(folder, options=StoreOptions(tuning=Tuning(write_buffer_size_bytes=400_000))) as store:
         store.ingest(raws(*posts, ANN.delete(*posts[:50])), verify=False)
     CableStore.open(folder).close()  # LevelDB makes a table of its log
     return folder
@@ -153,7 +153,7 @@ def test_opening_the_store_first_does_not_hide_the_loss(run: Run, killed: Path, 
     """LevelDB makes a table of what it can read of the log when it opens the database, and removes the log."""
     lose(killed)
     with CableStore.open(killed) as store:
-        store.text("default", "after the power failure")
+        store.post("default", "after the power failure")
     CableStore.open(killed).close()
     status, said, told = run("rebuild", "-s", killed)
     assert status == 1

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from people import ANN, BOB
 from waiting import wait_until
 
-from cablestore import CableStore, Verdict
+from cablestore import CableStore, StoreOptions, Verdict
 from cablestore.index import signatures as verify_module
 from cablestore.index.signatures import SignatureVerifier
 from cablestore.protocol import crypto
@@ -90,7 +90,7 @@ def test_every_signature_gets_its_answer(threads: int, ahead: bool) -> None:
 
 @pytest.mark.usefixtures("no_extension")
 def test_a_store_does_without_the_extension() -> None:
-    with CableStore.in_memory(verify_threads=2) as store:
+    with CableStore.in_memory(options=StoreOptions(verify_threads=2)) as store:
         outcomes = store.ingest([*POSTS, damaged(POSTS[0], 50, 1)])
     assert [outcome.verdict for outcome in outcomes] == [Verdict.ACCEPTED] * len(POSTS) + [Verdict.BAD_SIGNATURE]
 
@@ -132,7 +132,7 @@ def test_several_threads_ask_for_the_same_results() -> None:
 
 PROGRAM = """
 import gc, os, sys, threading
-from cablestore import CableStore, Verdict
+from cablestore import CableStore, StoreOptions, Verdict
 from cablestore.index.signatures import SignatureVerifier
 from people import ANN
 
@@ -150,7 +150,7 @@ def stream():
             child = os.fork()  # the first hundred are being verified
         yield raw
 
-with CableStore.in_memory(verify_threads=3) as store:
+with CableStore.in_memory(options=StoreOptions(verify_threads=3)) as store:
     try:
         outcomes = store.ingest(stream())
         for raw in posts[300:]:

@@ -56,7 +56,7 @@ def test_every_kind_of_line(store: CableStore, tmp_path: Path) -> None:
     )
     assert said(store) == [("ann", "hello <everyone>"), ("ann", "/me waves"), ("bobby", "hi"), ("bobby", "still me")]
     assert {m.author for m in store.messages("garden").messages} == {key("ann"), key("bob")}
-    assert store.topic_of("garden") == "flowers | and more"
+    assert store.topic("garden") == "flowers | and more"
     assert {user.public_key for user in store.members("garden")} == {key("bob")}
     assert report.skips.reasons == {"mode change": 1, "empty message": 1, "not understood": 1}
     assert report.lines == 13
@@ -107,7 +107,7 @@ def test_a_clock_of_twelve_hours(store: CableStore, tmp_path: Path) -> None:
         (13 * 60 + 2, "later"),
         (13 * 60 + 2, "/me dances"),
     ]
-    assert store.topic_of("garden") == "Garden club"
+    assert store.topic("garden") == "Garden club"
     assert {user.public_key for user in store.members("garden")} == {key("bob")}
     assert report.skips.reasons == {
         "mode change": 1,
@@ -193,7 +193,7 @@ def test_long_lines_are_cut_at_the_limit_and_nothing_is_lost(store: CableStore, 
     pieces = [text for _, text in said(store)]
     assert "".join(pieces) == text
     assert all(len(piece.encode()) <= limits.MAX_TEXT_SIZE_BYTES for piece in pieces)
-    assert store.topic_of("garden") == "t" * 512
+    assert store.topic("garden") == "t" * 512
     assert store.user(key(nick)).name == "n" * 32
     assert report.skips.cut == 3
 

@@ -43,7 +43,7 @@ def test_a_sample_of_each_client(store: CableStore, tmp_path: Path, sample: Samp
     assert times(store)[0] == sample.first_time
     assert times(store)[2] == "2013-01-07 09:05"
     assert times(store)[3] in ("2013-01-08 00:01", "2013-01-07 23:59")
-    assert store.topic_of("garden") == "flowers"
+    assert store.topic("garden") == "flowers"
     assert {user.public_key for user in store.members("garden")} == {key("ann"), key("bob")}
     assert store.user(key("bob")).name == "bobby"
     assert sum(number for why, number in report.skips.reasons.items() if why != "empty line") == sample.passed_over

@@ -24,7 +24,7 @@ from moderating import (
 )
 from moderation_model import MemoryActs
 
-from cablestore.moderation import Action, ActOutcome, Decisions, ModerationAct, UserDrop, blocks_in_force
+from cablestore.moderation import Action, ActResult, Decisions, ModerationAct, UserDrop, blocks_in_force
 
 HIDE, UNHIDE, DROP_CHANNEL, UNDROP_CHANNEL = (
     Action.HIDE_USER,
@@ -95,8 +95,8 @@ def test_4_4_1_1_an_unblock_undoes_a_block() -> None:
 
 def test_4_4_2_an_action_is_relevant_until_its_author_undoes_it() -> None:
     acts = act(ALEPH, HIDE, XU, 2, "test"), act(ALEPH, UNHIDE, XU, 3, "test"), act(BERT, UNHIDE, XU, 4, "other")
-    outcomes = [judged.outcome for judged in decide(*MODS, *acts).history("test")][2:]
-    assert outcomes == [ActOutcome.UNDONE, ActOutcome.APPLIES]
+    outcomes = [judged.result for judged in decide(*MODS, *acts).history("test")][2:]
+    assert outcomes == [ActResult.UNDONE, ActResult.APPLIES]
 
 
 def test_4_4_2_an_author_who_lost_authority_can_still_undo() -> None:
@@ -156,14 +156,14 @@ def test_4_4_5_the_own_users_action_comes_first_even_if_it_is_older() -> None:
     acts = *MODS, act(URSULA, UNHIDE, XU, 2), act(ALEPH, HIDE, XU, 3), act(ALEPH, HIDE, XU, 3, "test")
     decisions = decide(*acts)
     assert hidden(decisions, XU, None, "test") == [False, False]
-    assert [judged.outcome for judged in decisions.history("test")][-2:] == [ActOutcome.OVERRULED] * 2
+    assert [judged.result for judged in decisions.history("test")][-2:] == [ActResult.OVERRULED] * 2
 
 
 def test_4_4_5_an_overruled_block_drops_nothing() -> None:
     overruled = block(ALEPH, XU, 5, drop=True)
     decisions = decide(*MODS, unblock(URSULA, XU, 3), overruled)
     assert (decisions.user_dropped(XU), decisions.blocked_by(XU)) == (None, None)
-    assert [judged.outcome for judged in decisions.history()][-1] is ActOutcome.OVERRULED
+    assert [judged.result for judged in decisions.history()][-1] is ActResult.OVERRULED
 
 
 def test_4_4_5_otherwise_the_later_one_takes_effect() -> None:
@@ -179,7 +179,7 @@ def test_4_4_5_actions_on_those_with_authority_do_not_apply_but_the_own_users_do
     assert decisions.post_hidden_by(POST, BERT, "test") is None
     assert decisions.post_hidden_by(POST, XU, "test") == by_aleph[2]
     judged = list(decisions.history("test", lambda _: BERT))[2:]
-    assert [each.outcome for each in judged] == [ActOutcome.EXEMPT] * 3
+    assert [each.result for each in judged] == [ActResult.EXEMPT] * 3
     assert decide(*MODS, *by_aleph, block(URSULA, BERT, 1)).blocked_by(BERT) is not None
 
 
@@ -213,7 +213,7 @@ def test_4_4_6_1_an_unblock_with_undrop_undoes_the_drop_of_a_user() -> None:
 def test_5_1_3_1_an_act_on_a_user_needs_no_channel_and_one_on_nobody_does_nothing() -> None:
     nobody = ModerationAct(URSULA, b"\x01" * 32, 5, 7, None, HIDE, ())
     decisions = decide(nobody, act(URSULA, HIDE, XU, 1))
-    assert [judged.outcome for judged in decisions.history()] == [ActOutcome.APPLIES, ActOutcome.VOID]
+    assert [judged.result for judged in decisions.history()] == [ActResult.APPLIES, ActResult.VOID]
 
 
 def test_5_1_3_2_an_act_on_a_post_counts_in_its_channel_and_without_one_as_cable_js_writes_it() -> None:
@@ -225,7 +225,7 @@ def test_5_1_3_2_an_act_on_a_post_counts_in_its_channel_and_without_one_as_cable
 def test_5_1_3_3_a_drop_of_no_channel_is_void() -> None:
     decisions = decide(act(URSULA, DROP_CHANNEL, None, 1))
     assert decisions.channel_dropped_by("test") is None
-    assert [judged.outcome for judged in decisions.history()] == [ActOutcome.VOID]
+    assert [judged.result for judged in decisions.history()] == [ActResult.VOID]
 
 
 @pytest.mark.parametrize("number", [*range(0, 8, 2), 8])
@@ -264,8 +264,8 @@ def test_5_1_4_the_own_users_block_without_drop_keeps_posts_from_the_drops_of_ot
     kept, dropped = block(URSULA, XU, at), block(ALEPH, XU, 5, drop=True)
     decisions = decide(*MODS, dropped, kept)
     assert (decisions.user_dropped(XU), decisions.blocked_by(XU)) == (None, kept)
-    outcomes = {judged.act: judged.outcome for judged in decisions.history()}
-    assert (outcomes[kept], outcomes[dropped]) == (ActOutcome.APPLIES, ActOutcome.OVERRULED)
+    outcomes = {judged.act: judged.result for judged in decisions.history()}
+    assert (outcomes[kept], outcomes[dropped]) == (ActResult.APPLIES, ActResult.OVERRULED)
     assert decide(*MODS, dropped, kept, unblock(URSULA, XU, 20)).user_dropped(XU) is None
 
 
@@ -365,7 +365,7 @@ def test_4_6_nobody_blocks_itself() -> None:
     decisions = decide(block(URSULA, URSULA, 1, drop=True))
     assert (decisions.blocked_by(URSULA), decisions.user_dropped(URSULA)) == (None, None)
     assert decisions.blocks_own_user(URSULA) is None
-    assert [judged.outcome for judged in decisions.history()] == [ActOutcome.VOID]
+    assert [judged.result for judged in decisions.history()] == [ActResult.VOID]
 
 
 # --- lists -------------------------------------------------------------------------------------------
@@ -378,9 +378,9 @@ def test_a_new_authority_brings_the_acts_that_it_wrote_before_it_was_known() -> 
     assert list(decisions.history()) == []
     held.acts.append(role(URSULA, ALEPH, MOD, 2))
     decisions = decisions.changed(held, added=held.acts[-1:])
-    assert [(judged.act, judged.outcome) for judged in decisions.history()] == [
-        (early, ActOutcome.NO_AUTHORITY),
-        (held.acts[2], ActOutcome.APPLIES),
-        (late, ActOutcome.APPLIES),
+    assert [(judged.act, judged.result) for judged in decisions.history()] == [
+        (early, ActResult.NO_AUTHORITY),
+        (held.acts[2], ActResult.APPLIES),
+        (late, ActResult.APPLIES),
     ]
     assert [judged.act for judged in decisions.in_force("test")] == [held.acts[2], late]

@@ -7,7 +7,7 @@ from itertools import permutations
 import pytest
 from moderating import ADMIN, ALEPH, BERT, CASHEW, DORA, MOD, URSULA, USER, XU, act, decide, role, says
 
-from cablestore.moderation import Action, ActOutcome, UserRole
+from cablestore.moderation import Action, ActResult, UserRole
 
 
 def test_4_1_a_role_for_a_channel_holds_there_alone() -> None:
@@ -51,7 +51,7 @@ def test_4_2_2_a_new_role_replaces_the_authors_earlier_one() -> None:
     in_test = role(URSULA, BERT, ADMIN, 1, "test")
     decisions = decide(second, in_test, first)
     assert (decisions.role(BERT), decisions.role(BERT, "test"), decisions.role_given_by(BERT)) == (MOD, ADMIN, second)
-    assert [judged.outcome for judged in decisions.history()] == [ActOutcome.UNDONE, ActOutcome.APPLIES]
+    assert [judged.result for judged in decisions.history()] == [ActResult.UNDONE, ActResult.APPLIES]
 
 
 def test_4_2_2_of_one_time_the_greater_hash_is_the_later() -> None:
@@ -69,7 +69,7 @@ def test_4_2_4_who_declines_is_a_normal_user_whoever_gave_the_role() -> None:
     acts = role(URSULA, ALEPH, ADMIN, 1), role(URSULA, BERT, ADMIN, 1), role(BERT, ALEPH, MOD, 2)
     decisions = decide(*acts, says(ALEPH, False, 3))
     assert decisions.role(ALEPH) is USER
-    assert [judged.outcome for judged in decisions.history() if judged.target == ALEPH] == [ActOutcome.DECLINED] * 2
+    assert [judged.result for judged in decisions.history() if judged.target == ALEPH] == [ActResult.DECLINED] * 2
 
 
 def test_4_2_4_declining_ends_the_roles_that_were_issued_and_keeps_actions_from_before() -> None:
@@ -145,14 +145,14 @@ def test_4_2_5_rule_1_nobody_changes_the_own_users_role() -> None:
     acts = role(URSULA, ALEPH, ADMIN, 1), role(ALEPH, URSULA, USER, 2), role(URSULA, URSULA, MOD, 3)
     decisions = decide(*acts)
     assert decisions.role(URSULA) is ADMIN
-    assert [judged.outcome for judged in decisions.history()][1:] == [ActOutcome.VOID] * 2
+    assert [judged.result for judged in decisions.history()][1:] == [ActResult.VOID] * 2
 
 
 def test_4_2_5_1_1_the_own_users_admin_stays_when_another_admin_demotes_it() -> None:
     acts = role(URSULA, ALEPH, ADMIN, 1), role(URSULA, BERT, ADMIN, 1), role(ALEPH, BERT, USER, 2)
     decisions = decide(*acts)
     assert (decisions.role(BERT), decisions.role_given_by(BERT)) == (ADMIN, acts[1])
-    assert list(decisions.history())[-1].outcome is ActOutcome.OVERRULED
+    assert list(decisions.history())[-1].result is ActResult.OVERRULED
 
 
 def test_4_2_5_1_1_the_own_users_normal_user_stays_when_an_admin_promotes_it() -> None:

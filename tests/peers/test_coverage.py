@@ -58,7 +58,7 @@ def test_what_is_compared_and_what_is_new_since_are_the_state(
         requests += [StateRequest(b"", channel, 1), TimeRangeRequest(b"", channel, 0, 0, 0)]
     with memory("a", dialect, posts[:cut]) as store:
         place = store.place
-        compared = {post.hash for post in posts[:cut] if store.post(post.hash) is not None}
+        compared = {post.hash for post in posts[:cut] if store.get(post.hash) is not None}
         for post in posts[cut:]:
             store.ingest([post.raw])
         with store.snapshot() as state:

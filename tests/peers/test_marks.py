@@ -23,7 +23,7 @@ from cablestore.index.place import LogPlace
 from cablestore.peers import Node
 from cablestore.peers.sync_state import SyncMark, SyncState
 from cablestore.store.closed import ClosedStore, locked_folder
-from cablestore.store.store import system_clock_ms
+from cablestore.store.options import system_clock_ms
 
 POSTS = 100
 FIRST = "generation-000001"
@@ -81,7 +81,7 @@ def older_database_that_grew(folder: Path, earlier: Path) -> None:
 def discarded(folder: Path, _: Path) -> None:
     with CableStore.open(folder) as store:
         store.discard([post.hash for post in TEXTS[:40]])
-        store.text("other", "after that")
+        store.post("other", "after that")
 
 
 def pruned(folder: Path, _: Path) -> None:
@@ -102,11 +102,11 @@ def test_the_next_sync_brings_back_what_was_lost(tmp_path: Path, lose: Callable[
     assert run(paired(folder, source, visit, is_whole=False)).posts == POSTS
     lose(folder, earlier)
     with CableStore.open(folder) as store:
-        lost = sum(store.post(post.hash) is None for post in TEXTS)
+        lost = sum(store.get(post.hash) is None for post in TEXTS)
     assert lost
     assert run(paired(folder, source, visit, is_whole=False)).posts == lost
     with CableStore.open(folder) as store:
-        assert all(store.post(post.hash) for post in TEXTS)
+        assert all(store.get(post.hash) for post in TEXTS)
         # An older database that was put back is reported until a rebuild, though the posts are here again.
         assert all(problem.what.startswith("lost writes") for problem in store.check().problems)
     assert run(paired(folder, source, visit, is_whole=False)).received_size_bytes < 32 * POSTS
@@ -191,7 +191,7 @@ class History:
         own = [message.hash for message in self.store.messages("default").messages]
         match name:
             case "write":
-                self.store.text("default", f"{self.number}", sync=False)
+                self.store.post("default", f"{self.number}", sync=False)
             case "draft":
                 self.store.local.set_draft("default", f"{self.number}")
             case "delete" if own:
@@ -251,7 +251,7 @@ def test_a_place_is_read_as_it_was_written() -> None:
             assert LogPlace.read(store.place.fields()) == store.place
             with store.snapshot() as state:
                 assert LogPlace.of(state.reader) == store.place
-            store.text("default", "x")
+            store.post("default", "x")
     for malformed in ({}, None, {**store.place.fields(), "sequence": True, "entry": 1}):
         with pytest.raises((ValueError, TypeError, KeyError)):
             LogPlace.read(malformed)
@@ -273,5 +273,5 @@ def test_sync_after_a_loss(tmp_path: Path, serving: Callable[..., Served], lose:
     lose(here, earlier)
     assert " 0 new posts" not in f" {cablestore('sync', address, store=here).stdout}"
     with CableStore.open(here) as store:
-        assert all(store.post(post.hash) for post in TEXTS)
+        assert all(store.get(post.hash) for post in TEXTS)
     assert cablestore("sync", address, store=here).stdout.startswith("0 new posts")

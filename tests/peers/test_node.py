@@ -133,13 +133,13 @@ def assert_says(store: CableStore, model: Model) -> None:
     for channel in model.channels():
         said = store.messages(channel, 1000, newest_first=False).messages
         assert [message.hash for message in said] == model.messages(channel)
-        assert store.topic_of(channel) == model.topic(channel)
+        assert store.topic(channel) == model.topic(channel)
         members = list(store.members(channel))
         assert [user.public_key for user in members] == model.members(channel)
         assert [user.name for user in members] == [model.name(user.public_key) for user in members]
     for channel in (*model.channels(), ""):
         for digest in model.moderation(channel, 0):
-            assert model.live[digest].type == ROLE or store.post(digest) is not None
+            assert model.live[digest].type == ROLE or store.get(digest) is not None
 
 
 async def agree(net: Network, model: Model) -> None:
@@ -185,7 +185,7 @@ def test_equal_dumps(layout: str, history: tuple[Dialect, list[Post]], choice: R
         async with network(*nodes, settings=with_key(QUICK, CABAL_KEY if is_encrypted else None)) as net:
             await lay(net)
             await net.are_alike()
-            held = {event.hash for event in net.nodes[0].store.subscribe(timeout_s=0) if event.kind.name == "ACCEPTED"}
+            held = {event.hash for event in net.nodes[0].store.events(timeout_s=0) if event.kind.name == "ACCEPTED"}
             assert set(known) - doomed <= held
 
     run(main())
@@ -314,7 +314,7 @@ async def test_liar(how: str) -> None:
         liars = [await raw_peer(net.addresses[node], Liar, how=how, posts=posts) for node in net.nodes]
         await net.ring()
         await net.are_alike()
-        assert {post.hash for post in posts} <= {e.hash for e in net.nodes[0].store.subscribe(timeout_s=0)}
+        assert {post.hash for post in posts} <= {e.hash for e in net.nodes[0].store.events(timeout_s=0)}
         fault = FALSE_CLAIMS[how]
         if fault:
             await until(lambda: all(liar.is_over for liar in liars), lambda: (net.log.reasons(), net.log.faults()))

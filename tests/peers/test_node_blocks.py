@@ -46,7 +46,7 @@ def unblock(by: Person, *users: Person) -> Post:
 
 
 def has(store: CableStore, posts: Iterable[Post]) -> list[bool]:
-    return [store.post(post.hash) is not None for post in posts]
+    return [store.get(post.hash) is not None for post in posts]
 
 
 async def ended(net: Network, reason: str) -> None:

@@ -129,7 +129,7 @@ def test_who_gave_such_a_post_itself_gets_them_from_then_on(case: str) -> None:
             await until(lambda: [asked for asked in peer.asked(StateRequest) if asked.channel == "default"])
             state = next(asked for asked in peer.asked(StateRequest) if asked.channel == "default")
             peer.say(HashResponse(state.request_id, (proof.hash,)))
-            await until(lambda: net.nodes[0].store.post(proof.hash))
+            await until(lambda: net.nodes[0].store.get(proof.hash))
             await until(lambda: next(iter(net.nodes[0].connections)).session.reads_everything)
             assert await posts_for(peer, BAD) == {post.hash for post in BAD}
             assert await names_for(peer) == sorted(
@@ -158,7 +158,7 @@ def test_nothing_is_asked_that_ends_cable_js() -> None:
             assert asked_for() == set(BORNE)
             theirs = BOB.text("é" * 40, "in a channel of the peer's")
             peer.posts[theirs.hash] = theirs
-            await until(lambda: net.nodes[0].store.post(theirs.hash))
+            await until(lambda: net.nodes[0].store.get(theirs.hash))
             await until(lambda: asked_for() == {*CHANNELS, "é" * 40}, asked_for)
             await peer.close()
 
@@ -180,7 +180,7 @@ def test_cablestores_give_each_other_everything(is_once: bool) -> None:
             else:
                 await net.link(taker, giver)
             texts = [post for post in ALL if post.type == TEXT]
-            await until(lambda: all(taker.store.post(post.hash) for post in texts))
+            await until(lambda: all(taker.store.get(post.hash) for post in texts))
             assert set(CHANNELS) <= {channel.name for channel in taker.store.channels()}
             for node in list(net.nodes):
                 await net.stop(node)

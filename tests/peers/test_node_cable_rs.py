@@ -58,7 +58,7 @@ def test_a_cabin_user_with_a_name_of_five_bytes_is_known_by_it() -> None:
             (live,) = [asked for asked in cabin.asked(TimeRangeRequest) if asked.is_live]
             cabin.posts[text.hash] = text
             cabin.say(HashResponse(live.request_id, (text.hash,)))
-            await until(lambda: here.post(text.hash))  # what follows on the stream is read too
+            await until(lambda: here.get(text.hash))  # what follows on the stream is read too
             assert not net.log.faults()
 
     run(main())

@@ -43,11 +43,11 @@ async def test_a_new_channel_goes_through_a_line_of_stores() -> None:
     async with network(*(memory(name) for name in "abcd"), settings=SELDOM) as net:
         await net.line()
         await in_touch(net)
-        await asyncio.to_thread(net.nodes[0].store.text, "from a", "one")
+        await asyncio.to_thread(net.nodes[0].store.post, "from a", "one")
         await has(net.nodes[-1], "from a", {"one"})
-        await asyncio.to_thread(net.nodes[-1].store.text, "from d", "two")
+        await asyncio.to_thread(net.nodes[-1].store.post, "from d", "two")
         await has(net.nodes[0], "from d", {"two"})
-        await asyncio.to_thread(net.nodes[0].store.text, "from d", "three")
+        await asyncio.to_thread(net.nodes[0].store.post, "from d", "three")
         await has(net.nodes[-1], "from d", {"two", "three"})
 
 
@@ -57,7 +57,7 @@ async def test_both_sides_begin_the_same_channel() -> None:
         await net.line()
         await in_touch(net)
         for node in net.nodes:
-            await asyncio.to_thread(node.store.text, "new", "from both")
+            await asyncio.to_thread(node.store.post, "new", "from both")
         await net.are_alike()
 
 
@@ -70,7 +70,7 @@ async def test_who_asks_for_nothing_tells_all_the_same() -> None:
             other = await net.add(store, SELDOM)
             await net.link(other, giver)
             await in_touch(net)
-            await asyncio.to_thread(giver.store.text, "new", "one")
+            await asyncio.to_thread(giver.store.post, "new", "one")
             await has(other, "new", {"one"})
             await net.stop(other)
 
@@ -83,7 +83,7 @@ async def test_channels_that_are_not_followed_are_not_asked_for() -> None:
             await net.link(other, net.nodes[0])
             await in_touch(net)
             for channel in ("other", "followed"):
-                await asyncio.to_thread(net.nodes[0].store.text, channel, "one")
+                await asyncio.to_thread(net.nodes[0].store.post, channel, "one")
             await has(other, "followed", {"one"})
             assert not store.messages("other").messages
             await net.stop(other)

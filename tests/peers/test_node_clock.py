@@ -37,7 +37,7 @@ async def test_posts_of_the_present_come_when_a_clock_that_was_behind_is_set(
     async with network(behind, right, settings=with_key(settings, key), may_complain=True) as net:
         await net.link(*net.nodes)
         await until(lambda: any(record.getMessage() == WARNING for record in net.log.records))
-        assert behind.post(CHATTING[0].hash) is None
+        assert behind.get(CHATTING[0].hash) is None
         clock.now_ms = NOW_MS + 1000
         await net.are_alike()
         await until(lambda: net.nodes[0].load().early_posts == 0)
@@ -56,7 +56,7 @@ async def test_reconciliations_do_not_bring_refused_posts_again_and_again() -> N
         sizes_bytes = []
         for number in range(4):
             compared = number_of_reconciliations(net)
-            behind.text("default", f"written with the wrong clock {number}")
+            behind.post("default", f"written with the wrong clock {number}")
             await until(lambda before=compared: number_of_reconciliations(net) > before + 1)  # type: ignore[misc] # the argument has its default
             sizes_bytes.append(net.nodes[0].load().received_size_bytes)
         assert sizes_bytes[-1] - sizes_bytes[0] < sum(len(post.raw) for post in CHATTING) / 2
@@ -78,7 +78,7 @@ async def test_a_post_that_was_too_far_ahead_comes_when_its_time_has_come() -> N
         await until(lambda: net.nodes[0].load().early_posts == 1)
         clock.now_ms += 5_000
         await until(lambda: net.nodes[0].load().early_posts == 1)
-        assert early.post(post.hash) is None
+        assert early.get(post.hash) is None
         clock.now_ms += 1
         await net.are_alike()
         assert "the clock was set" not in str([record.getMessage() for record in net.log.records])
@@ -105,7 +105,7 @@ async def test_a_post_comes_from_another_peer_if_the_one_that_gave_it_is_gone() 
 async def test_a_clock_that_was_ahead_is_reported_when_it_is_set_back() -> None:
     clock = SetClock(NOW_MS + YEARS_MS)
     store = memory("ahead", clock=clock)
-    store.text("default", "written with the wrong clock")
+    store.post("default", "written with the wrong clock")
     async with network(store, may_complain=True) as net:
         clock.now_ms = NOW_MS
         await until(lambda: any(record.getMessage() == WARNING for record in net.log.records))
@@ -137,10 +137,10 @@ async def test_a_clock_that_differs_by_hours_is_reported_when_peers_write() -> N
     async with network(behind, *others, may_complain=True) as net:
         for node in net.nodes[1:]:
             await net.link(net.nodes[0], node)
-        others[0].text("default", "one user may be wrong")
+        others[0].post("default", "one user may be wrong")
         await net.are_alike()
         assert behind.clock_difference() is None
-        others[1].text("default", "two agree")
+        others[1].post("default", "two agree")
         await net.are_alike()
         clock.now_ms += 61_000  # as if the clock was set: it is compared at once
         await until(lambda: any(record.getMessage() == DIFFERS for record in net.log.records))

@@ -38,7 +38,7 @@ def store_of(name: str, *posts: Post, at_ms: int = NOW_MS) -> CableStore:
 
 
 def has(store: CableStore, *posts: Post) -> list[bool]:
-    return [store.post(post.hash) is not None for post in posts]
+    return [store.get(post.hash) is not None for post in posts]
 
 
 def written() -> list[Post]:
@@ -71,13 +71,13 @@ async def named_to(peer: Raw) -> set[str]:
 async def test_a_user_is_dropped_and_comes_back() -> None:
     """Three nodes that all know each other. One drops another, which goes on writing."""
     stores = one, other, third = store_of("one", ANN.text("default", "x")), store_of("other"), store_of("third")
-    before = [third.text("default", "before"), third.info(name="third"), third.text("elsewhere", "y")]
+    before = [third.post("default", "before"), third.set_info(name="third"), third.post("elsewhere", "y")]
     async with network(*stores) as net:
         await net.ring()
         await net.are_alike()
         effect = one.moderation.drop(users=[third.identity.public_key])
         assert effect.dropped_posts
-        after = [third.text("default", "after"), third.topic("elsewhere", "z")]
+        after = [third.post("default", "after"), third.set_topic("elsewhere", "z")]
         await until(lambda: all(has(other, *before, *after)))
         await until(lambda: not one.moderation.is_sweeping)
         client = await raw_peer(net.addresses[net.nodes[0]])
@@ -102,14 +102,14 @@ async def test_actions_and_deletions_of_a_blocked_user_come_when_it_is_unblocked
         store_of("third", at_ms=NOW_MS + 50_000),
     )
     key = third.identity.public_key
-    evidence = third.text("default", "insult")
+    evidence = third.post("default", "insult")
     async with network(*stores) as net:
         await net.ring()
         await net.are_alike()
         one.moderation.block([key], private=True)
         (action,) = third.moderation.hide(users=[ANN.key], reason="noise").posts
-        (deletion,), after = third.delete([evidence.hash]), third.text("default", "after")
-        seen = one.text("default", "seen")
+        (deletion,), after = third.delete([evidence.hash]), third.post("default", "after")
+        seen = one.post("default", "seen")
         await until(lambda: all(has(other, action, deletion, after, seen)))
         assert has(one, evidence, action, deletion, after) == [True, False, False, False]
 

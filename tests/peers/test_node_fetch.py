@@ -163,7 +163,7 @@ def test_a_sync_tells_that_the_store_cannot_be_read(monkeypatch: pytest.MonkeyPa
                 await node.sync_once(address)
             assert not log.errors()
             assert node.parts.context.marks.get(str(address), "default") is None
-            await until(lambda: node.store.post(OTHER.hash))
+            await until(lambda: node.store.get(OTHER.hash))
 
     scenario()
 
@@ -185,9 +185,9 @@ def test_a_live_sync_goes_on_when_the_store_can_be_read_again(monkeypatch: pytes
                 await until(lambda: len(log.errors()) > 2)
                 assert all("cannot sync" in error and "the database is damaged" in error for error in log.errors())
                 giving.store.ingest(raws(changes))
-                await until(lambda: all(node.store.post(other.hash) for other in (OTHER, changes)))
+                await until(lambda: all(node.store.get(other.hash) for other in (OTHER, changes)))
                 is_broken.clear()
-                await until(lambda: node.store.post(post.hash))
+                await until(lambda: node.store.get(post.hash))
 
     scenario()
 

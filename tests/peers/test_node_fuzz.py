@@ -87,7 +87,7 @@ async def changes(net: Network, dialect: Dialect) -> None:
 
 
 async def heard_of(net: Network, post: Post) -> None:
-    await until(lambda: all(node.store.post(post.hash) is not None for node in net.nodes))
+    await until(lambda: all(node.store.get(post.hash) is not None for node in net.nodes))
 
 
 def changed(choice: random.Random, data: bytes) -> bytes:

@@ -15,7 +15,7 @@ from cablestore import limits
 from cablestore.peers import Address, Node
 from cablestore.peers.history import safe_point_ms
 from cablestore.peers.settings import SYNC_OVERLAP_MS
-from cablestore.store.store import system_clock_ms
+from cablestore.store.options import system_clock_ms
 
 
 def test_a_second_connection_asks_little() -> None:
@@ -60,7 +60,7 @@ def test_older_posts_are_found_in_the_background(monkeypatch: pytest.MonkeyPatch
         await until(lambda: reached() != before)
         connection.close("early")
         await connection.closed
-        return node.store.post(late.hash) is not None
+        return node.store.get(late.hash) is not None
 
     with scratch_folder() as folder:
         source = memory("a", clock=system_clock_ms, posts=spread(300))

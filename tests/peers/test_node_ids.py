@@ -105,7 +105,7 @@ async def test_peers_that_connect_to_each_other_have_one_connection(key: bytes |
         for one, other in (net.nodes, net.nodes[::-1]):
             one.keep_connected(net.addresses[other])
         await are_linked_once(net)
-        net.nodes[0].store.text("default", "x")
+        net.nodes[0].store.post("default", "x")
         await net.are_alike()
         assert sum(peer.is_outgoing for node in net.nodes for peer in node.peers()) == 1
 

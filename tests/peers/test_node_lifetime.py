@@ -63,7 +63,7 @@ async def told(node: Node, store: CableStore) -> Raw:
     peer: Raw = await raw_peer(await node.listen(Address(HOST, 0)))
     asked = peer.ask(TimeRangeRequest(b"", "default", 0, 0, 0))
     await until(lambda: node.parts.serving.live.count)
-    digest = store.text("default", "not asked for").hash
+    digest = store.post("default", "not asked for").hash
     await until(lambda: digest in peer.hashes(asked))
     return peer
 
@@ -143,7 +143,7 @@ def test_a_cancelled_end_leaves_nothing(way: Any, loop: Any) -> None:
                 await soon(way(lambda leaving: leave(leaving, peers, store, there)))
                 connections = len(dialled)
                 await until(lambda: all(peer.is_over for peer in [*peers, *dialled]))
-                store.text("default", "written after the node was left")
+                store.post("default", "written after the node was left")
                 await asyncio.sleep(0.05)
                 assert len(dialled) == connections
             for peer in [*peers, *dialled]:
@@ -157,7 +157,7 @@ def test_what_arrived_is_stored_by_a_cancelled_end(loop: Any) -> None:
     async def main() -> None:
         with memory("bob") as other, stored() as store:
             for number in range(300):
-                other.text("default", f"text {number}")
+                other.post("default", f"text {number}")
             async with Node(other, QUICK) as source:
                 at = await source.listen(Address(HOST, 0))
 
@@ -435,7 +435,7 @@ def test_a_program_may_run_the_loop_in_turns(tmp_path: Path) -> None:
 
         node, source = (loop.run_until_complete(start(each, QUICK)) for each in (store, other))
         at = loop.run_until_complete(source.listen(Address(HOST, 0)))
-        other.text("default", "a text")
+        other.post("default", "a text")
         node.keep_connected(at)  # no turn
 
         def turn() -> int:

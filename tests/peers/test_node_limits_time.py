@@ -382,7 +382,7 @@ async def test_max_live_channels(monkeypatch: pytest.MonkeyPatch) -> None:
     posts = [ANN.text(f"channel {number}", "x") for number in range(4)]
     async with listening(channels=None, list_every_s=0.1) as (node, address):
         peer = await raw_peer(address, Keeper, posts=posts)
-        await until(lambda: all(node.store.post(post.hash) for post in posts))
+        await until(lambda: all(node.store.get(post.hash) for post in posts))
         await until(lambda: len(peer.asked(TimeRangeRequest)) > 10)
         assert len([asked for asked in peer.asked(TimeRangeRequest) if asked.is_live]) == 2
         await peer.close()

@@ -428,7 +428,7 @@ def test_what_is_written_is_everywhere_soon(dialect: Dialect) -> None:
             await net.are_alike()
             stores[3].ingest(raws(ann.delete(text, at=at(5))))
             await net.are_alike()
-            assert stores[0].post(text.hash) is None
+            assert stores[0].get(text.hash) is None
             asked = [c.session for node in net.nodes for c in node.connections]
             assert all(not isinstance(e.request, PostRequest) for session in asked for e in session.asked.values())
 

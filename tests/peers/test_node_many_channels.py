@@ -66,7 +66,7 @@ def test_a_live_sync_asks_for_a_few_channels_at_a_time(monkeypatch: pytest.Monke
         async with listening(posts, max_requests_alive=FEW_ALIVE) as (answering, address), network(memory("b")) as net:
             [node] = net.nodes
             await node.connect(address)
-            await every(posts, lambda post: node.store.post(post.hash))
+            await every(posts, lambda post: node.store.get(post.hash))
             await until(lambda: states_asked(answering) >= len(posts))
             node.parts.sync.restricted((), asks_again=True)
             await until(lambda: states_asked(answering) >= 2 * len(posts) or net.log.faults())
@@ -184,7 +184,7 @@ def test_channels_that_have_posts_make_room_for_further_ones(monkeypatch: pytest
     async def scenario() -> None:
         async with network(memory("a", posts=posts), memory("b")) as net:
             await net.link(*reversed(net.nodes))
-            await every(posts, lambda post: net.nodes[1].store.post(post.hash))
+            await every(posts, lambda post: net.nodes[1].store.get(post.hash))
 
     scenario()
 
@@ -217,9 +217,9 @@ async def test_a_channel_whose_live_request_the_peer_ends_is_asked_for_again(kin
     async with listening(channels=None, list_every_s=0.05) as (node, address):
         first, text, join = ANN.text("default", "first"), BOB.text("default", "later"), BOB.join("default")
         peer = await raw_peer(address, Busy, posts=[first], ends=kind)
-        await until(lambda: node.store.post(first.hash) and [r for r in peer.asked(kind) if r.is_live])
+        await until(lambda: node.store.get(first.hash) and [r for r in peer.asked(kind) if r.is_live])
         peer.add(text, join)
-        await every((text, join), lambda post: node.store.post(post.hash))
+        await every((text, join), lambda post: node.store.get(post.hash))
         lives = [r.request_id for r in (*peer.asked(StateRequest), *peer.asked(TimeRangeRequest)) if r.is_live]
         cancelled = [request.cancel_id for request in peer.asked(CancelRequest)]
         assert len(set(lives) - set(cancelled)) == 1
@@ -238,7 +238,7 @@ def test_a_live_request_that_the_peer_ends_makes_room_for_one_other_channel(monk
             await until(lambda: [r for r in peer.asked(TimeRangeRequest) if r.is_live])
             peer.ends = CancelRequest  # nothing more is ended
             peer.add(*posts[1:])
-            await every(posts, lambda post: node.store.post(post.hash))
+            await every(posts, lambda post: node.store.get(post.hash))
             await until(lambda: len(peer.asked(TimeRangeRequest)) > 20)
             assert [r.channel for r in peer.asked(TimeRangeRequest) if r.is_live] == ["a", "b"]
             await peer.close()

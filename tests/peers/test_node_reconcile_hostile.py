@@ -178,13 +178,13 @@ async def test_posts_of_other_times_or_that_are_here_are_not_taken() -> None:
         peer = await call(address)
         peer.say(hello(terms=Terms(until_ms=START_MS + 500)))
         peer.tell(claiming(post_id(missing.hash, START_MS + 101), post_id(bytes(32), START_MS)))
-        known = node.store.post(here)
+        known = node.store.get(here)
         assert known is not None
         peer.tell(PostsFrame(0, (content_of(late), content_of(known), content_of(missing), content_of(missing))))
-        await until(lambda: node.store.post(missing.hash))
+        await until(lambda: node.store.get(missing.hash))
         await peer.close()
         await until(lambda: outcome(node, "lost"))
-        assert node.store.post(late.hash) is None
+        assert node.store.get(late.hash) is None
         [finding] = [vars(record) for record in log.records if record.getMessage() == "reconciled"]
         assert finding["posts_received"] == 1
 
@@ -206,11 +206,11 @@ async def test_posts_of_other_channels_or_under_a_false_time_are_not_taken() -> 
         peer.tell(claiming(post_id(listed.hash, listed.timestamp_ms)))
         unsigned_one = content_with_time(unsigned, good.timestamp_ms * NS_PER_MS)
         peer.tell(PostsFrame(0, (*bad, unsigned_one, content_of(good), content_of(good), content_of(name))))
-        await until(lambda: node.store.post(name.hash))
+        await until(lambda: node.store.get(name.hash))
         await peer.close()
         await until(lambda: outcome(node, "lost"))
         assert node.store.stats().posts == {"info": 1, "text": 51}
-        assert node.store.post(good.hash)
+        assert node.store.get(good.hash)
         [finding] = [vars(record) for record in log.records if record.getMessage() == "reconciled"]
         assert (finding["posts_received"], finding["posts_unasked"]) == (2, len(bad) + 1)
         found = node.parts.context.metrics.registry.get_sample_value

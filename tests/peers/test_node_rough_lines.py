@@ -47,7 +47,7 @@ async def test_each_connection_continues_where_the_last_one_broke(settings: Node
                 await until(lambda: not empty.parts.sync.fetches.storing)
                 for tap in (line.taps[-1]["up"], line.taps[-1]["down"]):
                     assert known.isdisjoint([*tap.asked, *map(post_hash, tap.posts)])
-                known = {post.hash for post in posts if empty.store.post(post.hash)}
+                known = {post.hash for post in posts if empty.store.get(post.hash)}
         assert len(known) == POSTS
         assert len(line.passed) > 2
         assert line.total("down") < sum(len(post.raw) for post in posts) / 0.6

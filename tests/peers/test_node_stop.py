@@ -33,7 +33,7 @@ async def told(net: Network) -> tuple[Raw, CableStore, bytes]:
     peer: Raw = await raw_peer(net.addresses[node])
     asked = peer.ask(TimeRangeRequest(b"", CHANNEL, 0, 0, 0))
     await until(lambda: node.parts.serving.live.count)
-    digest = node.store.text(CHANNEL, "last words").hash
+    digest = node.store.post(CHANNEL, "last words").hash
     await until(lambda: digest in peer.hashes(asked))
     return peer, node.store, digest
 
@@ -49,15 +49,15 @@ def test_what_was_written_just_before_is_given(key: bytes | None) -> None:
             await net.link(net.nodes[1], net.nodes[0])
             if key is not None:
                 await net.link(net.nodes[0], net.nodes[1])
-            slip = ann.text(CHANNEL, "a slip")
-            await until(lambda: bob.post(slip.hash))
+            slip = ann.post(CHANNEL, "a slip")
+            await until(lambda: bob.get(slip.hash))
             node, request = net.nodes[0], TimeRangeRequest(b"", CHANNEL, 0, 0, 0)
             await every(node.connections, lambda link: node.parts.serving.live.alike(link, request))
             ann.delete(slip.hash)
-            last = ann.text(CHANNEL, "last words")
+            last = ann.post(CHANNEL, "last words")
             await stops(net, net.nodes[0])
-            await until(lambda: bob.post(last.hash))
-            await until(lambda: bob.post(slip.hash) is None)
+            await until(lambda: bob.get(last.hash))
+            await until(lambda: bob.get(slip.hash) is None)
 
     run(main())
 
@@ -84,7 +84,7 @@ def test_a_peer_that_asks_while_the_node_stops_is_answered() -> None:
             await stopping
             await until(lambda: peer.is_over)
             given = [message.posts for message in peer.answers_to(asked) if isinstance(message, PostResponse)]
-            post = store.post(digest)
+            post = store.get(digest)
             assert post is not None
             assert given[0] == (post.raw,)
             await peer.close()
@@ -127,7 +127,7 @@ def test_of_many_posts_the_latest_are_waited_for() -> None:
         async with network(memory("ann"), settings=replace(ANSWERS_ONLY, grace_s=LONG_S)) as net:
             peer, store, first = await told(net)
             ranged = peer.ask(TimeRangeRequest(b"", CHANNEL, 0, 0, 0))
-            later = [store.text(CHANNEL, str(number)).hash for number in range(limits.MAX_TOLD_REMEMBERED)]
+            later = [store.post(CHANNEL, str(number)).hash for number in range(limits.MAX_TOLD_REMEMBERED)]
             await until(lambda: {*later} <= {*peer.hashes(ranged)})
             asked = peer.ask(PostRequest(b"", tuple(later)))
             await until(lambda: peer.is_concluded(asked))

@@ -21,7 +21,7 @@ from cablestore.peers import Address, Node
 from cablestore.peers.sync_state import SyncMark, SyncState
 from cablestore.peers.time_ranges import TimeRanges
 from cablestore.reconcile.messages import Terms
-from cablestore.store.store import system_clock_ms
+from cablestore.store.options import system_clock_ms
 
 NOW_MS = 1_800_000_000_000
 DAY_MS = 86_400_000
@@ -230,7 +230,7 @@ async def test_a_process_goes_on_where_another_one_was_cut_off(halves: tuple[Cab
 
 @on_loop
 async def test_a_later_beginning_than_an_unfinished_one_reached_is_reconciled(tmp_path: Path) -> None:
-    """As `cablestore reconcile HOST` that breaks part-way, and then `cablestore reconcile HOST --since 1h`."""
+    """As `cablestore reconcile HOST` that breaks part-way, and then `cablestore reconcile HOST --after 1h`."""
     now_ms = system_clock_ms()
     stores = CableStore.open(tmp_path / "one"), CableStore.open(tmp_path / "other")
     recent, old = (ANN.text("default", text, at=now_ms - ago) for text, ago in (("recent", 1), ("old", 20 * DAY_MS)))
@@ -241,8 +241,8 @@ async def test_a_later_beginning_than_an_unfinished_one_reached_is_reconciled(tm
             left.broke(has_moved=False)
         left.done()
         left.broke(has_moved=False)
-        report = await once(other, address, since_ms=now_ms - DAY_MS // 24)
+        report = await once(other, address, after_ms=now_ms - DAY_MS // 24)
         assert report.posts_received == 1
-        assert other.store.post(recent.hash)
-        assert not other.store.post(old.hash)
+        assert other.store.get(recent.hash)
+        assert not other.store.get(old.hash)
         assert (await once(other, address)).posts_received == 1

@@ -28,7 +28,7 @@ from cablestore.peers import (
 from cablestore.peers.link import ITSELF
 from cablestore.peers.peer_events import PeerWatchers
 from cablestore.protocol.crypto import exchange_public_key
-from cablestore.store.store import system_clock_ms
+from cablestore.store.options import system_clock_ms
 
 IN_STEP = replace(QUICK, reconciles=True, reconcile_every_s=0.05)
 

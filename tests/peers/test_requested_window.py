@@ -12,7 +12,7 @@ from people import ANN
 from reconciling_nodes import once
 
 from cablestore.peers import Address, Node
-from cablestore.store.store import system_clock_ms
+from cablestore.store.options import system_clock_ms
 
 HOUR_MS = 3_600_000
 

@@ -16,7 +16,7 @@ import pytest
 from folders import KNOWN_ANSWERS
 from fuzzing import INTERESTING, SOAK, VARINTS, run
 
-from cablestore import DRAFT8, LEGACY, CableStore, CableStoreError, Dialect, Tombstone, decode_post
+from cablestore import DRAFT8, LEGACY, CableStore, CableStoreError, Dialect, StoreOptions, Tombstone, decode_post
 from cablestore.errors import CorruptStoreError, DecodeError
 from cablestore.index.meta import decode_sizes
 from cablestore.index.reader import decode_tombstone
@@ -206,7 +206,7 @@ def test_key_parts() -> None:
 
 @pytest.mark.timeout(7200)
 def test_ingest_gives_a_verdict_on_anything_and_stays_whole() -> None:
-    with CableStore.in_memory(clock=lambda: 2**52) as store:
+    with CableStore.in_memory(options=StoreOptions(clock=lambda: 2**52)) as store:
         for batch in range(INPUTS // 5_000):
             rng = random.Random(batch)
             posts = [mutated(rng) for _ in range(100)]

@@ -431,7 +431,7 @@ def test_a_post_is_stored_soon_after_it_was_found_missing(tmp_path: Path) -> Non
     with CableStore.open(tmp_path / "store") as store:
         outcome = ours_find([sync_id], [])
         moved({sync_id: post}, outcome.have, outcome.peer_need, store)
-        assert store.post(post.hash) == post
+        assert store.get(post.hash) == post
 
 
 @pins("17-in/20-out window")
@@ -446,7 +446,7 @@ def test_exactly_what_is_missing_within_the_window_is_transferred(tmp_path: Path
     outcome = reconciled(posts, [], NWAKU_037, within=of_times(NOW_NS, NOW_NS + 100 * 10**6))
     with CableStore.open(tmp_path / "store") as store:
         moved(posts, list(posts), outcome.peer_need, store)  # the peer sends too much
-        assert {post.hash for post in inside} == {post.hash for post in inside + outside if store.post(post.hash)}
+        assert {post.hash for post in inside} == {post.hash for post in inside + outside if store.get(post.hash)}
 
 
 @pins("decode of hostile bytes")

@@ -81,7 +81,7 @@ def test_only_compared_posts_are_taken_once_under_their_own_time(
         side.take(encode_frame(7, PostsFrame(0, tuple(each.content for _, each in sent))))
         assert side.came == raws(*wanted.values())
         assert side.talk.findings.unasked == len(sent) - len(wanted)
-        assert {post.hash for post in POSTS if store.post(post.hash)} == set(wanted)
+        assert {post.hash for post in POSTS if store.get(post.hash)} == set(wanted)
     assert store.check().is_clean
 
 
@@ -98,7 +98,7 @@ def test_a_post_that_is_not_signed_is_not_stored(is_listed: bool) -> None:
             side.take(encode_frame(7, claiming(post_id(good.hash, START_MS))))
         side.take(encode_frame(7, PostsFrame(0, (sent.content, content_of(good)))))
         assert store.stats().posts == {"text": 1}
-        assert store.post(good.hash)
+        assert store.get(good.hash)
 
 
 def test_posts_of_another_channel_have_a_limit() -> None:

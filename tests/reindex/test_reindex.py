@@ -21,6 +21,8 @@ from hypothesis import strategies as st
 from people import ANN, BOB, CYD, START_MS, raws
 from reindexing import conversation, digest_of, digest_of_all, export_of, small_shares, spark_session, store_at
 
+from cablestore import StoreOptions
+from cablestore.index.tombstone import Skeleton
 from cablestore.store import ClosedStore
 
 pytest.importorskip("pyspark")
@@ -29,7 +31,7 @@ from pyspark.cloudpickle import register_pickle_by_value
 from reindex_tasks import Plan, plans, write_exports
 from stores import scratch_folder, store_of
 
-from cablestore import DRAFT8, Block, CableStore, Dialect, Post, Skeleton, Tombstone, Verdict, encode_post
+from cablestore import DRAFT8, Block, CableStore, Dialect, Post, Tombstone, Verdict, encode_post
 from cablestore.cli import main
 from cablestore.errors import CorruptExportError, ExportError
 from cablestore.index.check import CheckReport
@@ -144,7 +146,7 @@ def test_spark_is_in_process_is_incremental(history: tuple[Dialect, list[Post]],
             assert list(made.dump()) == list(store.dump())
             made.rebuild()
             assert list(made.dump()) == list(store.dump())
-            logged = {event.hash for event in made.events(limit=1000)}
+            logged = {event.hash for event in made.events(timeout_s=0)}
             assert logged == Model(posts).live.keys()
 
 
@@ -181,17 +183,17 @@ def test_what_came_after_the_export_is_added(run: Run, tmp_path: Path) -> None:
     store_at(path, POSTS[:800])
     with CableStore.open(path) as store:
         me = store.identity
-        own = store.text("default", "before the export")
+        own = store.post("default", "before the export")
         store.export(tmp_path / "export", segment_size_bytes=60_000)
         through = store.last_sequence
         store.ingest(raws(*POSTS[800:]), verify=False)
         store.delete(own.hash)
         add_local_only(store)
-        gone = next(post for post in POSTS[:800] if post.type_name == "text" and store.post(post.hash))
+        gone = next(post for post in POSTS[:800] if post.type_name == "text" and store.get(post.hash))
         store.discard([gone.hash])
-        store.text("a!b", "after the export")
+        store.post("a!b", "after the export")
         before, last = list(store.dump()), store.last_sequence
-        events = store.events(limit=1000)
+        events = list(store.events(timeout_s=0))
     said = told(run("reindex", tmp_path / "export", "--out", path, "--json"))
     assert said["generation"] == "generation-000002"
     assert said["arrived_since"] == last - through
@@ -200,9 +202,9 @@ def test_what_came_after_the_export_is_added(run: Run, tmp_path: Path) -> None:
         assert list(store.dump()) == before
         assert store.check().is_clean
         assert store.identity == me
-        assert store.events(limit=1000) == events
+        assert list(store.events(timeout_s=0)) == events
         assert store.last_sequence == last
-        store.text("default", "life goes on")
+        store.post("default", "life goes on")
 
 
 @pytest.mark.thorough
@@ -221,11 +223,8 @@ def test_a_store_gets_what_other_exports_have_and_tells_its_subscribers(run: Run
     with CableStore.open(path) as store:
         now = {key for key, _ in store.dump() if key.startswith(b"!data!")}
         news: dict[str, set[bytes]] = {"accepted": set(), "deleted": set()}
-        after = last
-        while events := store.events(after):
-            for event in events:
-                news[event.kind.name.lower()].add(b"!data!" + event.hash.hex().encode())
-            after = events[-1].sequence
+        for event in store.events(last, timeout_s=0):
+            news[event.kind.name.lower()].add(b"!data!" + event.hash.hex().encode())
     assert news == {"accepted": now - held, "deleted": held - now}
     assert len(news["deleted"]) >= 4
 
@@ -281,7 +280,7 @@ def test_a_store_that_is_open_stays_as_it_is(run: Run, tmp_path: Path) -> None:
         store.export(tmp_path / "export")
         before = store.dump_digest()
         assert "is open in this process" in run("reindex", tmp_path / "export", "--out", path, expect=2).stderr
-        store.text("default", "still here")
+        store.post("default", "still here")
     said = told(run("reindex", tmp_path / "export", "--out", path, "--json"))
     assert said["seconds"].get("derive", 0) == 0, "what was finished was made again"
     with CableStore.open(path) as store:
@@ -296,7 +295,7 @@ def test_a_store_that_is_open_stays_as_it_is(run: Run, tmp_path: Path) -> None:
 @pytest.mark.thorough
 def test_exports_that_do_not_fit(run: Run, exports: list[Path], tmp_path: Path) -> None:
     with CableStore.in_memory(dialect=DRAFT8) as store:
-        store.text("default", "x")
+        store.post("default", "x")
         store.export(tmp_path / "foreign")
     out = ("--out", tmp_path / "store")
     assert "A store has one dialect" in run("reindex", exports[0], tmp_path / "foreign", *out, expect=2).stderr
@@ -308,7 +307,7 @@ def test_exports_that_do_not_fit(run: Run, exports: list[Path], tmp_path: Path) 
     assert "write NAME=VALUE" in run("reindex", exports[0], *out, "--conf", "x", expect=2).stderr
     assert not (tmp_path / "store").exists()
     with CableStore.open(tmp_path / "draft8", dialect=DRAFT8) as store:
-        store.text("default", "x")
+        store.post("default", "x")
     run("reindex", exports[0], "--out", tmp_path / "draft8", expect=2)
     with CableStore.open(tmp_path / "draft8") as store:
         assert store.dialect == DRAFT8
@@ -380,15 +379,15 @@ def test_single_views_are_built_anew_and_all_else_is_kept(tmp_path: Path) -> Non
         store.export(tmp_path / "export")
         store.local.set_draft("default", "later")  # concerns no view
         before = dict(store.dump())
-        log = store.events(limit=1000)
+        log = list(store.events(timeout_s=0))
     catalog = changed_catalog()
     report = reindex([tmp_path / "export"], path, views=frozenset(["messages", "author"]), catalog=catalog)
     assert report.checked.is_clean
-    with CableStore.open(path, catalog=catalog) as store:
+    with CableStore.open(path, options=StoreOptions(catalog=catalog)) as store:
         assert store.check().is_clean
         after = dict(store.dump())
         assert store.local.draft("default") == "later"
-        assert store.events(limit=1000) == log
+        assert list(store.events(timeout_s=0)) == log
         store.rebuild()
         assert dict(store.dump()) == after
     changed = {key for key in before if before[key] != after[key]}
@@ -415,7 +414,7 @@ def test_single_views_need_a_store_that_stood_still(run: Run, exports: list[Path
     store_at(path, POSTS[:100])
     with CableStore.open(path) as store:
         store.export(tmp_path / "export")
-        store.text("default", "later")
+        store.post("default", "later")
     before = digest_of(path)
     said = run("reindex", tmp_path / "export", "--out", path, "--views", "messages", expect=2).stderr
     assert "2 entries were added to the store's log after the export" in said
@@ -430,7 +429,7 @@ def test_verify_tells_what_is_missing_extra_and_different(run: Run, tmp_path: Pa
     path = tmp_path / "store"
     store_at(path, POSTS)
     with CableStore.open(path) as store:
-        store.text("default", "own")
+        store.post("default", "own")
         add_local_only(store)
     assert "the store equals a rebuilt one" in run("reindex", "--verify", path).stdout
     database = LevelDB(path / "generation-000001")
@@ -480,7 +479,7 @@ def test_generations_are_listed_gone_back_to_and_removed(run: Run, tmp_path: Pat
         assert store.check().is_clean
         assert [m.text for m in store.messages("default", 1).messages] == ["since"]
         assert any(store.posts_by(BOB.key)), "what was dropped is not back"
-        sequences = [event.sequence for event in store.events(limit=1000)]
+        sequences = [event.sequence for event in store.events(timeout_s=0)]
         assert sequences == sorted(set(sequences))
     run("generations", *here, "--remove", "generation-000001", expect=2)
     run("generations", *here, "--remove", "kept")

@@ -24,7 +24,7 @@ from reindexing import digest_of, small_shares, spark_session
 from s3 import S3Server
 from stores import public, scratch_folder, store_of
 
-from cablestore import DRAFT8, LEGACY, CableStore, Dialect, Post
+from cablestore import DRAFT8, LEGACY, CableStore, Dialect, Post, StoreOptions
 from cablestore.archive.content.community import CidFolder
 from cablestore.archive.content.store import ContentStore
 from cablestore.archive.folder import ArchiveFolder
@@ -45,7 +45,7 @@ from cablestore.reindex import archive_input as archives_read
 from cablestore.reindex import tasks
 from cablestore.reindex.inputs import ArchiveSource, Input
 from cablestore.reindex.prepare import read_sources
-from cablestore.store.store import system_clock_ms
+from cablestore.store.options import system_clock_ms
 
 COMMUNITY = CONTROL.public_key.hex()
 
@@ -263,9 +263,9 @@ def test_posts_that_a_store_would_refuse(tmp_path: Path) -> None:
             (ANN.text("default", "?", at=system_clock_ms() + 2 * MAX_FUTURE_MS).raw, "posts must be dated before"),
         )
     ):
-        forged = CableStore.in_memory(clock=lambda: LATE_MS * 2)
+        forged = CableStore.in_memory(options=StoreOptions(clock=lambda: LATE_MS * 2))
         forged.ingest([raw], verify=False)
-        (post,) = [forged.post(digest) for digest in forged.hashes_starting("", 2)]
+        (post,) = [forged.get(digest) for digest in forged.hashes_starting("", 2)]
         assert post is not None
         inputs = made_up(tmp_path / str(number), [post], [])
         assert reason in problems_of(inputs, tmp_path / f"work {number}")[0]
@@ -303,7 +303,7 @@ def test_tombstones_count_where_their_deletion_bears_them_out(tmp_path: Path) ->
 
 def test_without_the_extra_exports_are_read_and_archives_are_explained(tmp_path: Path) -> None:
     with CableStore.in_memory() as store:
-        store.text("default", "hello")
+        store.post("default", "hello")
         store.export(tmp_path / "export")
     program = """
 import sys

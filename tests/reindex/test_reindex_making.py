@@ -38,7 +38,7 @@ from cablestore.reindex.archive_tasks import WeeksJob
 from cablestore.reindex.make_archives import History, MadeArchives, first_of_all, make_archives
 from cablestore.reindex.prepare import read_sources
 from cablestore.store.key_file import save_identity
-from cablestore.store.store import system_clock_ms
+from cablestore.store.options import system_clock_ms
 
 COMMUNITY = CONTROL.public_key.hex()
 

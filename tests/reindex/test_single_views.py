@@ -18,7 +18,7 @@ from reindex_tasks import job_over, run_tasks, segments_of
 from reindexing import conversation, digest_of, export_of, store_at
 from stores import scratch_folder
 
-from cablestore import CableStore, Dialect, Post
+from cablestore import CableStore, Dialect, Post, StoreOptions
 from cablestore.errors import ExportError, OutdatedViewError
 from cablestore.files import Location
 from cablestore.index.view import Catalog
@@ -51,7 +51,9 @@ def rebuild_views(exports: list[Path], store: Path, views: frozenset[str], **opt
 
 
 def opened(folder: Path, dialect: Dialect, **options: Any) -> CableStore:
-    return CableStore.open(folder, dialect=dialect, identity=AUTHORS[0], clock=lambda: NOW_MS + 1, **options)
+    return CableStore.open(
+        folder, dialect=dialect, identity=AUTHORS[0], options=StoreOptions(clock=lambda: NOW_MS + 1), **options
+    )
 
 
 @given(histories(), names)
@@ -141,5 +143,5 @@ def test_single_views_are_not_rebuilt_beside_outdated_ones(store: Path, tmp_path
         rebuild_views([tmp_path / "export"], store, frozenset(["messages"]), catalog=newer)
     digest_of(store)
     rebuild_views([tmp_path / "export"], store, frozenset(["messages", "links"]), catalog=newer)
-    with CableStore.open(store, catalog=newer) as opened:
+    with CableStore.open(store, options=StoreOptions(catalog=newer)) as opened:
         assert opened.check().is_clean

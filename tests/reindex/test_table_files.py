@@ -19,7 +19,7 @@ from people import ANN, raws
 from reindexing import spark_session
 from table_answers import Rows, answers, in_order
 
-from cablestore import LEGACY, CableStore, Post
+from cablestore import LEGACY, CableStore, Post, StoreOptions
 from cablestore.cli.demo import sample
 from cablestore.errors import ExportError, ReindexError
 from cablestore.reindex import table_files
@@ -93,7 +93,7 @@ def of_polars(folder: Path, table: str) -> Rows:
 def test_tools_read_what_the_store_answers(
     tool: Callable[[Path, str], Rows], posts: list[Post], written: tuple[Path, TablesReport]
 ) -> None:
-    with CableStore.in_memory(verify_threads=1, clock=lambda: AFTER_9999_MS) as store:
+    with CableStore.in_memory(options=StoreOptions(verify_threads=1, clock=lambda: AFTER_9999_MS)) as store:
         store.ingest(raws(*posts), verify=False)
         expected = answers(store)
     assert all(expected.values())

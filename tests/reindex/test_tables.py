@@ -137,7 +137,7 @@ def test_the_source_says_what_files_say(spark: SparkSession, rng: random.Random,
     reader = spark.read.format("cablestore")
     found = [row.asDict() for row in reader.load([str(path) for path in exports]).collect()]
     with in_memory(LEGACY, posts) as store:
-        live = [post for post in posts if store.post(post.hash)]
+        live = [post for post in posts if store.get(post.hash)]
         stones = [stone for post in posts if (stone := store.deletion(post.hash))]
     expected = [of_post(post) | {"raw": bytearray(post.raw)} for post in [*posts, *live]]
     assert in_order(found) == in_order(expected)
@@ -172,7 +172,7 @@ def test_segments_that_a_filter_leaves_out_are_not_read(
     register(spark)
     folder = str(manifest.folder)
     reader = spark.read.format("cablestore")
-    assert reader.option("end_ms", 3_000).load(folder).count() == 3
+    assert reader.option("before_ms", 3_000).load(folder).count() == 3
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
     pushing = spark.read.format("cablestore").option("push_filters", "true").load(folder)
     assert pushing.where("type = 'topic' and timestamp >= 0").collect()[0].topic == "late"
@@ -227,7 +227,7 @@ def test_filters_choose_segments(filters: list[Filter], first: int, last: int, m
     ("options", "message"),
     [
         ({}, "nothing to read"),
-        ({"path": "x", "start_ms": "yesterday"}, "milliseconds since 1970"),
+        ({"path": "x", "after_ms": "yesterday"}, "milliseconds since 1970"),
         ({"path": "x", "types": "text,song"}, "names some of text"),
         ({"path": "x", "table": "deletions", "types": "text"}, "is for posts"),
         ({"path": "x", "table": "users"}, "posts or deletions"),

@@ -25,7 +25,7 @@ from reindex_tasks import Plan, in_dump, job_over, plans, reports_of, rows_of, r
 from s3 import S3Server, environment_of
 from stores import public, scratch_folder, store_of
 
-from cablestore import LEGACY, Dialect, Post, Skeleton, Tombstone, Verdict, decode_post
+from cablestore import LEGACY, Dialect, Post, Tombstone, Verdict, decode_post
 from cablestore.errors import CableStoreError, CorruptExportError, ExportError, ReindexError, StorageError
 from cablestore.export.manifest import read_posts
 from cablestore.export.writer import ExportWriter, post_record
@@ -33,6 +33,7 @@ from cablestore.files import Location, ObjectFolder, folder_of, remote
 from cablestore.index.local import PREFIX as LOCAL_PREFIX
 from cablestore.index.meta import SIZES_KEY, decode_sizes
 from cablestore.index.runs import into_buckets, read_bucket, write_run
+from cablestore.index.tombstone import Skeleton
 from cablestore.index.view import Catalog
 from cablestore.protocol.body import Block
 from cablestore.reindex import prepare, tasks

@@ -16,7 +16,7 @@ from people import ANN
 from remote_stores import RawProgram, call, connected
 from waiting import wait_until
 
-from cablestore import CableStore, limits
+from cablestore import CableStore, StoreOptions, limits
 from cablestore.errors import CableStoreError
 from cablestore.remote import RemoteStore, messages
 from cablestore.remote.link import Link
@@ -40,9 +40,9 @@ from cablestore.serving import StoreServer
 
 @pytest.fixture(scope="module")
 def store() -> Iterator[CableStore]:
-    with CableStore.in_memory(identity=ANN.identity, verify_threads=1) as store:
+    with CableStore.in_memory(identity=ANN.identity, options=StoreOptions(verify_threads=1)) as store:
         for number in range(600):
-            store.text("c", f"text {number} {'x' * 500}", sync=False)
+            store.post("c", f"text {number} {'x' * 500}", sync=False)
         yield store
 
 
@@ -106,13 +106,16 @@ VALUES = st.recursive(
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=3),
     max_leaves=6,
 )
-HARMLESS = sorted(names() - {"export", "import_exports", "rebuild", "compact", "wait", "dump"})
+HARMLESS = sorted(names() - {"export", "import_exports", "rebuild", "compact", "dump"})
 
 
 @given(name=st.sampled_from(HARMLESS) | st.text(max_size=20), given=VALUES | st.lists(VALUES, max_size=5))
 @settings(deadline=None, max_examples=30)
 def test_any_arguments_have_a_result_or_an_error(name: str, given: object) -> None:
-    with CableStore.in_memory(identity=ANN.identity, verify_threads=1) as store, StoreServer(store) as server:
+    with (
+        CableStore.in_memory(identity=ANN.identity, options=StoreOptions(verify_threads=1)) as store,
+        StoreServer(store) as server,
+    ):
         program = RawProgram(server)
         program.send(Call(1, name, msgspec.Raw(msgspec.msgpack.encode(given)), 1e12), Cancel(1), Ping(2))
         while not isinstance(found := program.answer(), Pong):
@@ -132,7 +135,7 @@ def test_deep_arguments_are_rejected(server: StoreServer) -> None:
 
 def test_a_late_call_does_not_begin(server: StoreServer, store: CableStore) -> None:
     program, latest = RawProgram(server), store.last_sequence
-    program.send(call(1, "text", "c", "late", False, deadline_s=0.0))
+    program.send(call(1, "post", "c", "late", False, deadline_s=0.0))
     found = program.answer()
     assert isinstance(found, Error)
     assert (found.kind, store.last_sequence) == ("OwnerGoneError", latest)
@@ -183,7 +186,9 @@ def test_an_iterator_sends_two_parts_ahead(server: StoreServer) -> None:
 
 def test_calls_at_once_have_a_limit(server: StoreServer, store: CableStore) -> None:
     program = RawProgram(server)
-    waits = [call(number, "wait", store.last_sequence, None, False) for number in range(limits.MAX_REMOTE_CALLS + 1)]
+    waits = [
+        call(number, "next_changes", store.cursor, None, None, False) for number in range(limits.MAX_REMOTE_CALLS + 1)
+    ]
     program.send(*waits)
     found = program.answer()
     assert isinstance(found, Error)
@@ -196,7 +201,7 @@ def test_calls_at_once_have_a_limit(server: StoreServer, store: CableStore) -> N
 
 def test_a_number_in_use_is_rejected(server: StoreServer, store: CableStore) -> None:
     program = RawProgram(server)
-    program.send(*[call(7, "wait", store.last_sequence, None, False)] * 2)
+    program.send(*[call(7, "next_changes", store.cursor, None, None, False)] * 2)
     found = program.answer()
     assert isinstance(found, Error)
     assert found.text == "the number 7 is in use"
@@ -205,12 +210,12 @@ def test_a_number_in_use_is_rejected(server: StoreServer, store: CableStore) -> 
 
 def test_iterators_at_once_have_a_limit(server: StoreServer, store: CableStore) -> None:
     with connected(server) as program:
-        opened = [program.subscribe(store.last_sequence) for _ in range(limits.MAX_REMOTE_ITERATORS)]
+        opened = [program.events(store.last_sequence) for _ in range(limits.MAX_REMOTE_ITERATORS)]
         with pytest.raises(CableStoreError, match="64 iterators of this program are open: close one"):
-            next(program.subscribe())
+            next(program.events())
         del opened
         for _ in range(limits.MAX_REMOTE_ITERATORS + 10):
-            wait_until(lambda: _begins(program.subscribe()))  # abandoned ones are closed
+            wait_until(lambda: _begins(program.events()))  # abandoned ones are closed
 
 
 def _begins(events: Iterator[object]) -> bool:
@@ -322,7 +327,7 @@ def test_a_program_that_leaves_keeps_nothing_open(server: StoreServer) -> None:
     for _ in range(20):
         with connected(server) as program:
             program.snapshot()
-            program.subscribe()
+            program.events()
     wait_until(lambda: open_descriptors() <= before)
 
 
@@ -342,7 +347,11 @@ def test_posts_travel_in_parts(store: CableStore) -> None:
     posts = [post.raw for post in store.posts_by(ANN.identity.public_key)]
     stored: list[int] = []
 
-    with CableStore.in_memory(verify_threads=1) as empty, StoreServer(empty) as server, connected(server) as program:
+    with (
+        CableStore.in_memory(options=StoreOptions(verify_threads=1)) as empty,
+        StoreServer(empty) as server,
+        connected(server) as program,
+    ):
 
         def given() -> Iterator[bytes]:
             for _ in range(3 * limits.REMOTE_INGEST_SIZE_BYTES // sum(map(len, posts)) + 1):

@@ -41,8 +41,8 @@ def texts(store: CableStore) -> list[str]:
 @pytest.mark.thorough
 def test_a_program_uses_the_store_of_another_process(tmp_path: Path) -> None:
     with owner_of(tmp_path / "s"), cablestore.connect(tmp_path / "s") as store:
-        post = store.text("c", "from here")
-        assert store.post(post.hash) == post
+        post = store.post("c", "from here")
+        assert store.get(post.hash) == post
         assert store.path == tmp_path / "s"
         with pytest.raises(StoreLockedError):
             CableStore.open(tmp_path / "s")
@@ -88,7 +88,7 @@ def test_a_killed_owner_keeps_what_was_answered_and_not_what_was_not_run(tmp_pat
 
         def write() -> None:
             while True:
-                store.text("c", f"text {len(answered)}", sync=True)
+                store.post("c", f"text {len(answered)}", sync=True)
                 answered.append(f"text {len(answered)}")
 
         with pytest.raises(
@@ -116,17 +116,15 @@ def test_every_kind_of_wait_ends_with_the_owner(tmp_path: Path) -> None:
         cursor, latest = store.cursor, store.last_sequence
         waits = [
             lambda: next(store.changes()),
-            lambda: next(store.subscribe(latest)),
+            lambda: next(store.events(latest)),
             lambda: next(store.moderation.follow()),
             lambda: store.next_changes(cursor),
-            lambda: store.next_events(latest),
-            lambda: store.wait(latest),
-            lambda: store.wait(latest, local=True),
+            lambda: next(store.changes(local=True)),
         ]
         threads = [threading.Thread(target=until_it_ends, args=(wait,)) for wait in waits]
         for thread in threads:
             thread.start()
-        store.text("other", "all are under way", sync=False)
+        store.post("other", "all are under way", sync=False)
         owner.kill()
         found = [ended.get(timeout=LIMIT_S) for _ in waits]
         for thread in threads:
@@ -139,23 +137,23 @@ def test_a_killed_program_leaves_the_store_to_others(tmp_path: Path) -> None:
     with CableStore.open(tmp_path / "s", identity=ANN.identity) as store, cablestore.offer(store):
         for _ in range(3):
             with child("program", tmp_path / "s") as program:
-                assert store.wait(store.last_sequence + 5, LIMIT_S)
+                assert next(store.events(store.last_sequence + 5, timeout_s=LIMIT_S), None)
                 program.kill()
             with cablestore.connect(tmp_path / "s") as other:
-                assert other.text("d", "still served")
+                assert other.post("d", "still served")
         wait_until(lambda: sum("aio" in thread.name for thread in threading.enumerate()) == 0)
 
 
 @pytest.mark.thorough
 def test_a_stopped_owner_is_given_up_and_does_not_run_the_call_later(tmp_path: Path) -> None:
     with owner_of(tmp_path / "s") as owner, RemoteStore(Link.reach(tmp_path / "s", timeout_s=1)) as store:
-        store.text("c", "before")
+        store.post("c", "before")
         hang(owner)
         with pytest.raises(OwnerGoneError, match=rf"process {owner.pid} has the store open and does not answer\."):
-            store.text("c", "while it is stopped")
+            store.post("c", "while it is stopped")
         owner.send_signal(signal.SIGCONT)
         assert wait_until(lambda: texts(store)) == ["before"]
-        store.text("c", "after")
+        store.post("c", "after")
         assert texts(store) == ["before", "after"]
 
 
@@ -203,7 +201,7 @@ if (pid := os.fork()) == 0:
         os._exit(7)
     os._exit(1)
 assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
-assert store.text("c", "the parent still uses it")
+assert store.post("c", "the parent still uses it")
 store.close()
 """
     with owner_of(tmp_path / "s"):
@@ -216,7 +214,7 @@ store.close()
 def test_asyncio_opens_a_store_or_connects(tmp_path: Path) -> None:
     async def write(text: str) -> bool:
         async with AsyncCableStore.open(tmp_path / "s") as store:
-            await store.text("c", text)
+            await store.post("c", text)
             return isinstance(store.blocking, RemoteStore)
 
     assert asyncio.run(write("opened")) is False
@@ -247,7 +245,7 @@ def test_serve_offers_its_store(tmp_path: Path) -> None:
         served.hear("listening")
         with cablestore.connect(tmp_path / "s") as store:
             assert store.owner == "serve"
-            store.text("c", "through serve")
+            store.post("c", "through serve")
             assert texts(store) == ["through serve"]
     finally:
         served.process.terminate()
@@ -263,7 +261,7 @@ def test_fifty_programs_write_and_follow(tmp_path: Path) -> None:
                 awaited = {f"text {each}" for each in range(50)}
                 following = own.changes("c", own.cursor)
                 ready.wait()
-                own.text("c", f"text {number}", sync=False)
+                own.post("c", f"text {number}", sync=False)
                 for change in following:
                     if isinstance(change, MessageAdded):
                         awaited.discard(change.message.text)
@@ -283,12 +281,12 @@ def test_fifty_programs_write_and_follow(tmp_path: Path) -> None:
 def test_a_slow_program_keeps_no_other_waiting() -> None:
     with CableStore.in_memory(identity=ANN.identity) as store, StoreServer(store) as server:
         for number in range(1200):
-            store.text("c", f"text {number}", sync=False)
+            store.post("c", f"text {number}", sync=False)
         with connected(server) as slow, connected(server) as quick:
             found = slow.posts_by(ANN.identity.public_key)
             next(found)
             for number in range(50):
-                quick.text("c", f"more {number}", sync=False)
+                quick.post("c", f"more {number}", sync=False)
             assert sum(1 for _ in quick.posts_by(ANN.identity.public_key)) == 1251
             assert sum(1 for _ in found) >= 1200
 
@@ -296,7 +294,7 @@ def test_a_slow_program_keeps_no_other_waiting() -> None:
 def test_long_work_reports_and_stops_where_it_is_cancelled() -> None:
     with CableStore.in_memory(identity=ANN.identity) as store, remote_of(store) as remote:
         for number in range(50):
-            store.text("c", f"text {number}", sync=False)
+            store.post("c", f"text {number}", sync=False)
         counts: list[int] = []
         report = remote.rebuild(progress=counts.append)
         assert sum(counts) >= report.posts == 51
@@ -306,7 +304,7 @@ def test_long_work_reports_and_stops_where_it_is_cancelled() -> None:
 
         with pytest.raises(KeyboardInterrupt):
             remote.rebuild(progress=stop)
-        assert remote.text("c", "the store is not blocked")
+        assert remote.post("c", "the store is not blocked")
 
 
 def test_watchers_are_called_after_writes_of_others_and_at_the_end() -> None:
@@ -317,16 +315,15 @@ def test_watchers_are_called_after_writes_of_others_and_at_the_end() -> None:
         store.local.mute("c")
         while everything.get(timeout=LIMIT_S) < store.last_sequence:
             pass
-        store.text("c", "text")
+        store.post("c", "text")
         while posts.get(timeout=LIMIT_S) < store.last_sequence:
             pass
         end()
-        assert remote.wait(0, 0, local=True)
-        assert not remote.wait(store.last_sequence, 0, local=True)
+        assert list(remote.events(store.last_sequence, timeout_s=0)) == []
         remote.close()
         assert everything.get(timeout=LIMIT_S) is not None
         with pytest.raises(StoreClosedError, match="the store is closed"):
-            remote.text("c", "text")
+            remote.post("c", "text")
 
 
 def test_the_state_of_the_node_is_reported_at_the_beginning_and_after_changes() -> None:
@@ -349,7 +346,7 @@ def test_the_state_of_the_node_is_reported_at_the_beginning_and_after_changes() 
 def test_ingest_stores_the_batches_that_the_store_itself_stores() -> None:
     with CableStore.in_memory(identity=ANN.identity) as source:
         for number in range(300):
-            source.text("c", f"text {number}", sync=False)
+            source.post("c", f"text {number}", sync=False)
         posts = raws(*source.posts_by(ANN.identity.public_key))
     with CableStore.in_memory() as plain, CableStore.in_memory() as served, remote_of(served) as remote:
         expected = [len(each) for each in plain.ingest_batches(iter(posts), batch_posts=70)]
@@ -361,17 +358,17 @@ def test_a_cancelled_call_leaves_the_next_one_its_own_result() -> None:
     async def run(remote: RemoteStore) -> None:
         async with AsyncCableStore(remote) as store:
             for number in range(100):
-                task = asyncio.create_task(store.topic_of(f"channel-{number % 7}"))
+                task = asyncio.create_task(store.topic(f"channel-{number % 7}"))
                 await asyncio.sleep(0)
                 task.cancel()
-                assert await store.topic_of("c") == "the topic"
-            waiting = asyncio.create_task(store.next_events(store.last_sequence))
+                assert await store.topic("c") == "the topic"
+            waiting = asyncio.create_task(anext(store.events(store.last_sequence)))
             await asyncio.sleep(0)
             waiting.cancel()
-            assert (await store.text("c", "text")).body.channel == "c"  # type: ignore[union-attr] # it is a Text
+            assert (await store.post("c", "text")).body.channel == "c"  # type: ignore[union-attr] # it is a Text
 
     with CableStore.in_memory(identity=ANN.identity) as store, remote_of(store) as remote:
-        store.topic("c", "the topic")
+        store.set_topic("c", "the topic")
         asyncio.run(run(remote))
 
 
@@ -401,12 +398,12 @@ def test_a_program_that_leaves_at_once_harms_no_other(tmp_path: Path) -> None:
 
 def test_a_store_that_is_closed_under_its_programs_ends_their_calls() -> None:
     with CableStore.in_memory(identity=ANN.identity) as store, remote_of(store) as remote:
-        following = remote.subscribe(store.last_sequence)
+        following = remote.events(store.last_sequence)
         snapshot = remote.snapshot()
         store.close()
         assert list(following) == []
         wait_until(lambda: remote.is_closed)
         with pytest.raises(StoreClosedError, match="the store is closed"):
-            remote.text("c", "text")
+            remote.post("c", "text")
         with pytest.raises(StoreClosedError):
             snapshot.messages("c")

@@ -20,7 +20,7 @@ from people import ANN
 from remote_stores import remote_of
 from store_calls import READS, blocking_result, call_of, comparable, drafts, method_of
 
-from cablestore import CableStore, Dialect, Post, Text
+from cablestore import CableStore, Dialect, Post, StoreOptions, Text
 from cablestore.aio import AsyncCableStore
 from cablestore.errors import ArgumentError, CableStoreError, CursorError
 from cablestore.remote import RemoteStore
@@ -33,10 +33,10 @@ WRONG: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
     ("messages", ("c", 0), {}),
     ("messages", ("c",), {"cursor": "no cursor"}),
     ("messages", ("c",), {"hidden": "never"}),
-    ("post", (b"short",), {}),
-    ("post", ("text",), {}),
-    ("text", ("c", 5), {}),
-    ("text", ("c", "x" * 5000), {}),
+    ("get", (b"short",), {}),
+    ("get", ("text",), {}),
+    ("post", ("c", 5), {}),
+    ("post", ("c", "x" * 5000), {}),
     ("write", ("no body",), {}),
     ("resolve", ("no post",), {}),
     ("delete", ([b"short"],), {}),
@@ -58,9 +58,9 @@ WRONG: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
 
 def compare(history: tuple[Dialect, list[Post]], chosen: list[tuple[int, int, int, list[int]]]) -> None:
     dialect, posts = history
-    options: dict[str, Any] = {"dialect": dialect, "identity": AUTHORS[0], "verify_threads": 1}
-    plain = CableStore.in_memory(clock=lambda: NOW_MS, **options)
-    served = CableStore.in_memory(clock=lambda: NOW_MS, **options)
+    options = StoreOptions(clock=lambda: NOW_MS, verify_threads=1)
+    plain = CableStore.in_memory(dialect=dialect, identity=AUTHORS[0], options=options)
+    served = CableStore.in_memory(dialect=dialect, identity=AUTHORS[0], options=options)
     with plain, served, remote_of(served) as remote:
         for call in [*(call_of(draft, posts) for draft in chosen), *READS, *WRONG]:
             assert (call, blocking_result(remote, call)) == (call, blocking_result(plain, call))
@@ -92,7 +92,7 @@ def test_many_histories_have_the_results_of_the_store_itself(history: Any, chose
 @settings(max_examples=5, phases=[Phase.generate], deadline=None)
 def test_the_store_for_asyncio_works_over_a_connection(history: tuple[Dialect, list[Post]], chosen: Any) -> None:
     dialect, posts = history
-    options: dict[str, Any] = {"dialect": dialect, "identity": AUTHORS[0], "verify_threads": 1}
+    options: dict[str, Any] = {"dialect": dialect, "identity": AUTHORS[0]}
 
     async def run(remote: RemoteStore, plain: CableStore) -> None:
         async with AsyncCableStore(remote) as store:
@@ -100,8 +100,8 @@ def test_the_store_for_asyncio_works_over_a_connection(history: tuple[Dialect, l
                 assert (call, await awaited(store, call)) == (call, blocking_result(plain, call))
 
     with (
-        CableStore.in_memory(clock=lambda: NOW_MS, **options) as plain,
-        CableStore.in_memory(clock=lambda: NOW_MS, **options) as served,
+        CableStore.in_memory(options=StoreOptions(clock=lambda: NOW_MS, verify_threads=1), **options) as plain,
+        CableStore.in_memory(options=StoreOptions(clock=lambda: NOW_MS, verify_threads=1), **options) as served,
         remote_of(served) as remote,
     ):
         asyncio.run(run(remote, plain))
@@ -150,7 +150,7 @@ def test_errors_keep_their_class_and_text() -> None:
 def test_a_post_comes_back_whole() -> None:
     with CableStore.in_memory(identity=ANN.identity) as store, remote_of(store) as remote:
         post = remote.write(Text("c", "a text"))
-        stored = store.post(post.hash)
+        stored = store.get(post.hash)
         assert stored is not None
         assert (post.raw, post.body, post.links) == (stored.raw, stored.body, stored.links)
         assert remote.public_key == store.public_key == ANN.identity.public_key

@@ -6,6 +6,7 @@ import os
 import socket
 import stat
 import sys
+import tempfile
 import threading
 from contextlib import suppress
 from pathlib import Path
@@ -70,3 +71,19 @@ def test_a_newer_server_keeps_its_socket(tmp_path: Path) -> None:
             with cablestore.connect(tmp_path) as remote:
                 assert remote.now_ms() > 0
         assert not (tmp_path / NAME).exists()
+
+
+def test_a_store_in_a_deep_folder_is_reached_whatever_the_folder_of_temporary_files_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deep = tmp_path / ("a folder with a long name " * 4) / ("another " * 10)
+    deep.mkdir(parents=True)
+    if sys.platform == "linux":  # elsewhere the address leads through that folder
+        monkeypatch.setenv("TMPDIR", str(deep))
+        monkeypatch.setattr(tempfile, "tempdir", None)
+    with CableStore.open(deep / "store") as store, cablestore.offer(store):
+        assert (deep / "store" / NAME).is_socket()
+        with cablestore.connect(deep / "store") as remote:
+            remote.post("garden", "from afar")
+        assert [message.text for message in store.messages("garden").messages] == ["from afar"]
+    assert not (deep / "store" / NAME).exists()

@@ -15,7 +15,7 @@ from peering import HOST, run
 from people import ANN, BOB, CYD, Person
 from sds_people import CHANNEL, START_MS, opened
 
-from cablestore import CableStore, Post, Text
+from cablestore import CableStore, Post, StoreOptions, Text
 from cablestore.errors import SdsError
 from cablestore.peers import Address, Node, ReconcileReport
 from cablestore.sds import COMPACT_FILTER, CaughtUp, CausalLog, Deliver, Lost, MessageKind, PostChannel, Send, Settings
@@ -31,7 +31,7 @@ class Client:
 
     def __init__(self, person: Person, name: str) -> None:
         self.person = person
-        self.store = CableStore.in_memory(identity=person.identity, verify_threads=1)
+        self.store = CableStore.in_memory(identity=person.identity, options=StoreOptions(verify_threads=1))
         self.log = CausalLog.in_memory()
         self.posts = PostChannel(self.store, self.log, CHANNEL, name, SETTINGS)
         self.counts: Counter[str] = Counter()
@@ -205,7 +205,7 @@ def test_outlines_without_posts_of_other_channels_and_of_no_channel() -> None:
     outlines = ann.posts.outlines()
     assert bob.posts.take_outlines(outlines, START_MS) == CaughtUp(0, 4)
     assert not bob.ids()
-    some = ann.store.post(bytes.fromhex(ann.ids()[0]))
+    some = ann.store.get(bytes.fromhex(ann.ids()[0]))
     assert some is not None
     bob.store.ingest([some.raw])
     assert bob.posts.take_outlines(outlines, START_MS) == CaughtUp(1, 3)

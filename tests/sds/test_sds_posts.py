@@ -8,7 +8,7 @@ import pytest
 from people import ANN, BOB, Person
 from sds_people import CHANNEL, PATIENT, START_MS, changed, content, database_of
 
-from cablestore import CableStore
+from cablestore import CableStore, StoreOptions
 from cablestore.errors import SdsError
 from cablestore.protocol.body import LOCAL_ONLY, Block, Join
 from cablestore.protocol.crypto import post_hash
@@ -23,7 +23,7 @@ class Client:
 
     def __init__(self, person: Person, name: str) -> None:
         self.person = person
-        self.store = CableStore.in_memory(identity=person.identity, verify_threads=1)
+        self.store = CableStore.in_memory(identity=person.identity, options=StoreOptions(verify_threads=1))
         self.log = CausalLog.in_memory()
         self.posts = PostChannel(self.store, self.log, CHANNEL, name, PATIENT)
 
@@ -68,7 +68,7 @@ def test_posts_come_into_the_store_in_the_order_of_the_log(clients: tuple[Client
     assert ann.texts() == ["0", "1", "2", "3"]
     ids = [[message.message_id for message in client.posts.channel.log()] for client in clients]
     assert ids[0] == ids[1]
-    assert all(ann.store.post(bytes.fromhex(message_id)) for message_id in ids[0])
+    assert all(ann.store.get(bytes.fromhex(message_id)) for message_id in ids[0])
 
 
 def test_a_crash_between_ingest_and_confirmation_is_harmless(clients: tuple[Client, Client]) -> None:
@@ -103,7 +103,7 @@ def test_a_post_that_the_store_refuses_stays_out_of_it(clients: tuple[Client, Cl
     assert [bob.posts.receive(each, START_MS).verdict for each in data] == [ReceiveResult.DELIVERED] * 2
     bob.effects()
     assert bob.texts() == ["fine"]
-    assert bob.store.post(post_hash(forged)) is None
+    assert bob.store.get(post_hash(forged)) is None
 
 
 def test_what_reconciliation_brought_is_not_missing(clients: tuple[Client, Client]) -> None:
@@ -154,16 +154,16 @@ def test_a_private_post_is_not_sent(clients: tuple[Client, Client]) -> None:
 def test_the_join_that_the_store_wrote_before_a_text_is_sent_before_it(clients: tuple[Client, Client]) -> None:
     """wire.md 5.4.3: also where the members hear of each other by the causal log alone; after a leave again."""
     ann, bob = clients
-    first, second = ann.store.text("default", "first"), ann.store.text("default", "second")
+    first, second = ann.store.post("default", "first"), ann.store.post("default", "second")
     left = ann.store.leave("default")
-    third = ann.store.topic("default", "third")
+    third = ann.store.set_topic("default", "third")
     for post in (first, second, left, third):
         assert ann.posts.send(post, START_MS)
         assert not ann.posts.send(post, START_MS)
     for sent in ann.sent():
         assert bob.posts.receive(sent.data, START_MS).verdict is ReceiveResult.DELIVERED
     bob.effects()
-    assert [event.post.body for event in bob.store.events() if event.post is not None] == [
+    assert [event.post.body for event in bob.store.events(timeout_s=0) if event.post is not None] == [
         Join("default"),
         first.body,
         second.body,

@@ -398,7 +398,7 @@ def test_a_damaged_index_that_cannot_be_made_again_at_once_is_made_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with CableStore.open(tmp_path) as store:
-        post = store.text("default", "word")
+        post = store.post("default", "word")
         assert holds(store) == {post.hash}
 
         def damaged(_: object) -> None:

@@ -45,9 +45,9 @@ def test_words_phrases_prefixes_and_filters(searched: CableStore) -> None:
     assert texts(searched.search("checker", author=ANN.key)) == [third, first]
     assert texts(searched.search("checker", author=ANN.key, channel="default")) == [first]
     assert texts(searched.search("checker", channel="nowhere")) == texts(searched.search("nothing")) == []
-    assert texts(searched.search("checker", after=START_MS + 1)) == [third, second]
-    assert texts(searched.search("checker", before=START_MS + 1)) == [first]
-    assert texts(searched.search("checker", after=START_MS + 1, before=START_MS + 2)) == [second]
+    assert texts(searched.search("checker", after_ms=START_MS + 1)) == [third, second]
+    assert texts(searched.search("checker", before_ms=START_MS + 1)) == [first]
+    assert texts(searched.search("checker", after_ms=START_MS + 1, before_ms=START_MS + 2)) == [second]
     [hit] = searched.search("the").hits
     assert (hit.message.name, hit.marks, hit.excerpt.text) == ("Ann", ((0, 3),), first)
 
@@ -129,11 +129,11 @@ def test_texts_of_one_millisecond_are_found_in_order_however_they_arrive(
         searched.ingest(raws(*posts[at : at + 50]))
         searched.search("word")
     for after, before in ((None, None), (0, 1), (None, 1), (1, None), (1, 3), (3, 4), (1, 4), (-3, 0), (9, None)):
-        limits_ms = {name: START_MS + ms for name, ms in (("after", after), ("before", before)) if ms is not None}
+        limits_ms = {name: START_MS + ms for name, ms in (("after_ms", after), ("before_ms", before)) if ms is not None}
         chosen = [
             post
             for post in posts
-            if limits_ms.get("after", 0) <= post.timestamp_ms < limits_ms.get("before", limits.MAX_TIMESTAMP_MS)
+            if limits_ms.get("after_ms", 0) <= post.timestamp_ms < limits_ms.get("before_ms", limits.MAX_TIMESTAMP_MS)
         ]
         assert all_pages(searched, "newest", **limits_ms) == in_order(chosen)
         assert sorted(all_pages(searched, "ranked", **limits_ms)) == sorted(post.hash for post in chosen)

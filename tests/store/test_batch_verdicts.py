@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from random import Random
 
+import pytest
 from history import AUTHORS, histories
 from hypothesis import given
 from hypothesis import strategies as st
 from moderated import own, told
-from people import ANN, BOB, Person, raws
+from people import ANN, BOB, CYD, START_MS, Person, raws
 from test_moderated_order import in_memory
 
 from cablestore import Dialect, Post, Verdict
@@ -38,7 +39,7 @@ def test_a_batch_has_the_verdicts_of_storing_one_by_one(
             if one == many:
                 continue
             assert post.type not in MODERATION_TYPES | {DELETE}, (post, one, many)
-            is_held = other.post(post.hash) is not None
+            is_held = other.get(post.hash) is not None
             assert is_held is (many is ACCEPTED), (post, one, many)
             assert (one, many) in {(ACCEPTED, each) for each in REFUSED_AT_ONCE} | {
                 (DROPPED, ACCEPTED),  # the batch undoes the action
@@ -77,7 +78,33 @@ def test_what_an_act_dropped_is_stored_where_the_batch_deletes_the_act() -> None
     with own() as store:
         assert told(store, drop, text) == [ACCEPTED, DROPPED]
         assert told(store, ANN.delete(drop), text) == [ACCEPTED, ACCEPTED]
-        assert store.post(text.hash) == text
+        assert store.get(text.hash) == text
         assert store.check().is_clean
     with own() as store:
         assert told(store, ANN.delete(drop), drop, text) == [ACCEPTED, DELETED, ACCEPTED]
+
+
+BLOCK_AT_MS, LATER_MS = START_MS + 10, START_MS + 20
+
+
+@pytest.mark.parametrize(
+    "blocker", [ANN, BOB], ids=["the own user blocks the author", "the author blocks the own user"]
+)
+def test_deletions_and_acts_are_decided_in_their_order_in_a_batch(blocker: Person) -> None:
+    """A block, with notice, decides about later posts of the batch alone, until it is deleted."""
+    blocked = ANN if blocker is BOB else BOB
+    block = blocker.post(Block("", 0, (blocked.key,), 0, 1), at=BLOCK_AT_MS)
+    undo = blocker.delete(block, at=LATER_MS)
+    role = BOB.post(Role("", 0, "", CYD.key, 1), at=LATER_MS)
+    for later in (BOB.delete(BOB.text("c", "never came", at=START_MS), at=LATER_MS), role):
+        for posts, expected in (
+            ([later, block], [ACCEPTED, ACCEPTED]),
+            ([block, later], [ACCEPTED, BLOCKED]),
+            ([block, undo, later], [ACCEPTED, ACCEPTED, ACCEPTED]),
+            ([block, later, undo], [ACCEPTED, BLOCKED, ACCEPTED]),
+        ):
+            assert verdicts(posts) == expected
+            with own() as store:
+                assert [verdict for post in posts for verdict in told(store, post)] == expected
+            with own() as store:
+                assert [*told(store, posts[0]), *told(store, *posts[1:])] == expected

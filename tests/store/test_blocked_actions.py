@@ -102,10 +102,10 @@ def test_a_later_deletion_does_not_remove_what_a_block_keeps_until_the_block_end
     told(store, evidence)
     told(store, block(ANN, CYD, 20))
     assert told(store, deletion) == [BLOCKED]
-    assert store.post(evidence.hash) == evidence
+    assert store.get(evidence.hash) == evidence
     told(store, unblock(ANN, CYD, 40))
     assert told(store, deletion) == [ACCEPTED]
-    assert store.post(evidence.hash) is None
+    assert store.get(evidence.hash) is None
 
 
 def test_a_deletion_from_before_a_block_counts(store: CableStore) -> None:
@@ -114,7 +114,7 @@ def test_a_deletion_from_before_a_block_counts(store: CableStore) -> None:
     told(store, block(ANN, BOB, 20))
     deletions = [BOB.delete(post, at=START_MS + 7) for post in (seen, unseen, hidden)]
     assert told(store, *deletions) == [ACCEPTED] * 3
-    assert store.post(seen.hash) is None
+    assert store.get(seen.hash) is None
     assert told(store, unseen) == [Verdict.DELETED]
     assert not is_hidden(store, CYD)
 

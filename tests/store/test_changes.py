@@ -106,7 +106,7 @@ def test_what_discarded_posts_changed_is_kept_until_nobody_can_ask_for_it(tmp_pa
         store.ingest(raws(ANN.text("other", "a"), *topics))
         store.discard([topics[0].hash])
         assert len(touched_rows(store)) == 1
-        store.text("other", "hello")
+        store.post("other", "hello")
         store.rebuild()
         assert touched_rows(store) == []
         assert store.check().is_clean
@@ -203,7 +203,7 @@ def test_a_channel_hears_of_itself_and_of_all(store: CableStore) -> None:
 
 def test_local_changes_are_told_and_are_no_events(store: CableStore) -> None:
     store.join("default")
-    cursor, events = store.cursor, store.events()
+    cursor, events = store.cursor, list(store.events(timeout_s=0))
     store.local.put("theme", "colour", b"red")
     store.local.set_draft("default", "I wa")
     store.local.mute("default")
@@ -215,9 +215,9 @@ def test_local_changes_are_told_and_are_no_events(store: CableStore) -> None:
     cursor = store.cursor
     store.local.mute("default")
     assert store.cursor == cursor  # nothing changed
-    assert store.events() == events
-    assert store.next_events(events[-1].sequence, timeout_s=0) == []
-    assert [event.kind for event in store.subscribe(timeout_s=0)] == [EventKind.ACCEPTED] * len(events)
+    assert list(store.events(events[-1].sequence, timeout_s=0)) == []
+    assert list(store.events(timeout_s=0)) == events
+    assert [event.kind for event in events] == [EventKind.ACCEPTED] * len(events)
 
 
 def test_one_value_that_changes_often_has_one_entry(store: CableStore) -> None:
@@ -236,7 +236,7 @@ def test_one_value_that_changes_often_has_one_entry(store: CableStore) -> None:
 @pytest.mark.thorough
 def test_cursors_of_other_states_are_refused(tmp_path: Path) -> None:
     with CableStore.open(tmp_path / "a") as store:
-        store.text("default", "hello")
+        store.post("default", "hello")
         cursor = store.cursor
         generation, number = cursor.rsplit(".", 1)
         for malformed in ("", "x", cursor + "x", generation, number, "ä.1", f"{generation}.-1"):
@@ -248,7 +248,7 @@ def test_cursors_of_other_states_are_refused(tmp_path: Path) -> None:
             other.next_changes(cursor)
     with CableStore.open(tmp_path / "a") as store:
         assert store.cursor == cursor
-        store.text("default", "again")
+        store.post("default", "again")
         assert kinds(store, cursor) == [MessageAdded, UnreadChanged]
         store.rebuild()
         with pytest.raises(ChangesCursorError, match="rebuilt"):
@@ -258,7 +258,7 @@ def test_cursors_of_other_states_are_refused(tmp_path: Path) -> None:
 
 def test_a_store_in_memory_refuses_cursors_of_its_past() -> None:
     with CableStore.in_memory() as store:
-        store.text("default", "hello")
+        store.post("default", "hello")
         cursor = store.cursor
         store.rebuild()
         with pytest.raises(ChangesCursorError, match="new page"):
@@ -308,7 +308,7 @@ def test_closing_the_store_ends_what_waits(tmp_path: Path) -> None:
     listener = threading.Thread(target=listen)
     listener.start()
     while not heard.wait(0.01):
-        store.text("default", "hello", sync=False)
+        store.post("default", "hello", sync=False)
     store.close()
     assert ended.wait(LIMIT_S)
     listener.join(LIMIT_S)
@@ -321,18 +321,18 @@ def test_a_cursor_is_refused_if_the_log_lost_what_it_is_after(tmp_path: Path, la
     """A power failure took the last writes, and others have their numbers: the cursor would pass those over."""
     path, copy = tmp_path / "a", tmp_path / "copy"
     with CableStore.open(path) as store:
-        store.text("default", "first")
+        store.post("default", "first")
         early = store.cursor
     shutil.copytree(path, copy)
     with CableStore.open(path) as store:
         for number in range(3):
-            store.text("default", f"lost {number}")
+            store.post("default", f"lost {number}")
         cursor = store.cursor
         store.local.set_draft("default", "unfinished")
         assert len(store.next_changes(cursor).changes) == 1
     with CableStore.open(copy) as store:
         for number in range(later):
-            store.text("default", f"new {number}")
+            store.post("default", f"new {number}")
         with pytest.raises(ChangesCursorError, match="lost or never had"):
             store.next_changes(cursor)
         added = [

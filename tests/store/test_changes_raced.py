@@ -27,7 +27,7 @@ def test_a_page_and_the_changes_after_it_are_the_present_state(
 ) -> None:
     monkeypatch.setattr(limits, "MAX_EVENTS_READ", read_at_once)
     with CableStore.open(tmp_path / "store", identity=ANN.identity) as store:
-        store.text("default", "first")
+        store.post("default", "first")
 
         def write(turn: Turn) -> None:
             chance = random.Random(turn.__name__)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from people import ANN, BOB, CYD, Person, raws
 
-from cablestore import CableStore, limits
+from cablestore import CableStore, StoreOptions, limits
 
 NOW_MS = 1_700_000_000_000
 HOUR_MS = 3_600_000
@@ -25,7 +25,7 @@ def clock() -> SetClock:
 
 @pytest.fixture
 def store(clock: SetClock) -> Iterator[CableStore]:
-    with CableStore.in_memory(identity=ANN.identity, clock=clock) as store:
+    with CableStore.in_memory(identity=ANN.identity, options=StoreOptions(clock=clock)) as store:
         yield store
 
 
@@ -59,7 +59,7 @@ def test_one_wrong_user_is_not_believed_however_much_it_writes(store: CableStore
     wrong = (BOB, CYD, DAN, EVE)[: limits.MIN_CLOCK_WITNESSES - 1]
     for who in wrong:
         store.ingest(raws(*(who.text("a", f"{number}", at=NOW_MS + HOUR_MS + number) for number in range(50))))
-    store.text("a", "own")
+    store.post("a", "own")
     assert ahead_ms(store) == 0
 
 
@@ -82,7 +82,7 @@ def test_topics_and_names_that_are_dated_after_what_they_replace_say_nothing(sto
 def test_a_quiet_cabal_is_no_wrong_clock(store: CableStore, clock: SetClock) -> None:
     store.ingest(raws(*(who.text("a", "x", at=NOW_MS - at) for at, who in enumerate((BOB, CYD, DAN)))))
     clock.now_ms += 30 * 24 * HOUR_MS
-    store.text("a", "anybody here?")
+    store.post("a", "anybody here?")
     assert ahead_ms(store) == 0
 
 
@@ -90,7 +90,7 @@ def test_a_clock_that_is_ahead_is_reported_by_answers_that_are_dated_before_thei
     store: CableStore, clock: SetClock
 ) -> None:
     clock.now_ms = NOW_MS + 2 * HOUR_MS
-    question = store.text("a", "what time is it?")
+    question = store.post("a", "what time is it?")
     late = [who.text("a", "ten", at=NOW_MS + 30_000, links=(question.hash,)) for who in (BOB, CYD)]
     store.ingest(raws(late[0]))
     assert ahead_ms(store) == 0  # one user may be wrong
@@ -103,12 +103,12 @@ def test_a_clock_that_is_ahead_is_reported_by_answers_that_are_dated_before_thei
 
 def test_a_clock_that_was_corrected_is_not_reported(store: CableStore, clock: SetClock) -> None:
     clock.now_ms = NOW_MS + 2 * HOUR_MS
-    question = store.text("a", "what time is it?")
+    question = store.post("a", "what time is it?")
     clock.now_ms = NOW_MS
     store.ingest(raws(*(who.text("a", "ten", at=NOW_MS + 30_000, links=(question.hash,)) for who in (BOB, CYD))))
     assert ahead_ms(store) == 0
     clock.now_ms = NOW_MS + 3 * HOUR_MS
-    again = store.text("a", "and now?")
+    again = store.post("a", "and now?")
     store.ingest(raws(*(who.text("a", "one", at=clock.now_ms + 9, links=(again.hash,)) for who in (BOB, CYD))))
     assert ahead_ms(store) == 0
     clock.now_ms += limits.CLOCK_MEMORY_MS + 1
@@ -127,8 +127,8 @@ def test_few_texts_are_read(store: CableStore) -> None:
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(-5 * HOUR_MS, TOLERANCE_MS)), max_size=12), st.booleans())
 def test_clocks_within_the_tolerance_are_never_reported(said: list[tuple[int, int]], answers: bool) -> None:
     clock = SetClock(NOW_MS)
-    with CableStore.in_memory(identity=ANN.identity, clock=clock) as store:
-        heads = (store.text("a", "hello").hash,) if answers else ()
+    with CableStore.in_memory(identity=ANN.identity, options=StoreOptions(clock=clock)) as store:
+        heads = (store.post("a", "hello").hash,) if answers else ()
         for who, at_ms in said:
             if not answers or at_ms >= -TOLERANCE_MS:
                 post = (ANN, BOB, CYD, DAN, EVE)[who].text("a", f"{at_ms}", at=NOW_MS + at_ms, links=heads)

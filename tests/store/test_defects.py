@@ -66,7 +66,7 @@ def test_topic_late_older(store: CableStore) -> None:
     older, newer = ANN.topic("default", "older"), BOB.topic("default", "newer")
     store.ingest(raws(newer))
     store.ingest(raws(older))
-    assert store.topic_of("default") == "newer"
+    assert store.topic("default") == "newer"
 
 
 def test_membership_late_older(store: CableStore) -> None:
@@ -173,9 +173,9 @@ def test_dup_in_response(store: CableStore) -> None:
 def test_startup_heads_race(tmp_path: Path) -> None:
     """A post written right after opening had no links."""
     with CableStore.open(tmp_path) as store:
-        first = store.text("default", "first")
+        first = store.post("default", "first")
     with CableStore.open(tmp_path) as store:
-        assert store.text("default", "second").links == (first.hash,)
+        assert store.post("default", "second").links == (first.hash,)
 
 
 def test_del_many_same_channel(store: CableStore) -> None:
@@ -227,12 +227,12 @@ def test_equal_milliseconds_overwrite_nothing(store: CableStore) -> None:
     names = [ANN.named(str(i), at=START_MS) for i in range(3)]
     store.ingest(raws(*topics, *names))
     for _ in range(3):
-        [topic] = [t for t in topics if t.body == ANN.topic("default", store.topic_of("default")).body]
+        [topic] = [t for t in topics if t.body == ANN.topic("default", store.topic("default")).body]
         [name] = [n for n in names if n.body == Info.of(name=store.user(ANN.key).name)]
         store.ingest(raws(ANN.delete(topic, name)))
         topics.remove(topic)
         names.remove(name)
-    assert (store.topic_of("default"), store.user(ANN.key).name) == ("", ANN.key.hex())
+    assert (store.topic("default"), store.user(ANN.key).name) == ("", ANN.key.hex())
 
 
 def test_one_row_a_member(store: CableStore) -> None:
@@ -297,7 +297,7 @@ def test_del_only_topic(store: CableStore) -> None:
     """Deleting a channel's only topic ended the process."""
     post = ANN.topic("default", "t")
     store.ingest(raws(post, ANN.delete(post)))
-    assert store.topic_of("default") == ""
+    assert store.topic("default") == ""
 
 
 def test_del_latest_join_of_two(store: CableStore) -> None:
@@ -310,7 +310,7 @@ def test_del_latest_join_of_two(store: CableStore) -> None:
 def test_write_error_swallowed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A failed write was only logged, or ended the process. Here it is an error, and nothing counts as stored."""
     with CableStore.open(tmp_path) as store:
-        store.text("default", "before")
+        store.post("default", "before")
         before = store.dump_digest()
 
         def refuse(*_: object, **__: object) -> None:
@@ -320,11 +320,11 @@ def test_write_error_swallowed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         with pytest.raises(StorageError):
             store.ingest(raws(ANN.text("default", "x")))
         with pytest.raises(StorageError):
-            store.text("default", "y")
+            store.post("default", "y")
         monkeypatch.undo()
         assert store.dump_digest() == before
         assert store.last_sequence == 2
-        assert store.text("default", "after").links
+        assert store.post("default", "after").links
         assert store.check().is_clean
 
 
@@ -344,7 +344,7 @@ def test_reopen_lock(tmp_path: Path) -> None:
 def test_writes_can_be_read_at_once(store: CableStore) -> None:
     """The gate for reading opened when a write was issued, not when it was done."""
     for i in range(50):
-        post = store.text("default", str(i), sync=False)
+        post = store.post("default", str(i), sync=False)
         assert store.messages("default", 1).messages[0].hash == post.hash
         assert store.heads("default") == [post.hash]
 

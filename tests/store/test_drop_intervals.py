@@ -42,7 +42,7 @@ def text(at: int) -> Post:
 
 def held(store: CableStore, *posts: Post) -> list[bool]:
     store.moderation.sweep()
-    return [store.post(post.hash) is not None for post in posts]
+    return [store.get(post.hash) is not None for post in posts]
 
 
 FIRST = {

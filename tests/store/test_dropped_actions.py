@@ -49,11 +49,11 @@ def test_reasons_are_removed_and_decisions_stay(tmp_path: Path, is_first: bool) 
             told(store, DROP)
             store.moderation.sweep()
         for _ in range(2):
-            assert [store.post(act.hash) for act in ACTS] == [None] * 3
+            assert [store.get(act.hash) for act in ACTS] == [None] * 3
             assert effects(store) == (True, UserRole.MOD, True)
             assert not says_secret(store)
             store.rebuild()
-        assert store.post(PLAIN.hash) == PLAIN
+        assert store.get(PLAIN.hash) == PLAIN
         assert wanted(store, *ACTS) == []
         assert_clean(store)
     with own(tmp_path) as store:

@@ -65,7 +65,7 @@ def test_dropped_posts_go_stay_away_and_come_back(store: CableStore, what: str) 
     assert not is_sweeping(store)
     assert_clean(store)
     for post in mine:
-        assert store.post(post.hash) is None
+        assert store.get(post.hash) is None
         assert store.links(post.hash) == post.links
     assert wanted(store, *posts) == []
     assert given(store, *mine) == []
@@ -96,9 +96,9 @@ def test_moderation_posts_and_deletions_stay_in_a_dropped_channel(store: CableSt
     act = BOB.post(Moderation("", 0, "c", (CYD.key,), Action.HIDE_USER))
     told(store, text, doomed, deletion, act)
     store.moderation.drop(channel="c")
-    assert store.post(text.hash) is None
-    assert store.post(deletion.hash) == deletion
-    assert store.post(act.hash) == act
+    assert store.get(text.hash) is None
+    assert store.get(deletion.hash) == deletion
+    assert store.get(act.hash) == act
     late = BOB.delete(text)
     assert told(store, late, BOB.post(Role("", 0, "c", CYD.key, 1))) == [Verdict.ACCEPTED] * 2
     store.moderation.undrop(channel="c")
@@ -108,11 +108,11 @@ def test_moderation_posts_and_deletions_stay_in_a_dropped_channel(store: CableSt
 
 def test_an_admins_drop_hides_own_posts_and_keeps_them(store: CableStore) -> None:
     store.moderation.set_role(BOB.key, UserRole.MOD)
-    mine = store.text("c", "mine")
+    mine = store.post("c", "mine")
     others = CYD.text("c", "theirs")
     told(store, others, BOB.post(Moderation("gone", 0, "c", (), Action.DROP_CHANNEL), at=NOW_MS + 50))
-    assert store.post(others.hash) is None
-    assert store.post(mine.hash) == mine
+    assert store.get(others.hash) is None
+    assert store.get(mine.hash) == mine
     assert texts(store.messages("c").messages) == []
     (message,) = store.messages("c", hidden="show").messages
     assert (message.text, message.hidden_by and message.hidden_by.reason) == ("mine", "gone")
@@ -149,9 +149,9 @@ def test_a_large_drop_is_swept_in_batches(store: CableStore, monkeypatch: pytest
     assert texts(store.messages("c", hidden="show").messages) == ["text 25"]
     assert [channel.members for channel in store.channels()] == [1, 1]
     assert [user.public_key for user in store.members("c")] == [CYD.key]
-    assert store.topic_of("c") == ""
+    assert store.topic("c") == ""
     assert list(store.posts_by(BOB.key)) == []
-    assert store.post(going[0].hash) is None
+    assert store.get(going[0].hash) is None
     assert told(store, going[0]) == [Verdict.DROPPED]
     assert_clean(store)
     store.rebuild()
@@ -247,7 +247,7 @@ def test_a_dropped_user_who_declined_roles_still_declines(store: CableStore) -> 
     declines = BOB.post(Info.of(name="bob", accept_role=False))
     told(store, declines)
     store.moderation.drop(users=[BOB.key])
-    assert store.post(declines.hash) is None
+    assert store.get(declines.hash) is None
     assert store.user(BOB.key).name == BOB.key.hex()
     with pytest.raises(ModerationError, match="declines roles"):
         store.moderation.set_role(BOB.key, UserRole.MOD)
@@ -261,7 +261,7 @@ def test_a_dropped_user_who_declined_roles_still_declines(store: CableStore) -> 
 def test_a_dropped_channel_is_not_written_to(store: CableStore) -> None:
     store.moderation.drop(channel="c")
     with pytest.raises(ModerationError, match="Undrop it first"):
-        store.text("c", "x")
+        store.post("c", "x")
     assert store.moderation.decisions is not None
 
 
@@ -277,7 +277,7 @@ def test_exports_and_imports_revive_nothing(tmp_path: Path) -> None:
         assert_clean(store)
     with own() as other:
         other.import_exports([tmp_path / "after"])
-        assert [other.post(post.hash) is not None for post in posts] == [False, True, False]
+        assert [other.get(post.hash) is not None for post in posts] == [False, True, False]
         assert [key for key in local_keys(other) if b"drop" in key] == []
 
 
@@ -293,7 +293,7 @@ def test_an_export_during_a_sweep_has_nothing_dropped(tmp_path: Path, monkeypatc
     for folder in ("open", "closed"):
         with CableStore.in_memory() as other:
             other.import_exports([tmp_path / folder])
-            assert [other.post(post.hash) is not None for post in posts] == [False, False, False, True]
+            assert [other.get(post.hash) is not None for post in posts] == [False, False, False, True]
 
 
 def test_going_back_to_an_earlier_database_revives_nothing(tmp_path: Path) -> None:
@@ -322,7 +322,7 @@ def test_going_back_to_an_earlier_database_revives_nothing(tmp_path: Path) -> No
     closed.roll_back(earlier)
     assert closed.check().is_clean
     with own(path) as store:
-        assert [store.post(post.hash) is not None for post in [*posts, lost]] == [False, True, False, True, False]
+        assert [store.get(post.hash) is not None for post in [*posts, lost]] == [False, True, False, True, False]
         assert texts(store.messages("c").messages) == ["text 3"]
         store.moderation.sweep()
         with store.snapshot() as snapshot:
@@ -337,9 +337,9 @@ def test_an_unmoderated_session_is_judged_when_a_moderated_one_opens(tmp_path: P
         store.moderation.hide(users=[DAN.key])
     with own(tmp_path, moderated=False) as store:
         told(store, *posts, ANN.post(Block("", 0, (BOB.key,), 1, 0)))
-        assert store.post(posts[0].hash) is not None
+        assert store.get(posts[0].hash) is not None
     with own(tmp_path) as store:
-        assert store.post(posts[0].hash) is None
+        assert store.get(posts[0].hash) is None
         store.moderation.sweep()
         assert wanted(store, *posts) == []
         assert_clean(store)
@@ -376,12 +376,12 @@ def test_heads_of_a_channel_whose_last_posts_are_dropped(store: CableStore) -> N
     told(store, *posts)
     store.moderation.drop(users=[BOB.key])
     assert store.heads("c") == [posts[2].hash]
-    mine = store.text("c", "goes on")
-    join = store.post(mine.links[0])
+    mine = store.post("c", "after the drop")
+    join = store.get(mine.links[0])
     assert join is not None
     assert join.links == (posts[2].hash,)
     assert store.heads("c") == [mine.hash]
-    assert [message.text for message in store.causal_messages("c", 0)] == ["text 0", "goes on"]
+    assert [message.text for message in store.causal_messages("c", 0)] == ["text 0", "after the drop"]
     assert list(store.missing("c")) == []
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from people import ANN, BOB, raws
 
-from cablestore import CableStore, Post, View
+from cablestore import CableStore, Post, StoreOptions, View
 from cablestore.errors import IdentityError, MissingViewError
 from cablestore.index.database import Row
 from cablestore.index.folder import IDENTITY_FILE
@@ -40,7 +40,7 @@ def keep_a_copy(path: Path) -> None:
 
 
 def only_the_kept_one(path: Path) -> None:
-    CableStore.open(path, catalog=EXTENDED).close()
+    CableStore.open(path, options=StoreOptions(catalog=EXTENDED)).close()
     keep_a_copy(path)
     ClosedStore(path).rebuild(drop_views=frozenset({"own"}))
     with CableStore.open(path) as store:
@@ -51,15 +51,15 @@ def only_the_live_one(path: Path) -> None:
     CableStore.open(path).close()
     keep_a_copy(path)
     ClosedStore(path, catalog=EXTENDED).rebuild()
-    with CableStore.open(path, catalog=EXTENDED) as store:
+    with CableStore.open(path, options=StoreOptions(catalog=EXTENDED)) as store:
         store.ingest(raws(ANN.text("default", "later")))
 
 
 def both(path: Path) -> None:
-    with CableStore.open(path, catalog=EXTENDED) as store:
+    with CableStore.open(path, options=StoreOptions(catalog=EXTENDED)) as store:
         store.ingest(raws(ANN.text("default", "before")))
     keep_a_copy(path)
-    with CableStore.open(path, catalog=EXTENDED) as store:
+    with CableStore.open(path, options=StoreOptions(catalog=EXTENDED)) as store:
         store.ingest(raws(ANN.text("default", "later")))
 
 
@@ -74,7 +74,7 @@ def test_local_only_posts_come_along_whose_key_is_not_in_the_folder(tmp_path: Pa
         ClosedStore(path).roll_back(FIRST)
     assert ClosedStore(path, identity=ANN.identity).roll_back(FIRST).arrived_since == 1
     with CableStore.open(path, identity=ANN.identity) as store:
-        assert store.post(written.hash) == written
+        assert store.get(written.hash) == written
         assert store.check().is_clean
 
 
@@ -112,7 +112,7 @@ def test_with_the_view_it_is_made_live_and_has_its_rows_of_later_posts(
     path = tmp_path / "store"
     have(path)
     assert ClosedStore(path, catalog=EXTENDED).roll_back(FIRST).arrived_since == 1
-    with CableStore.open(path, catalog=EXTENDED) as store:
+    with CableStore.open(path, options=StoreOptions(catalog=EXTENDED)) as store:
         of_posts = [post.hash for post in store.posts_by(ANN.key)]
         assert len(of_posts) == (2 if have is both else 1)
         assert sorted(value for key, value in store.dump() if key.startswith(b"!x!own!")) == sorted(of_posts)
@@ -136,5 +136,5 @@ def test_posts_of_a_live_database_with_another_history_come_along(tmp_path: Path
         store.ingest(raws(*texts[5:]), batch_posts=2)
     ClosedStore(path).roll_back(FIRST)
     with CableStore.open(path) as store:
-        assert all(store.post(post.hash) for post in texts)
+        assert all(store.get(post.hash) for post in texts)
         assert store.check().is_clean

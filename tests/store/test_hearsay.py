@@ -18,13 +18,14 @@ from inside import engine_of
 from people import ANN, BOB, CYD, raws
 from stores import scratch_folder
 
-from cablestore import LEGACY, CableStore, Post, Skeleton, Tombstone, Verdict
+from cablestore import LEGACY, CableStore, Post, StoreOptions, Tombstone, Verdict
 from cablestore.export import verify_export
 from cablestore.index.arrival_log import EventKind
 from cablestore.index.database import Row
 from cablestore.index.leveldb import LevelDB
 from cablestore.index.local import SWEPT, WITNESSED, local_key
 from cablestore.index.reader import tombstone_key
+from cablestore.index.tombstone import Skeleton
 from cablestore.store import answers
 from cablestore.store.closed import ClosedStore, locked_folder
 
@@ -92,12 +93,12 @@ def test_a_forged_skeleton_of_a_dead_post_gives_way_to_the_true_one(tmp_path: Pa
         assert witnessed(store) == {post.hash: ANN.key}
         assert time_of(store, post) == post.timestamp_ms
         assert list(store.dump()) == list(expected.dump())
-        assert [event.kind for event in store.events() if event.hash == post.hash] == [EventKind.DELETED]
+        assert [event.kind for event in store.events(timeout_s=0) if event.hash == post.hash] == [EventKind.DELETED]
         again = store.import_exports([tmp_path / "forged"])
         assert again.skeletons == 0
         assert list(store.dump()) == list(expected.dump())
         assert store.ingest([post.raw])[0].verdict is Verdict.DELETED
-        assert len(store.events()) == 3
+        assert len(list(store.events(timeout_s=0))) == 3
         assert_whole(store)
 
 
@@ -230,13 +231,13 @@ def test_on_disk_reopened_in_between(case: Told, random: Random) -> None:
             store.import_exports(exports)
             expected, seen = list(store.dump()), witnessed(store)
         path = folder / "store"
-        CableStore.open(path, dialect=case.dialect, verify_threads=1).close()
+        CableStore.open(path, dialect=case.dialect, options=StoreOptions(verify_threads=1)).close()
         for part in parts_of(case, exports, random):
-            with CableStore.open(path, verify_threads=1) as store:
+            with CableStore.open(path, options=StoreOptions(verify_threads=1)) as store:
                 take(store, part)
             if random.random() < 0.2:
                 ClosedStore(path).rebuild(processes=1)
-        with CableStore.open(path, verify_threads=1) as store:
+        with CableStore.open(path, options=StoreOptions(verify_threads=1)) as store:
             assert list(store.dump()) == expected
             assert witnessed(store) == seen
             assert_whole(store)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from people import ANN, BOB, CYD, START_MS, Person, raws
 
-from cablestore import DRAFT8, Block, CableStore, Delete, Text, Verdict, limits
+from cablestore import DRAFT8, Block, CableStore, Delete, StoreOptions, Text, Verdict, limits
 from cablestore.index import signatures as verify_module
 from cablestore.protocol import crypto
 from cablestore.protocol.body import LOCAL_ONLY
@@ -60,8 +60,8 @@ def test_every_post_gets_its_verdict_in_order(store: CableStore) -> None:
     assert [outcome.hash for outcome in found][1] == good.hash
     assert all(outcome.reason for outcome in found if outcome.verdict not in (V.ACCEPTED, V.DUPLICATE))
     assert "at byte" in found[0].reason
-    assert store.post(good.hash) == good
-    assert store.post(doomed.hash) is None
+    assert store.get(good.hash) == good
+    assert store.get(doomed.hash) is None
 
 
 def test_one_bad_post_does_not_cost_its_neighbours(store: CableStore) -> None:
@@ -108,7 +108,7 @@ def test_posts_may_come_as_an_endless_stream(store: CableStore) -> None:
 
 
 def test_posts_dated_a_week_ahead_are_refused_and_just_less_are_not() -> None:
-    with CableStore.in_memory(clock=lambda: START_MS) as store:
+    with CableStore.in_memory(options=StoreOptions(clock=lambda: START_MS)) as store:
         last, first_refused = START_MS + limits.MAX_FUTURE_MS - 1, START_MS + limits.MAX_FUTURE_MS
         posts = raws(ANN.text("default", "x", at=last), ANN.text("default", "x", at=first_refused))
         assert verdicts(store, posts) == [V.ACCEPTED, V.TOO_FAR_AHEAD]
@@ -116,12 +116,12 @@ def test_posts_dated_a_week_ahead_are_refused_and_just_less_are_not() -> None:
 
 def test_the_week_is_not_applied_again_by_a_rebuild() -> None:
     now = START_MS
-    with CableStore.in_memory(clock=lambda: now) as store:
+    with CableStore.in_memory(options=StoreOptions(clock=lambda: now)) as store:
         post = ANN.text("default", "x", at=START_MS + 1000)
         store.ingest(raws(post))
         now = 0
         store.rebuild()
-        assert store.post(post.hash) == post
+        assert store.get(post.hash) == post
 
 
 def test_unverified_posts_are_taken_only_on_request(store: CableStore) -> None:
@@ -224,8 +224,8 @@ def test_deletions_cannot_be_deleted(store: CableStore) -> None:
     post = ANN.text("default", "x")
     deletion = ANN.delete(post)
     store.ingest(raws(post, deletion, ANN.delete(deletion)))
-    assert store.post(deletion.hash) == deletion
-    assert store.post(post.hash) is None
+    assert store.get(deletion.hash) == deletion
+    assert store.get(post.hash) is None
 
 
 def test_of_two_deletions_the_earliest_counts_in_any_order() -> None:
@@ -269,7 +269,7 @@ def test_a_deleted_head_stays_a_head_until_it_is_answered(store: CableStore) -> 
 
 def test_a_local_only_post_that_is_written_here_is_sealed(store: CableStore) -> None:
     written = store.write(Block("my reasons", LOCAL_ONLY, (BOB.key,), 0, 0))
-    assert store.post(written.hash) == written
+    assert store.get(written.hash) == written
     assert all(b"my reasons" not in key + value for key, value in store.dump())
 
 
@@ -278,7 +278,7 @@ def test_own_local_only_posts_never_leave_the_store(tmp_path: Path) -> None:
     with CableStore.open(tmp_path, identity=ANN.identity) as store:
         assert verdicts(store, raws(private, ANN.text("default", "x"))) == [V.ACCEPTED, V.ACCEPTED]
         assert verdicts(store, raws(private)) == [V.DUPLICATE]
-        assert store.post(private.hash) == private
+        assert store.get(private.hash) == private
         assert private in list(store.posts_by(ANN.key))
         with store.snapshot() as snapshot:
             assert not list(answers.post_request(snapshot.reader, [private.hash]))
@@ -299,7 +299,7 @@ def test_a_local_only_post_is_discarded_instead_of_deleted() -> None:
     with CableStore.in_memory(identity=ANN.identity) as store:
         store.ingest(raws(private))
         assert store.delete(private.hash) == []
-        assert store.post(private.hash) is None
+        assert store.get(private.hash) is None
         assert store.stats().posts == {}
         assert store.check().is_clean
 
@@ -314,7 +314,7 @@ def test_many_writers_and_readers_at_once(store: CableStore) -> None:
     def write(own: list[bytes]) -> None:
         for at in range(0, len(own), 5):
             store.ingest(own[at : at + 5])
-        store.text("mine", "x")  # the first of them joins
+        store.post("mine", "x")  # the first of them joins
 
     def read() -> None:
         while not done.is_set():

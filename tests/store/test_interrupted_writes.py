@@ -11,14 +11,14 @@ from ctrl_c import interrupted
 from inside import live_database
 from people import ANN, BOB, START_MS, raws
 
-from cablestore import CableStore
+from cablestore import CableStore, StoreOptions
 from cablestore.errors import StorageError
 from cablestore.index import arrival_log
 from cablestore.index.local import JUDGED
 
 
 def opened(path: Path) -> CableStore:
-    return CableStore.open(path, identity=ANN.identity, clock=lambda: START_MS, verify_threads=1)
+    return CableStore.open(path, identity=ANN.identity, options=StoreOptions(clock=lambda: START_MS, verify_threads=1))
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def store(tmp_path: Path) -> Iterator[CableStore]:
     """Yield a store with a few posts. It must be whole after the test, and when it is opened again."""
     with opened(tmp_path / "store") as store:
         store.ingest(raws(*(BOB.text("default", str(number), at=START_MS - 9 + number) for number in range(3))))
-        store.text("default", "mine")
+        store.post("default", "mine")
         yield store
         assert_whole(store)
     with opened(tmp_path / "store") as store:
@@ -67,8 +67,8 @@ def test_a_text_after_an_interrupted_one_has_its_own_number_and_time(
     store: CableStore, error: type[BaseException], written: bool
 ) -> None:
     with failing(store, error, written=written):
-        store.text("default", "interrupted")
-    store.text("default", "after it")
+        store.post("default", "interrupted")
+    store.post("default", "after it")
     mine = list(store.posts_by(ANN.key))
     assert len(mine) == (4 if written else 3)  # a post/join too
     assert len({post.timestamp_ms for post in mine}) == len(mine)
@@ -79,8 +79,8 @@ def test_followers_are_told_of_an_interrupted_write(store: CableStore) -> None:
     calls: list[int] = []
     store.watch(lambda: calls.append(store.last_sequence))
     with failing(store, KeyboardInterrupt, written=True):
-        store.text("default", "interrupted")
-    assert [event.sequence for event in store.events(last)] == [last + 1]
+        store.post("default", "interrupted")
+    assert [event.sequence for event in store.events(last, timeout_s=0)] == [last + 1]
     assert store.last_sequence == last + 1
     assert calls[-1] == last + 1
 
@@ -128,7 +128,7 @@ def test_a_new_identity_is_decided_for_after_an_interruption(
         own.ingest(raws(BOB.text("default", "dropped", at=START_MS - 1)))
         acts = own.moderation.drop(users=[BOB.key]).posts + own.moderation.drop(channel="other").posts
         public = [post for post in acts if not post.is_local_only]
-    with CableStore.open(tmp_path / "store", clock=lambda: START_MS) as store:
+    with CableStore.open(tmp_path / "store", options=StoreOptions(clock=lambda: START_MS)) as store:
         store.ingest(raws(*public, BOB.text("other", "dropped", at=START_MS - 1)))
         with failing(store, error, written=written):
             store.import_identity(ANN.identity)
@@ -137,7 +137,7 @@ def test_a_new_identity_is_decided_for_after_an_interruption(
         assert not list(store.posts_by(BOB.key))
         before = list(store.moderation.in_force("other"))
         assert before
-    with CableStore.open(tmp_path / "store", clock=lambda: START_MS) as store:
+    with CableStore.open(tmp_path / "store", options=StoreOptions(clock=lambda: START_MS)) as store:
         assert store.moderation.in_force("other") == before
         with store.snapshot() as snapshot:
             assert snapshot.reader.local(JUDGED, b"") == ANN.key
@@ -155,10 +155,10 @@ with CableStore.open(sys.argv[1]) as store:
         try:
             signal.setitimer(signal.ITIMER_REAL, rng.uniform(0.0005, 0.02))
             while True:
-                store.text("default", "x")
+                store.post("default", "x")
         except KeyboardInterrupt:
             pass
-    store.text("default", "last")
+    store.post("default", "last")
     report = store.check()
     assert report.is_clean, [str(problem) for problem in report.problems]
 """

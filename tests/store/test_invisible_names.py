@@ -25,7 +25,7 @@ INVISIBLE = [
 @pytest.mark.parametrize("name", INVISIBLE, ids=ascii)
 def test_they_are_rejected_and_nothing_is_written(store: CableStore, name: str) -> None:
     store.set_name("ann")
-    for write in (store.set_name, lambda name: store.info(name=name), lambda name: store.write(Info.of(name=name))):
+    for write in (store.set_name, lambda name: store.set_info(name=name), lambda name: store.write(Info.of(name=name))):
         with pytest.raises(InvalidPostError, match="has only invisible characters: choose one"):
             write(name)
     assert store.user(store.identity.public_key).name == "ann"
@@ -35,13 +35,13 @@ def test_they_are_rejected_and_nothing_is_written(store: CableStore, name: str) 
 def test_nobody_opens_a_channel_that_nobody_sees(store: CableStore, name: str) -> None:
     """One that others opened is shown, and who is in it can write and leave."""
     store.import_identity(BOB.identity)
-    for write in (store.join, lambda name: store.text(name, "hi"), lambda name: store.topic(name, "hi")):
+    for write in (store.join, lambda name: store.post(name, "hi"), lambda name: store.set_topic(name, "hi")):
         with pytest.raises(InvalidPostError, match=r"channel name .* has only invisible characters: choose one"):
             write(name)
     assert [channel.name for channel in store.channels()] == []
     store.ingest(raws(BOB.join(name)))
     assert [channel.members for channel in store.channels()] == [1]
-    store.text(name, "hi")
+    store.post(name, "hi")
     store.leave(name)
     assert [channel.members for channel in store.channels()] == [0]
 

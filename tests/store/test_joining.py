@@ -11,7 +11,7 @@ import pytest
 from people import ANN, BOB, raws
 from turns import leave_if_in
 
-from cablestore import DRAFT8, CableStore, EventKind, Join, Leave, Post, Text, Topic, limits
+from cablestore import DRAFT8, CableStore, EventKind, Join, Leave, Post, StoreOptions, Text, Topic, limits
 from cablestore.errors import InvalidPostError
 from cablestore.protocol.body import Body
 from cablestore.protocol.dialect import ARCHIVES_CHANNEL
@@ -23,12 +23,14 @@ BODIES = pytest.mark.parametrize("body", [Text("default", "hello"), Topic("defau
 
 def written(store: CableStore) -> list[Post]:
     """Return the posts of the store, as the arrival log has them."""
-    return [event.post for event in store.events() if event.kind is EventKind.ACCEPTED and event.post is not None]
+    return [
+        event.post for event in store.events(timeout_s=0) if event.kind is EventKind.ACCEPTED and event.post is not None
+    ]
 
 
 @pytest.fixture
 def store(tmp_path: Path) -> CableStore:
-    return CableStore.open(tmp_path / "store", identity=ANN.identity, clock=lambda: NOW_MS)
+    return CableStore.open(tmp_path / "store", identity=ANN.identity, options=StoreOptions(clock=lambda: NOW_MS))
 
 
 @BODIES
@@ -42,7 +44,7 @@ def test_the_first_post_to_a_channel_joins_it(store: CableStore, body: Body) -> 
         heads = store.heads("default")
         last = store.last_sequence
         post = store.write(body)
-        events = list(store.events(last))
+        events = list(store.events(last, timeout_s=0))
         assert [event.kind for event in events] == [EventKind.ACCEPTED] * 2
         join, second = (event.post for event in events)
         assert join is not None
@@ -66,7 +68,7 @@ def test_a_member_does_not_join_again(store: CableStore, body: Body) -> None:
         store.write(body)
         assert [post.body for post in written(store)] == [Join("default"), body, body]
         store.ingest(raws(ANN.text("other", "from another device", at=1)))
-        store.text("other", "from here")
+        store.post("other", "from here")
         assert not any(post.body == Join("other") for post in written(store))
 
 
@@ -86,9 +88,9 @@ def test_who_left_joins_again(store: CableStore, body: Body) -> None:
 
 def test_channels_are_told_apart_as_the_dialect_does(tmp_path: Path) -> None:
     with CableStore.open(tmp_path, dialect=DRAFT8) as store:
-        store.text("Cabal", "one")
-        store.text("cABAL", "two")
-        store.text("else", "three")
+        store.post("Cabal", "one")
+        store.post("cABAL", "two")
+        store.post("else", "three")
         assert [post.body for post in written(store)] == [
             Join("Cabal"),
             Text("Cabal", "one"),
@@ -101,7 +103,7 @@ def test_channels_are_told_apart_as_the_dialect_does(tmp_path: Path) -> None:
 def test_the_reserved_channel_is_joined_as_any_other(store: CableStore) -> None:
     """Other programs see it as a channel, and its posts as those of a member."""
     with store:
-        store.text(ARCHIVES_CHANNEL, "archives 1 magnet:")
+        store.post(ARCHIVES_CHANNEL, "archives 1 magnet:")
         assert next(post.body for post in written(store)) == Join(ARCHIVES_CHANNEL)
 
 
@@ -125,7 +127,7 @@ def test_dates_rise_whatever_the_clock_does(tmp_path: Path) -> None:
     """Each own post is later than the one before, joins included, unless the clock was set back by more than a minute."""
     rng = random.Random("dates of joins rise")
     now_ms = NOW_MS
-    with CableStore.open(tmp_path, clock=lambda: now_ms) as store:
+    with CableStore.open(tmp_path, options=StoreOptions(clock=lambda: now_ms)) as store:
         for _ in range(60):
             now_ms += rng.choice((-3, -1, 0, 0, 1, 1, 2, 5))
             channel = rng.choice("abc")
@@ -133,14 +135,14 @@ def test_dates_rise_whatever_the_clock_does(tmp_path: Path) -> None:
                 (
                     store.join,
                     partial(leave_if_in, store),
-                    lambda name: store.text(name, "x"),
-                    lambda name: store.topic(name, "y"),
+                    lambda name: store.post(name, "x"),
+                    lambda name: store.set_topic(name, "y"),
                 )
             )(channel)
         posts = written(store)
         assert sum(isinstance(post.body, Join) for post in posts) > 10
         assert all(one.timestamp_ms < other.timestamp_ms for one, other in pairwise(posts))
         now_ms -= 2 * limits.MAX_OWN_CLOCK_STEP_MS
-        store.text("d", "after the clock was set back")
+        store.post("d", "after the clock was set back")
         join, text = written(store)[-2:]
         assert (join.timestamp_ms, text.timestamp_ms) == (now_ms - 1, now_ms)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -95,26 +95,9 @@ def by_changes(store: CableStore, begin: str) -> int:
     return rounds
 
 
-def by_subscribing(store: CableStore, _: str) -> int:
+def by_events(store: CableStore, _: str) -> int:
     rounds = 0
-    for rounds, _event in enumerate(store.subscribe(timeout_s=QUIET_S), 1):
-        keep(store, rounds)
-    return rounds
-
-
-def by_waiting_for_events(store: CableStore, _: str) -> int:
-    rounds, after = 0, 0
-    while store.wait(after, QUIET_S):
-        rounds += 1
-        after = store.events(after)[-1].sequence
-        keep(store, rounds)
-    return rounds
-
-
-def by_waiting_for_the_latest_number(store: CableStore, _: str) -> int:
-    rounds, after = 0, 0
-    while store.wait(after, QUIET_S):
-        rounds, after = rounds + 1, store.last_sequence
+    for rounds, _event in enumerate(store.events(timeout_s=QUIET_S), 1):
         keep(store, rounds)
     return rounds
 
@@ -135,9 +118,7 @@ def by_watching(store: CableStore, _: str) -> int:
     ("program", "most"),
     [
         (by_changes, 4 + POSTS),
-        (by_subscribing, POSTS),
-        (by_waiting_for_events, 1),
-        (by_waiting_for_the_latest_number, 1),
+        (by_events, POSTS),
         (by_watching, 1),
     ],
 )
@@ -155,17 +136,9 @@ def texts() -> list[Any]:
 
 
 def test_an_awaited_program_that_keeps_a_place_ends_after_the_posts() -> None:
-    async def run(store: AsyncCableStore, *, by_wait: bool) -> int:
-        rounds, after = 0, store.last_sequence
-        await store.ingest(raws(*texts()))
-        if by_wait:
-            while await store.wait(after, QUIET_S):
-                rounds += 1
-                after = (await store.events(after))[-1].sequence
-                await store.local.put_json("bot", "place", rounds)
-                assert rounds < MOST_ROUNDS
-            return rounds
-        async for _ in store.changes(after=await store.cursor, timeout_s=QUIET_S):
+    async def run(store: AsyncCableStore, found: AsyncIterator[object]) -> int:
+        rounds = 0
+        async for _ in found:
             rounds += 1
             await store.local.put_json("bot", "place", rounds)
             assert rounds < MOST_ROUNDS
@@ -173,9 +146,16 @@ def test_an_awaited_program_that_keeps_a_place_ends_after_the_posts() -> None:
 
     async def both() -> list[int]:
         async with AsyncCableStore.in_memory() as store:
-            return [await run(store, by_wait=True), await run(store, by_wait=False)]
+            cursor = await store.cursor
+            await store.ingest(raws(*texts()))
+            return [
+                await run(store, store.events(timeout_s=QUIET_S)),
+                await run(store, store.changes(after=cursor, timeout_s=QUIET_S)),
+            ]
 
-    assert asyncio.run(both()) == [1, 0]
+    by_events, by_changes = asyncio.run(both())
+    assert by_events == POSTS
+    assert 1 <= by_changes <= 4 + POSTS
 
 
 def test_who_asks_is_told_of_local_changes() -> None:
@@ -188,8 +168,7 @@ def test_who_asks_is_told_of_local_changes() -> None:
         assert store.next_changes(cursor, timeout_s=0).changes == []
         assert store.next_changes(cursor, timeout_s=0, local=True).changes == [LocalChanged("theme", "colour")]
         assert next(store.changes(after=cursor, local=True)) == LocalChanged("theme", "colour")
-        assert not store.wait(number, 0)
-        assert store.wait(number, 0, local=True)
+        assert list(store.events(number, timeout_s=0)) == []
         store.local.set_draft("default", "I wa")
         assert calls == ["local", "local", "posts"]
         assert store.next_changes(cursor, timeout_s=0).changes == [DraftChanged("default")]
@@ -199,12 +178,10 @@ def test_awaiting_tasks_are_told_of_local_changes_if_they_ask() -> None:
     async def run() -> None:
         async with AsyncCableStore.in_memory() as store:
             cursor, number = await store.cursor, store.last_sequence
-            waiting = asyncio.create_task(store.wait(number, local=True))
             following = asyncio.create_task(anext(store.changes(after=cursor, local=True)))
             await store.local.put("theme", "colour", b"red")
-            assert await waiting
             assert await following == LocalChanged("theme", "colour")
-            assert not await store.wait(number, 0)
+            assert [event async for event in store.events(number, timeout_s=0)] == []
             assert (await store.next_changes(cursor, timeout_s=0)).changes == []
 
     asyncio.run(run())
@@ -215,5 +192,5 @@ def test_a_wait_ends_when_the_store_is_closed() -> None:
     store.local.put("theme", "colour", b"red")
     closer = threading.Timer(0.05, store.close)
     closer.start()
-    assert not store.wait(0, 60)
+    assert list(store.events(timeout_s=60)) == []
     closer.join()

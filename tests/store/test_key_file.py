@@ -77,7 +77,7 @@ def test_a_full_disk_leaves_no_key_file_and_the_store_can_be_opened_again(tmp_pa
     assert list((tmp_path / "keys").iterdir()) == []
     assert not list((tmp_path / "store").glob("identity*"))
     with CableStore.open(tmp_path / "store") as store:
-        assert store.text("default", "there is space again").author == store.identity.public_key
+        assert store.post("default", "there is space again").author == store.identity.public_key
 
 
 def test_a_kill_while_the_key_is_written_leaves_no_key_file(tmp_path: Path) -> None:
@@ -90,7 +90,7 @@ def test_a_kill_while_the_key_is_written_leaves_no_key_file(tmp_path: Path) -> N
 
 def test_a_kill_while_a_backup_writes_the_key_leaves_a_folder_that_is_still_one_of_a_backup(tmp_path: Path) -> None:
     with CableStore.open(tmp_path / "store") as store:
-        store.text("default", "x")
+        store.post("default", "x")
     assert run(KILLED_IN_A_BACKUP, tmp_path / "store", tmp_path / "out").returncode == -signal.SIGKILL
     left = folder_of(tmp_path / "out")
     assert [name for name in left.names() if name.startswith(KEY_FILE)]
@@ -104,7 +104,7 @@ def test_an_empty_key_file_is_refused_with_what_to_do(tmp_path: Path) -> None:
         CableStore.open(tmp_path)
     (tmp_path / "identity").unlink()
     with CableStore.open(tmp_path) as store:
-        store.text("default", "x")
+        store.post("default", "x")
 
 
 def test_a_file_system_without_hard_links_takes_a_key_and_keeps_it(

@@ -105,7 +105,7 @@ def assert_full(store: CableStore) -> None:
 def test_they_come_along_to_a_new_database(tmp_path: Path) -> None:
     path = tmp_path / "store"
     with CableStore.open(path) as store:
-        store.text("default", "hello")
+        store.post("default", "hello")
         fill(store.local)
         sequence = store.last_sequence
         store.rebuild()
@@ -120,7 +120,7 @@ def test_they_come_along_to_a_new_database(tmp_path: Path) -> None:
 def test_they_come_along_to_an_earlier_generation(tmp_path: Path) -> None:
     path = tmp_path / "store"
     with CableStore.open(path) as store:
-        store.text("default", "hello")
+        store.post("default", "hello")
         store.local.put("old", "gone by then", b"x")
         store.local.set_draft("default", "earlier")
     with locked_folder(path) as folder:
@@ -131,12 +131,12 @@ def test_they_come_along_to_an_earlier_generation(tmp_path: Path) -> None:
         fill(store.local)
         store.local.delete("old", "gone by then")
         store.ingest(raws(ANN.text("default", "later")))
-        before = [event[:3] for event in store.events()]
+        before = [event[:3] for event in store.events(timeout_s=0)]
     ClosedStore(path).roll_back(first)
     with CableStore.open(path) as store:
         assert_full(store)
         assert store.local.get("old", "gone by then") is None
-        assert [event[:3] for event in store.events()] == before
+        assert [event[:3] for event in store.events(timeout_s=0)] == before
 
 
 @pytest.mark.thorough

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from people import START_MS
 
-from cablestore import CableStore, Delete, Identity, Join, Message, Text, limits
+from cablestore import CableStore, Delete, Identity, Join, Message, StoreOptions, Text, limits
 from cablestore.protocol.dialect import LEGACY
 from cablestore.protocol.post import Post, encode_post
 
@@ -23,7 +23,7 @@ def said(text: str, at_ms: int, *links: Post, by: Identity = ANN, channel: str =
 
 
 def holding(posts: Sequence[Post]) -> CableStore:
-    store = CableStore.in_memory(clock=lambda: START_MS)
+    store = CableStore.in_memory(options=StoreOptions(clock=lambda: START_MS))
     store.ingest([post.raw for post in posts])
     return store
 
@@ -169,6 +169,6 @@ def test_a_page_in_the_middle_follows_max_links_followed_and_no_more() -> None:
             posts.append(said(f"{number}", START_MS - YEAR_MS + number, posts[-1]))
         with holding(posts) as store:
             start_ms = posts[-1].timestamp_ms
-            page = store.messages("default", newest_first=False, start_ms=start_ms, end_ms=start_ms + 1)
+            page = store.messages("default", newest_first=False, after_ms=start_ms, before_ms=start_ms + 1)
             assert texts(page.messages) == ([] if is_moved else [f"{length - 1}"])
             assert len(read(store)) == length + 1

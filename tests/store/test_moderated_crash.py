@@ -13,7 +13,7 @@ from folders import SUPPORT
 from people import ANN, BOB, CYD, START_MS, raws
 from waiting import wait_until
 
-from cablestore import CableStore
+from cablestore import CableStore, StoreOptions
 from cablestore.index.local import DROPPED
 from cablestore.store import answers
 
@@ -22,7 +22,7 @@ POSTS = 400
 
 
 def opened(path: Path) -> CableStore:
-    return CableStore.open(path, identity=ANN.identity, clock=lambda: START_MS, verify_threads=1)
+    return CableStore.open(path, identity=ANN.identity, options=StoreOptions(clock=lambda: START_MS, verify_threads=1))
 
 
 def run(path: Path, batches: int | None) -> None:

@@ -46,7 +46,7 @@ for number, free_bytes in enumerate((0, 8, 700, 1500, 2500, 5000, 7000, 20_000, 
     folder = base.with_name(f"{what}-{number}-{is_mended}")
     shutil.copytree(base, folder)
     store = CableStore.open(folder, identity=ANN.identity)
-    store.text("other", "this is in the log")
+    store.post("other", "this is in the log")
     limit(max(log.stat().st_size for log in folder.glob("generation-*/*.log")) + free_bytes)
     try:
         drop(store)

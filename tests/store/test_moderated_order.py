@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from people import raws
 from stores import scratch_folder
 
-from cablestore import Block, CableStore, Dialect, Post, encode_post
+from cablestore import Block, CableStore, Dialect, Post, StoreOptions, encode_post
 from cablestore.index.drops import KEPT_TYPES
 from cablestore.moderation import Decisions, StoredActs, UserRole
 from cablestore.protocol.body import Role
@@ -31,7 +31,9 @@ OWN = AUTHORS[0]
 
 @contextmanager
 def in_memory(dialect: Dialect) -> Iterator[CableStore]:
-    with CableStore.in_memory(dialect=dialect, identity=OWN, verify_threads=1, clock=lambda: NOW_MS + 1) as store:
+    with CableStore.in_memory(
+        dialect=dialect, identity=OWN, options=StoreOptions(verify_threads=1, clock=lambda: NOW_MS + 1)
+    ) as store:
         yield store
 
 
@@ -151,7 +153,9 @@ def test_reopened_and_rebuilt_stores_decide_the_same(history: tuple[Dialect, lis
         path = Path(folder) / "store"
 
         def opened() -> CableStore:
-            return CableStore.open(path, dialect=dialect, identity=OWN, verify_threads=1, clock=lambda: NOW_MS + 1)
+            return CableStore.open(
+                path, dialect=dialect, identity=OWN, options=StoreOptions(verify_threads=1, clock=lambda: NOW_MS + 1)
+            )
 
         with opened() as store:
             feed(store, posts[::2], [3])

@@ -20,7 +20,7 @@ from moderated import (
 )
 from people import ANN, BOB, CYD, START_MS, Person
 
-from cablestore import Block, CableStore, Info, Moderation, Role, Unblock, Verdict, limits
+from cablestore import Block, CableStore, Info, Moderation, Role, StoreOptions, Unblock, Verdict, limits
 from cablestore.errors import InvalidPostError, ModerationError
 from cablestore.index.reader import Reader
 from cablestore.moderation import Action, UserRole
@@ -293,7 +293,7 @@ def test_a_dry_run_tells_and_changes_nothing(store: CableStore) -> None:
 
 
 def test_a_dry_run_makes_no_key_and_tells_what_it_tells_with_one(tmp_path: Path) -> None:
-    with CableStore.open(tmp_path, clock=clock) as store:
+    with CableStore.open(tmp_path, options=StoreOptions(clock=clock)) as store:
         told(store, *(posts := chain(BOB, CYD)))
         told(store, BOB.post(Moderation("", 0, "", (CYD.key,), Action.HIDE_USER), at=NOW_MS + 1000))
         digest = store.dump_digest()
@@ -350,10 +350,10 @@ def test_a_deletion_that_is_refused_leaves_private_acts_as_they_are(store: Cable
     (private,) = [post.hash for post in effect.posts]
     with pytest.raises(InvalidPostError, match="only its author can delete it"):
         store.delete([private, foreign.hash])
-    assert store.post(private) == effect.posts[0]
+    assert store.get(private) == effect.posts[0]
     assert store.user(CYD.key).is_hidden
     assert store.delete([private]) == []
-    assert store.post(private) is None
+    assert store.get(private) is None
     assert not store.user(CYD.key).is_hidden
 
 
@@ -366,8 +366,7 @@ def test_lists_say_who_when_and_why(store: CableStore) -> None:
     store.moderation.hide(users=[CYD.key], channel="c", reason="rude")
     store.moderation.unhide(users=[CYD.key], channel="c")
     found = [
-        (judged.act.author, judged.act.reason, judged.target, judged.outcome)
-        for judged in store.moderation.history("c")
+        (judged.act.author, judged.act.reason, judged.target, judged.result) for judged in store.moderation.history("c")
     ]
     assert found == [
         (ANN.key, "helps", BOB.key, "applies"),
@@ -418,7 +417,7 @@ def test_an_unmoderated_store_keeps_and_shows_everything() -> None:
 
 
 def test_a_store_that_gets_an_identity_decides_for_it(tmp_path: Path) -> None:
-    with CableStore.open(tmp_path, clock=clock) as store:
+    with CableStore.open(tmp_path, options=StoreOptions(clock=clock)) as store:
         told(store, BOB.text("c", "x"), ANN.post(Moderation("", 0, "", (BOB.key,), Action.HIDE_USER)))
         assert texts(store.messages("c").messages) == ["x"]
         store.import_identity(ANN.identity)
@@ -426,9 +425,9 @@ def test_a_store_that_gets_an_identity_decides_for_it(tmp_path: Path) -> None:
 
 
 def test_the_first_own_post_is_spared_by_acts_of_others_as_any_other(tmp_path: Path) -> None:
-    with CableStore.open(tmp_path, clock=clock) as store:
+    with CableStore.open(tmp_path, options=StoreOptions(clock=clock)) as store:
         store.moderation.join_with_seed(bytes([UserRole.ADMIN]) + BOB.key)
         told(store, BOB.post(Moderation("", 0, "c", (), Action.DROP_CHANNEL)))
-        post = store.text("c", "the store gets its identity by this")
-        assert store.post(post.hash) == post
+        post = store.post("c", "the store gets its identity by this")
+        assert store.get(post.hash) == post
         assert_clean(store)

@@ -10,7 +10,7 @@ from folders import KNOWN_ANSWERS
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cablestore import CableStore, Identity, Post
+from cablestore import CableStore, Identity, Post, StoreOptions
 from cablestore.errors import InvalidPostError, ModerationError
 from cablestore.moderation import UserRole
 from cablestore.protocol.body import BLOCK, MODERATION, ROLE, UNBLOCK, Block, Moderation, Role, Unblock
@@ -26,9 +26,9 @@ USERS: Final = [Identity.derive("recipients", str(n)).public_key for n in range(
 def written(store: CableStore, effect: Effect) -> Post:
     """Return the post that an act wrote, after another store has taken it from its bytes."""
     [post] = effect.posts
-    with CableStore.in_memory(verify_threads=1) as other:
+    with CableStore.in_memory(options=StoreOptions(verify_threads=1)) as other:
         assert [outcome.verdict.value for outcome in other.ingest([post.raw])] == ["accepted"]
-    assert store.post(post.hash) is not None
+    assert store.get(post.hash) is not None
     return post
 
 
@@ -74,7 +74,7 @@ def test_acts_of_cable_js_are_acts_here(kind: int) -> None:
     assert is_signed(raw)
     read = read_by_hand(raw)
     assert (read["reason"], read["privacy"], read["timestamp"]) == (fields["reason"], fields["privacy"], 80)
-    with CableStore.in_memory(verify_threads=1) as store:
+    with CableStore.in_memory(options=StoreOptions(verify_threads=1)) as store:
         store.ingest([raw])
         author = bytes.fromhex(fields["public_key"])
         [post] = store.posts_by(author)
@@ -97,8 +97,8 @@ def test_acts_of_cable_js_are_acts_here(kind: int) -> None:
 def test_what_is_written_is_read_by_a_second_implementation(count: int, reason: str, drop: bool, notify: bool) -> None:
     """Of all acts: fields in their order, at most 16 recipients and 128 bytes of reason, which cable.js bears."""
     users, at_ms = USERS[:count], 1_700_000_000_000
-    with CableStore.in_memory(verify_threads=1, clock=lambda: at_ms) as store:
-        text = store.text("default", "to be hidden")
+    with CableStore.in_memory(options=StoreOptions(verify_threads=1, clock=lambda: at_ms)) as store:
+        text = store.post("default", "to be hidden")
         moderator = store.moderation
         acts = {
             "role": moderator.set_role(users[0], UserRole.MOD, channel="default", reason=reason),
@@ -125,7 +125,7 @@ def test_what_is_written_is_read_by_a_second_implementation(count: int, reason: 
 
 
 def test_what_a_second_implementation_cannot_read_is_not_written() -> None:
-    with CableStore.in_memory(verify_threads=1) as store:
+    with CableStore.in_memory(options=StoreOptions(verify_threads=1)) as store:
         moderator = store.moderation
         errors = (ModerationError, InvalidPostError)
         with pytest.raises(errors):

@@ -31,9 +31,9 @@ from cablestore.views import CATALOG
 
 def test_a_new_store_is_made_and_opened_again(tmp_path: Path) -> None:
     with CableStore.open(tmp_path / "a" / "b") as store:
-        post = store.text("default", "hello")
+        post = store.post("default", "hello")
     with CableStore.open(tmp_path / "a" / "b", create=False) as store:
-        assert store.post(post.hash) == post
+        assert store.get(post.hash) == post
         assert store.dialect is LEGACY
 
 
@@ -94,7 +94,7 @@ def test_a_damaged_header_is_no_header(tmp_path: Path, text: str) -> None:
 
 def test_a_header_without_the_id_of_the_store_gets_one(tmp_path: Path) -> None:
     with CableStore.open(tmp_path) as store:
-        store.text("default", "kept")
+        store.post("default", "kept")
     header = json.loads((tmp_path / "STORE").read_text())
     assert len(bytes.fromhex(header["store"])) == 16
     (tmp_path / "STORE").write_text(json.dumps({name: header[name] for name in ("format", "dialect", "generation")}))
@@ -129,7 +129,7 @@ def set_view_version(path: Path, name: str, version: int) -> None:
 
 def test_an_outdated_view_refuses_to_be_read_until_rebuilt(tmp_path: Path) -> None:
     with CableStore.open(tmp_path) as store:
-        store.text("default", "x")
+        store.post("default", "x")
         before = store.dump_digest()
     set_view_version(tmp_path, "messages", 0)
     expected = CATALOG.versions["messages"]
@@ -166,7 +166,7 @@ def test_a_second_open_in_this_process_is_refused_and_keeps_the_lock(tmp_path: P
         )
         assert "StoreLockedError" in refused.stderr
         assert f"open in process {os.getpid()}" in refused.stderr
-        store.text("default", "still mine")
+        store.post("default", "still mine")
     CableStore.open(tmp_path).close()
 
 
@@ -211,7 +211,7 @@ def open_up(path: Path) -> None:
 
 def test_a_read_only_folder_is_a_clear_error(tmp_path: Path) -> None:
     with CableStore.open(tmp_path / "store") as store:
-        store.text("default", "x")
+        store.post("default", "x")
         digest = store.dump_digest()
     open_up(tmp_path)
     for file in [tmp_path / "store", *(tmp_path / "store").rglob("*")]:
@@ -238,7 +238,7 @@ def test_a_closed_store_says_so(tmp_path: Path) -> None:
     store.close()
     store.close()
     with pytest.raises(StoreClosedError):
-        store.text("default", "x")
+        store.post("default", "x")
     with pytest.raises(StoreClosedError):
         store.messages("default")
     with pytest.raises(StoreClosedError):
@@ -316,7 +316,7 @@ def test_an_identity_does_not_print_its_secret() -> None:
 
 def test_a_given_identity_is_used_and_not_written(tmp_path: Path) -> None:
     with CableStore.open(tmp_path, identity=ANN.identity) as store:
-        assert store.text("default", "x").author == ANN.key
+        assert store.post("default", "x").author == ANN.key
     assert not (tmp_path / "identity").exists()
 
 

@@ -104,7 +104,7 @@ def test_a_link_to_a_folder_is_followed(folder: Path) -> None:
     (folder / "real").mkdir()
     (folder / "link").symlink_to("real")
     with CableStore.open("link") as store:
-        store.text("default", "x")
+        store.post("default", "x")
     with CableStore.open("real", create=False) as store:
         assert [message.text for message in store.messages("default").messages] == ["x"]
 

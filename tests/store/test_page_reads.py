@@ -13,9 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from people import ANN, BOB, CYD, START_MS, raws
 
-from cablestore import LEGACY, CableStore, Join, Post, Skeleton, Text, Tombstone, limits
+from cablestore import LEGACY, CableStore, Join, Post, StoreOptions, Text, Tombstone, limits
 from cablestore.index.database import Row
 from cablestore.index.reader import Reader
+from cablestore.index.tombstone import Skeleton
 from cablestore.store.known_places import KnownPlaces
 from cablestore.store.message_order import MessageOrder
 
@@ -60,7 +61,7 @@ def texts_of(posts: Sequence[Post]) -> list[bytes]:
 
 
 def holding(posts: Sequence[Post]) -> CableStore:
-    store = CableStore.in_memory(clock=lambda: START_MS)
+    store = CableStore.in_memory(options=StoreOptions(clock=lambda: START_MS))
     store.ingest(raws(*posts))
     return store
 
@@ -149,7 +150,7 @@ def test_pages_between_arrivals_are_those_of_a_store_that_was_read_once(count: i
         posts.append(CYD.text("default", f"late {number}", at=at_ms, links=tuple(post.hash for post in linked)))
     arriving = sorted(posts, key=lambda post: posts.index(post) + rng.choice((0, 0, 0, 5)))
     sort_times = {post.hash: post.sort_time.decode() for post in posts}
-    with CableStore.in_memory(clock=lambda: START_MS) as store:
+    with CableStore.in_memory(options=StoreOptions(clock=lambda: START_MS)) as store:
         while arriving:
             batch = rng.choice((1, 1, 3, 20))
             store.ingest(raws(*arriving[:batch]))
@@ -172,7 +173,7 @@ def test_what_others_say_of_deleted_posts_may_have_cycles(tmp_path: Path) -> Non
     said = Skeleton(0, START_MS, "default", (early.hash, gone.hash))
     stone = Tombstone(gone.hash, deletion.author, deletion.timestamp_ms, deletion.hash, said)
     export = forge(tmp_path / "export", [text, early, deletion], [stone], LEGACY)
-    with CableStore.in_memory(clock=lambda: START_MS) as store:
+    with CableStore.in_memory(options=StoreOptions(clock=lambda: START_MS)) as store:
         store.import_exports([export])
         for newest_first in (True, False):
             found = store.messages("default", newest_first=newest_first).messages

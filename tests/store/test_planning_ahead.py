@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from people import ANN, BOB, raws
 
-from cablestore import LEGACY, Block, CableStore, Dialect, Outcome, Post, Verdict
+from cablestore import LEGACY, Block, CableStore, Dialect, Outcome, Post, StoreOptions, Verdict
 from cablestore.errors import StoreClosedError, ViewError
 from cablestore.index.view import View
 from cablestore.moderation import Action, UserRole
@@ -52,7 +52,9 @@ def arriving(posts: list[Post], ways: list[str]) -> list[bytes]:
 def opened(threads: int, dialect: Dialect, **options: Any) -> CableStore:
     """Open a store whose user, Ann, has asked for mentions and read a channel: both add rows to what comes."""
     store = CableStore.in_memory(
-        dialect=dialect, identity=AUTHORS[0], verify_threads=threads, clock=lambda: NOW_MS + 1, **options
+        dialect=dialect,
+        identity=AUTHORS[0],
+        options=StoreOptions(verify_threads=threads, clock=lambda: NOW_MS + 1, **options),
     )
     store.find_mentions()
     store.mark_read("default")
@@ -121,7 +123,9 @@ def test_a_long_history(rng: random.Random, monkeypatch: pytest.MonkeyPatch, cau
 def test_forged_posts_leave_no_trace(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(intake, "_CAUTIOUS_BATCHES", 0)
     own = AUTHORS[0]
-    with CableStore.in_memory(identity=own, verify_threads=2, clock=lambda: NOW_MS - 1000) as store:
+    with CableStore.in_memory(
+        identity=own, options=StoreOptions(verify_threads=2, clock=lambda: NOW_MS - 1000)
+    ) as store:
         store.set_name("ann")
         kept, known = BOB.text("default", "kept, @ann"), BOB.text("default", "of @queen")
         store.ingest(raws(kept, known))
@@ -164,7 +168,7 @@ def test_few_batches_are_planned_twice_while_forged_posts_come() -> None:
 
     catalog = CATALOG.extended([View("own", 1, (b"!x!own!",), "", types=frozenset({TEXT}), rows=noting)])
     posts = [BOB.text("default", str(number)) for number in range(500)]
-    with CableStore.in_memory(catalog=catalog, verify_threads=2) as store:
+    with CableStore.in_memory(options=StoreOptions(catalog=catalog, verify_threads=2)) as store:
         for post in posts:
             store.ingest([forged(post)])
         assert 1 <= len(planned) <= 1 + len(posts) // 100
@@ -184,9 +188,9 @@ def refusing(post: Post) -> list[tuple[bytes, bytes]]:
 def test_a_plan_that_raises_counts_only_if_the_signatures_are_right() -> None:
     catalog = CATALOG.extended([View("own", 1, (b"!x!own!",), "", types=frozenset({TEXT}), rows=refusing)])
     good, bad = ANN.text("default", "good"), ANN.text("default", "defect")
-    with CableStore.in_memory(catalog=catalog, verify_threads=2) as store:
+    with CableStore.in_memory(options=StoreOptions(catalog=catalog, verify_threads=2)) as store:
         assert [outcome.verdict for outcome in store.ingest([good.raw, forged(bad)])] == [V.ACCEPTED, V.BAD_SIGNATURE]
-    with CableStore.in_memory(catalog=catalog, verify_threads=2) as store:
+    with CableStore.in_memory(options=StoreOptions(catalog=catalog, verify_threads=2)) as store:
         before = state(store)
         with pytest.raises(ViewError, match=r"the view own failed on the post .* a defect"):
             store.ingest(raws(good, bad))
@@ -199,7 +203,7 @@ def test_a_plan_that_raises_counts_only_if_the_signatures_are_right() -> None:
 
 def test_many_threads_store_at_once(rng: random.Random) -> None:
     posts = [person.text("default", str(number)) for number in range(150) for person in (ANN, BOB)]
-    with CableStore.in_memory(verify_threads=3) as store, ThreadPoolExecutor(6) as pool:
+    with CableStore.in_memory(options=StoreOptions(verify_threads=3)) as store, ThreadPoolExecutor(6) as pool:
 
         def work(seed: int) -> int:
             own = random.Random(seed)
@@ -220,7 +224,7 @@ def test_many_threads_store_at_once(rng: random.Random) -> None:
 def test_a_store_closed_while_posts_are_verified() -> None:
     posts = [BOB.text("default", str(number)).raw for number in range(200)]
     for _ in range(5):
-        store = CableStore.in_memory(verify_threads=2)
+        store = CableStore.in_memory(options=StoreOptions(verify_threads=2))
         begun = threading.Event()
 
         def work(store: CableStore, begun: threading.Event) -> None:

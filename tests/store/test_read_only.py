@@ -107,7 +107,7 @@ def test_a_store_whose_process_was_killed(made: tuple[Path, str], tmp_path: Path
         import os, signal
         from cablestore import CableStore
         store = CableStore.open({str(made[0])!r})
-        store.text("default", "the last word")
+        store.post("default", "the last word")
         os.kill(os.getpid(), signal.SIGKILL)
     """
     killed = subprocess.run([sys.executable, "-c", "\n".join(map(str.strip, code.splitlines()))], check=False)
@@ -147,7 +147,7 @@ def test_a_store_of_another_user(made: tuple[Path, str]) -> None:
 @pytest.mark.parametrize(
     "write",
     [
-        lambda store: store.text("default", "more"),
+        lambda store: store.post("default", "more"),
         lambda store: store.ingest(raws(ANN.text("default", "more"))),
         lambda store: store.delete([bytes(32)]),
         lambda store: store.discard([bytes(32)]),
@@ -258,7 +258,7 @@ def test_reading_merges_no_tables(tmp_path: Path, temporary: Path) -> None:
         expected = {post.hash for post in store.posts_by(ANN.key)}
         for _ in range(20):
             assert {post.hash for post in store.posts_by(ANN.key)} == expected
-            assert all(store.post(digest) is not None for digest in expected)
+            assert all(store.get(digest) is not None for digest in expected)
         assert len(expected) == 1200
         written = [file for file in temporary.rglob("*.ldb") if file.is_file() and not file.is_symlink()]
         assert len(written) <= 1  # one that was begun when the store was opened

@@ -11,7 +11,7 @@ import pytest
 from clock import SetClock
 from people import ANN, BOB, CYD, raws
 
-from cablestore import CableStore, Post, Verdict, limits
+from cablestore import CableStore, Post, StoreOptions, Verdict, limits
 from cablestore.errors import CableStoreError, InvalidPostError
 from cablestore.moderation import UserRole
 from cablestore.store.changes import TopicChanged
@@ -31,7 +31,7 @@ def clock() -> SetClock:
 
 @pytest.fixture
 def store(clock: SetClock) -> CableStore:
-    store = CableStore.in_memory(identity=ANN.identity, clock=clock)
+    store = CableStore.in_memory(identity=ANN.identity, options=StoreOptions(clock=clock))
     store.ingest(raws(BOB.text("garden", "hello", at=NOW_MS - 10), BOB.text("shed", "hello", at=NOW_MS - 9)))
     return store
 
@@ -49,17 +49,22 @@ See = Callable[[CableStore], object]
 CASES: Final[dict[str, tuple[Do, Do, See, object]]] = {
     "name": (lambda s: s.set_name("old"), lambda s: s.set_name("new"), lambda s: s.user(ANN.key).name, "new"),
     "no name": (lambda s: s.set_name("old"), lambda s: s.set_name(""), lambda s: s.user(ANN.key).info.name, None),
-    "all info": (lambda s: s.info(name="old"), lambda s: s.info(name="new"), lambda s: s.user(ANN.key).name, "new"),
+    "all info": (
+        lambda s: s.set_info(name="old"),
+        lambda s: s.set_info(name="new"),
+        lambda s: s.user(ANN.key).name,
+        "new",
+    ),
     "topic": (
-        lambda s: s.topic("garden", "old"),
-        lambda s: s.topic("garden", "new"),
-        lambda s: s.topic_of("garden"),
+        lambda s: s.set_topic("garden", "old"),
+        lambda s: s.set_topic("garden", "new"),
+        lambda s: s.topic("garden"),
         "new",
     ),
     "no topic": (
-        lambda s: s.topic("garden", "old"),
-        lambda s: s.topic("garden", ""),
-        lambda s: s.topic_of("garden"),
+        lambda s: s.set_topic("garden", "old"),
+        lambda s: s.set_topic("garden", ""),
+        lambda s: s.topic("garden"),
         "",
     ),
     "join": (
@@ -70,7 +75,7 @@ CASES: Final[dict[str, tuple[Do, Do, See, object]]] = {
     ),
     "text": (
         lambda s: (s.join("shed"), s.leave("shed")),
-        lambda s: s.text("shed", "back again"),
+        lambda s: s.post("shed", "back again"),
         lambda s: "shed" in s.joined_channels(ANN.key),
         True,
     ),
@@ -81,7 +86,7 @@ CASES: Final[dict[str, tuple[Do, Do, See, object]]] = {
         False,
     ),
     "leave after a text": (
-        lambda s: (s.text("shed", "I was here"), s.topic("shed", "tools")),
+        lambda s: (s.post("shed", "I was here"), s.set_topic("shed", "tools")),
         lambda s: s.leave("shed"),
         lambda s: "shed" in s.joined_channels(ANN.key),
         False,
@@ -143,11 +148,11 @@ def test_an_own_post_takes_effect_after_the_clock_was_corrected(
     clock.now_ms = NOW_MS
     act(store)
     assert see(store) == expected
-    posts = [event.post for event in store.events() if event.post is not None]
+    posts = [event.post for event in store.events(timeout_s=0) if event.post is not None]
     assert max(post.timestamp_ms for post in posts) < NOW_MS + WEEK_MS
     assert store.check(signatures=True).is_clean
     random.Random(f"{ahead_ms}").shuffle(posts)
-    with CableStore.in_memory(identity=ANN.identity, clock=clock) as other:
+    with CableStore.in_memory(identity=ANN.identity, options=StoreOptions(clock=clock)) as other:
         other.ingest(raws(*posts))
         assert see(other) == expected
 
@@ -193,7 +198,7 @@ def test_an_error_lists_some_of_many_posts_in_the_way(store: CableStore, clock: 
     """MAX_POSTS_IN_THE_WAY_LISTED: the command that deletes them stays short."""
     clock.now_ms = NOW_MS + 30 * DAY_MS
     for number in range(limits.MAX_POSTS_IN_THE_WAY_LISTED):
-        store.text("shed", f"text {number}")
+        store.post("shed", f"text {number}")
     clock.now_ms = NOW_MS
     with pytest.raises(InvalidPostError, match="there are more") as raised:
         store.leave("shed")
@@ -210,7 +215,7 @@ def test_a_message_to_a_channel_that_one_left_joins_once(store: CableStore, cloc
     store.join("shed")
     store.leave("shed")
     clock.now_ms = NOW_MS
-    texts = [store.text("shed", f"message {number}") for number in range(3)]
+    texts = [store.post("shed", f"message {number}") for number in range(3)]
     joins = [post for post in store.posts_by(ANN.key) if post.type_name == "join"]
     assert len(joins) == 2
     assert [text.timestamp_ms for text in texts] == [NOW_MS, NOW_MS + 1, NOW_MS + 2]  # only the join is dated ahead
@@ -222,10 +227,10 @@ def test_posts_that_replace_nothing_are_dated_now_after_one_that_is_dated_ahead(
     clock.now_ms = NOW_MS + 2 * DAY_MS
     store.set_name("old")
     clock.now_ms = NOW_MS
-    first = store.text("garden", "one")
+    first = store.post("garden", "one")
     renamed = store.set_name("new")
     assert renamed is not None
-    second = store.text("garden", "two")
+    second = store.post("garden", "two")
     deletion = store.delete(first.hash)[0]
     assert renamed.timestamp_ms > NOW_MS + 2 * DAY_MS
     assert (second.timestamp_ms, deletion.timestamp_ms) == (first.timestamp_ms + 1, first.timestamp_ms + 2)
@@ -236,17 +241,17 @@ def test_posts_that_replace_nothing_are_dated_now_after_one_that_is_dated_ahead(
 
 def test_a_member_who_dates_a_topic_ahead_cannot_lock_it(store: CableStore, clock: SetClock) -> None:
     """The next one wins, here and for the others, also if the member does it again."""
-    with CableStore.in_memory(identity=CYD.identity, clock=clock) as other:
+    with CableStore.in_memory(identity=CYD.identity, options=StoreOptions(clock=clock)) as other:
         for number in range(5):
             clock.now_ms += 1000
             locked = BOB.topic("garden", f"insults {number}", at=clock.now_ms + WEEK_MS - 1)
             for each in (store, other):
                 assert each.ingest(raws(locked))[0].verdict is Verdict.ACCEPTED
             clock.now_ms += 1000
-            topic = store.topic("garden", f"roses {number}")
-            assert store.topic_of("garden") == f"roses {number}"
+            topic = store.set_topic("garden", f"roses {number}")
+            assert store.topic("garden") == f"roses {number}"
             assert other.ingest(raws(topic))[0].verdict is Verdict.ACCEPTED
-            assert other.topic_of("garden") == f"roses {number}"
+            assert other.topic("garden") == f"roses {number}"
 
 
 @pytest.mark.parametrize("way", ["hide", "hide here", "block", "drop", "drop the post"])
@@ -254,14 +259,14 @@ def test_a_topic_counts_no_more_when_its_author_is_hidden_or_blocked(
     store: CableStore, clock: SetClock, way: str
 ) -> None:
     """It is replaced by the one before, and the next is not dated after it if that is not possible."""
-    store.topic("garden", "roses")
+    store.set_topic("garden", "roses")
     locked = BOB.topic("garden", "insults", at=NOW_MS + WEEK_MS - 1)
     store.ingest(raws(locked))
     clock.now_ms = NOW_MS - 1  # the next topic would be dated a week ahead
     with pytest.raises(InvalidPostError, match="cablestore hide") as raised:
-        store.topic("garden", "tulips")
+        store.set_topic("garden", "tulips")
     assert BOB.key.hex()[:16] in str(raised.value)
-    assert store.topic_of("garden") == "insults"
+    assert store.topic("garden") == "insults"
     cursor = store.cursor
     moderation = store.moderation
     {
@@ -272,20 +277,20 @@ def test_a_topic_counts_no_more_when_its_author_is_hidden_or_blocked(
         "drop the post": lambda: moderation.drop(posts=[locked.hash]),
     }[way]()
     assert TopicChanged("garden", "roses") in store.next_changes(cursor, timeout_s=0).changes
-    assert store.topic_of("garden") == "roses"
+    assert store.topic("garden") == "roses"
     assert next(each.topic for each in store.channels() if each.name == "garden") == "roses"
-    store.topic("garden", "tulips")
-    assert store.topic_of("garden") == "tulips"
+    store.set_topic("garden", "tulips")
+    assert store.topic("garden") == "tulips"
 
 
 def test_a_topic_counts_again_when_its_author_is_no_longer_hidden(store: CableStore) -> None:
-    store.topic("garden", "roses")
+    store.set_topic("garden", "roses")
     store.ingest(raws(BOB.topic("garden", "tulips", at=NOW_MS + 5)))
     store.moderation.hide(users=[BOB.key])
-    assert store.topic_of("garden") == "roses"
+    assert store.topic("garden") == "roses"
     cursor = store.cursor
     store.moderation.unhide(users=[BOB.key])
-    assert store.topic_of("garden") == "tulips"
+    assert store.topic("garden") == "tulips"
     assert TopicChanged("garden", "tulips") in store.next_changes(cursor, timeout_s=0).changes
 
 
@@ -293,37 +298,37 @@ def test_a_topic_of_a_hidden_user_is_replaced_for_others_as_well(store: CableSto
     locked = BOB.topic("garden", "insults", at=NOW_MS + 6 * DAY_MS)
     store.ingest(raws(locked))
     store.moderation.hide(users=[BOB.key], private=True)
-    topic = store.topic("garden", "roses")
-    with CableStore.in_memory(identity=CYD.identity, clock=clock) as other:
+    topic = store.set_topic("garden", "roses")
+    with CableStore.in_memory(identity=CYD.identity, options=StoreOptions(clock=clock)) as other:
         other.ingest(raws(locked, topic))
-        assert other.topic_of("garden") == "roses"
+        assert other.topic("garden") == "roses"
 
 
 def test_the_only_topic_counts_if_its_author_is_hidden_and_not_if_it_is_blocked(store: CableStore) -> None:
     """To hide a user is about its messages."""
     store.ingest(raws(BOB.topic("garden", "tulips", at=NOW_MS)))
     store.moderation.hide(users=[BOB.key])
-    assert store.topic_of("garden") == "tulips"
+    assert store.topic("garden") == "tulips"
     store.moderation.block([BOB.key])
-    assert store.topic_of("garden") == ""
+    assert store.topic("garden") == ""
     store.moderation.unblock([BOB.key])
-    store.topic("garden", "roses")
-    assert store.topic_of("garden") == "roses"
+    store.set_topic("garden", "roses")
+    assert store.topic("garden") == "roses"
 
 
 def test_few_topics_of_blocked_users_are_read(store: CableStore, clock: SetClock) -> None:
     """MAX_TOPICS_READ: a flood of topics delays nothing, and the next topic counts."""
-    store.topic("garden", "roses")
+    store.set_topic("garden", "roses")
     flood = [BOB.topic("garden", f"{number}", at=NOW_MS + 10 + number) for number in range(limits.MAX_TOPICS_READ)]
     store.ingest(raws(*flood[1:]), verify=False)
     store.moderation.block([BOB.key])
-    assert store.topic_of("garden") == "roses"
+    assert store.topic("garden") == "roses"
     store.moderation.unblock([BOB.key])
     store.ingest(raws(flood[0]), verify=False)
     store.moderation.block([BOB.key])
-    assert store.topic_of("garden") == ""
-    store.topic("garden", "tulips")
-    assert store.topic_of("garden") == "tulips"
+    assert store.topic("garden") == ""
+    store.set_topic("garden", "tulips")
+    assert store.topic("garden") == "tulips"
 
 
 # --- acts of other moderators ----------------------------------------------------------------------
@@ -331,7 +336,7 @@ def test_few_topics_of_blocked_users_are_read(store: CableStore, clock: SetClock
 
 def test_an_act_that_overrules_another_moderators_takes_effect_for_others(store: CableStore, clock: SetClock) -> None:
     """Another admin's clock is ahead. For the own user the own act is in effect in any case."""
-    with CableStore.in_memory(identity=CYD.identity, clock=clock) as other:
+    with CableStore.in_memory(identity=CYD.identity, options=StoreOptions(clock=clock)) as other:
         cyd = store.moderation.set_role(CYD.key, UserRole.ADMIN).posts
         other.moderation.set_role(ANN.key, UserRole.ADMIN)
         clock.now_ms = NOW_MS + DAY_MS

@@ -52,7 +52,7 @@ def test_a_post_that_comes_in_spite_of_a_void_drop_stays() -> None:
         assert told(store, by_mod, elsewhere) == [Verdict.ACCEPTED] * 2
         store.moderation.drop(channel="d")
         store.moderation.sweep()
-        assert store.post(by_mod.hash) is not None
+        assert store.get(by_mod.hash) is not None
         assert_clean(store)
 
 
@@ -65,7 +65,7 @@ def test_an_own_post_that_its_author_dropped_stays_dropped(tmp_path: Path) -> No
         assert told(store, mistake) == [Verdict.DROPPED]
         told(store, action(BOB, Action.DROP_CHANNEL, (), 2_000))
         assert told(store, mistake) == [Verdict.DROPPED]
-        assert store.post(mistake.hash) is None
+        assert store.get(mistake.hash) is None
 
 
 def test_a_block_that_notified_stays_in_force_until_it_is_undone() -> None:

@@ -12,7 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from people import ANN, BOB, CYD, START_MS, raws
 
-from cablestore import DRAFT8, LEGACY, CableStore, Delete, Dialect, Post, Verdict, limits
+from cablestore import DRAFT8, LEGACY, CableStore, Delete, Dialect, Post, StoreOptions, Verdict, limits
 from cablestore.errors import CursorError, InvalidPostError, StoreClosedError
 from cablestore.protocol.body import DELETE, INFO, JOIN, TEXT
 
@@ -22,12 +22,12 @@ from cablestore.protocol.body import DELETE, INFO, JOIN, TEXT
 def test_everything_that_can_be_written(store: CableStore) -> None:
     me = store.identity.public_key
     store.join("default")
-    store.info(name="me", accept_role=False, others={"colour": b"green"})
-    hello = store.text("default", "hello")
-    store.topic("default", "greetings")
+    store.set_info(name="me", accept_role=False, others={"colour": b"green"})
+    hello = store.post("default", "hello")
+    store.set_topic("default", "greetings")
     assert [channel.name for channel in store.channels()] == ["default"]
     assert list(store.joined_channels(me)) == ["default"]
-    assert store.topic_of("default") == "greetings"
+    assert store.topic("default") == "greetings"
     assert store.user(me).name == "me"
     assert not store.user(me).info.accepts_role
     assert dict(store.user(me).info.pairs)["colour"] == b"green"
@@ -48,10 +48,10 @@ def test_a_part_of_the_info_is_changed_and_the_rest_kept(dialect: Dialect) -> No
 
         assert store.update_info() is store.set_name("") is None
         assert store.stats().posts == {}
-        store.info(accept_role=False, others={"colour": b"green", "shape": b""})
+        store.set_info(accept_role=False, others={"colour": b"green", "shape": b""})
         named = store.set_name("me")
         assert named is not None
-        assert store.post(named.hash) is not None
+        assert store.get(named.hash) is not None
         assert told() == {"accept-role": b"\x00", "colour": b"green", "shape": b"", "name": b"me"}
         assert store.set_name("me") is store.update_info(accept_role=False, others={"shape": b"", "x": None}) is None
         assert store.stats().posts == {"info": 2}
@@ -63,7 +63,7 @@ def test_a_part_of_the_info_is_changed_and_the_rest_kept(dialect: Dialect) -> No
         with pytest.raises(InvalidPostError, match="33 code points"):
             store.set_name("x" * 33)
         assert store.user(me).name == me.hex()
-        store.info(name="new")
+        store.set_info(name="new")
         assert told() == {"name": b"new"}
         assert store.check().is_clean
 
@@ -86,12 +86,12 @@ def test_posts_link_to_all_heads_and_become_the_head(store: CableStore) -> None:
     post = store.join("default")
     assert set(post.links) == {first.hash, second.hash}
     assert store.heads("default") == [post.hash]
-    assert store.topic("default", "t").links == (post.hash,)
+    assert store.set_topic("default", "t").links == (post.hash,)
 
 
 def test_infos_and_deletions_link_to_nothing(store: CableStore) -> None:
-    post = store.text("default", "x")
-    assert store.info(name="me").links == ()
+    post = store.post("default", "x")
+    assert store.set_info(name="me").links == ()
     assert store.delete(post.hash)[0].links == ()
 
 
@@ -100,28 +100,28 @@ def test_more_heads_than_a_post_may_link_to_are_drawn_together(store: CableStore
     store.ingest(raws(*posts))
     assert len(store.join("default").links) == limits.MAX_LINKS_WRITTEN
     assert len(store.heads("default")) == 11
-    store.text("default", "y")
+    store.post("default", "y")
     assert len(store.heads("default")) == 1
 
 
 def test_own_posts_keep_their_order_when_the_clock_stands_or_steps_back(tmp_path: Path) -> None:
     now = START_MS
-    with CableStore.open(tmp_path, clock=lambda: now) as store:
-        times = [store.text("default", str(i)).timestamp_ms for i in range(3)]
+    with CableStore.open(tmp_path, options=StoreOptions(clock=lambda: now)) as store:
+        times = [store.post("default", str(i)).timestamp_ms for i in range(3)]
         now -= 30_000
-        times.append(store.text("default", "3").timestamp_ms)
+        times.append(store.post("default", "3").timestamp_ms)
         assert times == [START_MS, START_MS + 1, START_MS + 2, START_MS + 3]
-    with CableStore.open(tmp_path, clock=lambda: now) as store:  # also after a restart
-        assert store.text("default", "4").timestamp_ms == START_MS + 4
+    with CableStore.open(tmp_path, options=StoreOptions(clock=lambda: now)) as store:  # also after a restart
+        assert store.post("default", "4").timestamp_ms == START_MS + 4
     now -= 10 * limits.MAX_OWN_CLOCK_STEP_MS  # the store follows a wrong clock when it is corrected
-    with CableStore.open(tmp_path, clock=lambda: now) as store:
-        assert store.text("default", "5").timestamp_ms == now
+    with CableStore.open(tmp_path, options=StoreOptions(clock=lambda: now)) as store:
+        assert store.post("default", "5").timestamp_ms == now
 
 
 @pytest.mark.parametrize("way", ["ingest", "replace"])
 def test_own_posts_come_after_those_of_another_device(way: str) -> None:
     """The clock of the other device is ahead by a few seconds, or by far too much: then it does not count."""
-    with CableStore.in_memory(identity=ANN.identity, clock=lambda: START_MS) as store:
+    with CableStore.in_memory(identity=ANN.identity, options=StoreOptions(clock=lambda: START_MS)) as store:
 
         def sync(*posts: Post) -> None:
             if way == "ingest":
@@ -129,40 +129,40 @@ def test_own_posts_come_after_those_of_another_device(way: str) -> None:
             else:
                 store.replace(store.admit(posts), lambda _: [])
 
-        store.text("default", "the time of the last own post is known")
+        store.post("default", "the time of the last own post is known")
         sync(ANN.named("theirs", at=START_MS + 5_000))
         post = store.set_name("ours")
         assert post is not None
         assert post.timestamp_ms == START_MS + 5_001
         assert store.user(ANN.key).name == "ours"
         sync(ANN.text("default", "x", at=START_MS + limits.MAX_OWN_CLOCK_STEP_MS))
-        assert store.text("default", "y").timestamp_ms == START_MS + 5_002
+        assert store.post("default", "y").timestamp_ms == START_MS + 5_002
 
 
 def test_a_forged_post_does_not_date_own_ones() -> None:
-    with CableStore.in_memory(identity=ANN.identity, clock=lambda: START_MS) as store:
-        first = store.text("default", "x")
+    with CableStore.in_memory(identity=ANN.identity, options=StoreOptions(clock=lambda: START_MS)) as store:
+        first = store.post("default", "x")
         raw = bytearray(ANN.text("default", "forged", at=START_MS + 5_000).raw)
         raw[-1] ^= 1
         store.ingest([bytes(raw)])
-        assert store.text("default", "y").timestamp_ms == first.timestamp_ms + 1
+        assert store.post("default", "y").timestamp_ms == first.timestamp_ms + 1
 
 
 def test_what_cannot_be_written_is_refused_and_nothing_is_stored(store: CableStore) -> None:
     before = store.dump_digest()
     refused: list[Callable[[], object]] = [
-        lambda: store.text("default", "x" * 4097),
-        lambda: store.text("", "x"),
-        lambda: store.topic("default", "x" * 513),
-        lambda: store.info(name="x" * 33),
-        lambda: store.info(name=""),
+        lambda: store.post("default", "x" * 4097),
+        lambda: store.post("", "x"),
+        lambda: store.set_topic("default", "x" * 513),
+        lambda: store.set_info(name="x" * 33),
+        lambda: store.set_info(name=""),
         lambda: store.join("c" * 65),
-        lambda: store.info(name="\ud800"),
+        lambda: store.set_info(name="\ud800"),
         lambda: store.set_name("\ud800"),
         lambda: store.update_info(others={"\ud800": b""}),
-        lambda: store.text("default", "\ud800"),
-        lambda: store.text("\udcff", "x"),
-        lambda: store.topic("\udcff", "x"),
+        lambda: store.post("default", "\ud800"),
+        lambda: store.post("\udcff", "x"),
+        lambda: store.set_topic("\udcff", "x"),
         lambda: store.join("\udcff"),
         lambda: store.leave("\udcff"),
         lambda: store.moderation.hide(users=[ANN.key], channel="\udcff"),
@@ -177,14 +177,14 @@ def test_what_cannot_be_written_is_refused_and_nothing_is_stored(store: CableSto
 @pytest.mark.parametrize("dialect", [LEGACY, DRAFT8], ids=str)
 def test_a_channel_that_no_post_can_name_is_refused_by_all_that_reads(dialect: Dialect) -> None:
     with CableStore.in_memory(dialect=dialect) as store:
-        store.text("default", "hello")
+        store.post("default", "hello")
         channel = "default\udcff"
         refused: list[Callable[[], object]] = [
             lambda: store.messages(channel),
             lambda: store.causal_messages(channel, 0),
             lambda: store.mentions(channel=channel),
             lambda: store.search("hello", channel=channel),
-            lambda: store.topic_of(channel),
+            lambda: store.topic(channel),
             lambda: list(store.members(channel)),
             lambda: store.user(ANN.key, channel),
             lambda: list(store.posts_by(ANN.key, channel=channel)),
@@ -203,11 +203,11 @@ def test_a_channel_that_no_post_can_name_is_refused_by_all_that_reads(dialect: D
 
 def test_only_own_posts_can_be_deleted(store: CableStore) -> None:
     foreign = ANN.text("default", "x")
-    own = store.text("default", "mine")
+    own = store.post("default", "mine")
     store.ingest(raws(foreign))
     with pytest.raises(InvalidPostError, match="only its author can delete it"):
         store.delete([own.hash, foreign.hash])
-    assert store.post(own.hash) == own
+    assert store.get(own.hash) == own
     [deletion] = store.delete(own.hash)
     with pytest.raises(InvalidPostError, match="a deletion cannot be deleted"):
         store.delete(deletion.hash)
@@ -220,7 +220,7 @@ def test_very_many_deletions_are_spread_over_posts(store: CableStore) -> None:
 
 
 def test_a_deletion_may_come_before_its_target_here_too(store: CableStore) -> None:
-    post = store.text("default", "x")
+    post = store.post("default", "x")
     store.discard([post.hash])
     store.delete(post.hash, force=True)
     assert [o.verdict for o in store.ingest(raws(post))] == [Verdict.DELETED]
@@ -246,7 +246,7 @@ def test_pages_go_through_a_channel_both_ways(chat: CableStore, limit: int, newe
 
 
 def test_a_message_is_a_place_to_go_on_from_both_ways(chat: CableStore) -> None:
-    middle = chat.messages("default", 1, start_ms=START_MS + 12_000, end_ms=START_MS + 13_000).messages[0]
+    middle = chat.messages("default", 1, after_ms=START_MS + 12_000, before_ms=START_MS + 13_000).messages[0]
     older = chat.messages("default", 3, cursor=middle.cursor)
     newer = chat.messages("default", 3, cursor=middle.cursor, newest_first=False)
     assert [message.text for message in older.messages] == ["11", "10", "9"]
@@ -254,10 +254,10 @@ def test_a_message_is_a_place_to_go_on_from_both_ways(chat: CableStore) -> None:
 
 
 def test_pages_can_be_bounded_by_time(chat: CableStore) -> None:
-    page = chat.messages("default", start_ms=START_MS + 3000, end_ms=START_MS + 6000)
+    page = chat.messages("default", after_ms=START_MS + 3000, before_ms=START_MS + 6000)
     assert [message.text for message in page.messages] == ["5", "4", "3"]
-    assert chat.messages("default", start_ms=2**60).messages == []
-    assert chat.messages("default", end_ms=0).messages == []
+    assert chat.messages("default", after_ms=2**60).messages == []
+    assert chat.messages("default", before_ms=0).messages == []
 
 
 def test_messages_are_resolved(chat: CableStore) -> None:
@@ -276,8 +276,8 @@ def test_pages_have_a_limit(chat: CableStore) -> None:
 @given(time_ms=st.integers(0, 10**16 - 1), digits=st.text("0123456789abcdef", min_size=32, max_size=32))
 def test_any_cursor_is_harmless(time_ms: int, digits: str) -> None:
     with CableStore.in_memory() as store:
-        store.text("a", "x")
-        store.text("b", "y")
+        store.post("a", "x")
+        store.post("b", "y")
         for newest_first in (True, False):
             page = store.messages("a", cursor=f"{time_ms:016}.{digits}", newest_first=newest_first)
             assert all(message.channel == "a" for message in page.messages)
@@ -290,7 +290,7 @@ def test_any_cursor_is_harmless(time_ms: int, digits: str) -> None:
 @example("0" * 16 + "." + "0" * 32 + "~")
 def test_what_is_no_cursor_is_refused(cursor: str) -> None:
     with CableStore.in_memory() as store:
-        post = store.text("a", "x")
+        post = store.post("a", "x")
         [message] = store.messages("a").messages
         assert message.cursor == f"{post.timestamp_ms:016}.{post.hash.hex()[:32]}"
         if re.fullmatch(r"[0-9]{16}\.[0-9a-f]{32}", cursor) is None:
@@ -326,7 +326,7 @@ def test_posts_of_an_author_by_type_and_channel(chat: CableStore) -> None:
 
 
 def test_a_hash_by_its_first_digits(store: CableStore) -> None:
-    post = store.text("default", "x")
+    post = store.post("default", "x")
     assert store.hashes_starting(post.hash.hex()[:8]) == [post.hash]
     assert store.hashes_starting("zz") == []
 
@@ -356,7 +356,7 @@ def test_links_from_another_channel_leave_heads_alone(store: CableStore) -> None
 def test_a_snapshot_stands_still(chat: CableStore) -> None:
     with chat.snapshot() as snapshot:
         before = snapshot.messages("default", 100)
-        chat.text("default", "new")
+        chat.post("default", "new")
         chat.prune(keep_newest=1)
         assert snapshot.messages("default", 100) == before
         assert len(chat.messages("default", 100).messages) == 1
@@ -408,7 +408,7 @@ def test_prune_by_age_keeps_the_latest_three_of_each_state(store: CableStore) ->
     assert [message.text for message in store.messages("default", newest_first=False).messages] == list("456789")
     assert store.prune(before_ms=10**9) == 6 + 1 + 0 + 0
     assert store.stats().posts == {"topic": 3, "join": 3, "info": 3}
-    assert (store.topic_of("default"), store.user(ANN.key).name) == ("7", "5")
+    assert (store.topic("default"), store.user(ANN.key).name) == ("7", "5")
 
 
 def test_prune_by_count_and_by_author(store: CableStore) -> None:
@@ -421,7 +421,7 @@ def test_prune_by_count_and_by_author(store: CableStore) -> None:
     left = len(list(store.posts_by(ANN.key)))
     assert store.prune(by_author=ANN.key) == left
     assert list(store.posts_by(ANN.key)) == []
-    assert store.topic_of("b") == ""
+    assert store.topic("b") == ""
     assert list(store.joined_channels(ANN.key)) == []
 
 
@@ -438,10 +438,10 @@ def test_folds_fall_back_when_what_decided_them_is_deleted(store: CableStore) ->
     assert list(store.members("default")) == []
     store.ingest(raws(ANN.delete(posts["left"], posts["new topic"], posts["new name"])))
     assert [user.name for user in store.members("default")] == ["old"]
-    assert store.topic_of("default") == "old"
+    assert store.topic("default") == "old"
     store.ingest(raws(ANN.delete(posts["joined"], posts["topic"], posts["name"])))
     assert list(store.members("default")) == []
-    assert store.topic_of("default") == ""
+    assert store.topic("default") == ""
     assert store.user(ANN.key).name == ANN.key.hex()
     assert list(store.channels()) == []
 
@@ -476,7 +476,7 @@ def test_dumps_of_equal_stores_are_equal(tmp_path: Path) -> None:
         a.ingest(posts)
         b.ingest(posts[::-1], batch_posts=3)
         assert a.dump_digest() == b.dump_digest()
-        assert list(a.events()) != list(b.events())
+        assert list(a.events(timeout_s=0)) != list(b.events(timeout_s=0))
         b.ingest(raws(BOB.text("default", "x")))
         assert a.dump_digest() != b.dump_digest()
 
@@ -491,6 +491,6 @@ def test_a_store_goes_on_after_a_rebuild(chat: CableStore) -> None:
     sequence = chat.last_sequence
     report = chat.rebuild()
     assert (report.posts, report.tombstones, report.damaged) == (30, 1, {})
-    post = chat.text("default", "after")
+    post = chat.post("default", "after")
     assert chat.last_sequence == sequence + 2  # with the post/join
     assert chat.messages("default", 1).messages[0].hash == post.hash

@@ -26,7 +26,7 @@ def test_subscribing_across_restarts_neither_loses_nor_repeats(tmp_path: Path) -
             posts = [ANN.text("default", f"{round_} {i}") for i in range(7)]
             store.ingest(raws(*posts), batch_posts=3)
             sent += [post.hash for post in posts]
-            for event in store.subscribe(after, timeout_s=0):
+            for event in store.events(after, timeout_s=0):
                 seen.append(event.hash)
                 after = event.sequence
                 if len(seen) % 5 == 0:
@@ -34,7 +34,7 @@ def test_subscribing_across_restarts_neither_loses_nor_repeats(tmp_path: Path) -
             if round_ == 2:
                 store.rebuild()
     with CableStore.open(tmp_path) as store:
-        seen += [event.hash for event in store.subscribe(after, timeout_s=0)]
+        seen += [event.hash for event in store.events(after, timeout_s=0)]
     assert seen == sent
 
 
@@ -44,7 +44,7 @@ def test_events_tell_what_happened_in_order(store: CableStore) -> None:
     store.ingest(raws(a, b))
     store.ingest(raws(deletion))
     store.discard([b.hash])
-    events = store.events()
+    events = list(store.events(timeout_s=0))
     assert [(event.sequence, event.kind, event.hash) for event in events] == [
         (1, EventKind.ACCEPTED, a.hash),
         (2, EventKind.ACCEPTED, b.hash),
@@ -54,9 +54,12 @@ def test_events_tell_what_happened_in_order(store: CableStore) -> None:
     ]
     assert [event.post for event in events] == [None, None, deletion, None, None]
     assert store.last_sequence == 5
-    assert [event.sequence for event in store.events(after=3, limit=1)] == [4]
-    assert store.events(after=5) == []
-    assert len(store.events(after=-1, limit=10**6)) == 5
+    assert [event.sequence for event in store.events(after=3, timeout_s=0)] == [4, 5]
+    assert list(store.events(after=5, timeout_s=0)) == []
+    assert len(list(store.events(after=-1, timeout_s=0))) == 5
+    with store.snapshot() as state:
+        store.join("default")
+        assert list(state.events()) == events  # of a fixed state, and without waiting
 
 
 def test_a_subscriber_hears_what_others_write(store: CableStore) -> None:
@@ -65,14 +68,14 @@ def test_a_subscriber_hears_what_others_write(store: CableStore) -> None:
     heard: list[bytes] = []
 
     def listen() -> None:
-        for event in store.subscribe(after):
+        for event in store.events(after):
             heard.append(event.hash)
             if len(heard) == 30:
                 return
 
     listener = threading.Thread(target=listen)
     listener.start()
-    sent = [store.text("default", str(i), sync=False).hash for i in range(30)]
+    sent = [store.post("default", str(i), sync=False).hash for i in range(30)]
     listener.join(LIMIT_S)
     assert heard == sent
 
@@ -83,7 +86,7 @@ def test_closing_the_store_ends_a_waiting_subscriber(tmp_path: Path) -> None:
 
     def listen() -> None:
         listening.set()
-        list(store.subscribe())
+        list(store.events())
         ended.set()
 
     thread = threading.Thread(target=listen)
@@ -97,11 +100,11 @@ def test_closing_the_store_ends_a_waiting_subscriber(tmp_path: Path) -> None:
 FOLLOWERS = pytest.mark.parametrize(
     "follow",
     [
-        lambda store: store.subscribe(store.last_sequence, timeout_s=1),
+        lambda store: store.events(store.last_sequence, timeout_s=1),
         lambda store: store.changes(timeout_s=1),
         lambda store: store.moderation.follow(timeout_s=1),
     ],
-    ids=["subscribe", "changes", "follow"],
+    ids=["events", "changes", "follow"],
 )
 
 
@@ -113,7 +116,7 @@ def test_a_close_between_a_wait_and_the_read_after_it_ends_a_follower(
     wait = engine_of(store).wait
 
     def wait_and_close(after: int, timeout_s: float | None) -> bool:
-        store.text("default", "another thread writes this")
+        store.post("default", "another thread writes this")
         found = wait(after, timeout_s)
         store.close()
         return found
@@ -151,7 +154,7 @@ def test_a_rebuild_during_a_read_ends_no_follower(is_async: bool, monkeypatch: p
 
     def read() -> None:
         rebuilt_in_the_next_read()
-        assert len(store.next_events(0, 0)) == 2
+        assert len(list(store.events(timeout_s=0))) == 2
         rebuilt_in_the_next_read()
         assert [change.what for change in store.moderation.since(place)[0]] == ["hidden"]
         rebuilt_in_the_next_read()
@@ -161,7 +164,7 @@ def test_a_rebuild_during_a_read_ends_no_follower(is_async: bool, monkeypatch: p
     async def read_async() -> None:
         async with AsyncCableStore(store) as later:
             rebuilt_in_the_next_read()
-            assert len(await later.next_events(0, 0)) == 2
+            assert len([event async for event in later.events(timeout_s=0)]) == 2
             rebuilt_in_the_next_read()
             assert [change.what for change in (await later.moderation.since(place))[0]] == ["hidden"]
             rebuilt_in_the_next_read()
@@ -175,7 +178,7 @@ def test_a_rebuild_during_a_read_ends_no_follower(is_async: bool, monkeypatch: p
 
 
 def test_a_subscriber_can_give_up(store: CableStore) -> None:
-    assert list(store.subscribe(timeout_s=0.05)) == []
+    assert list(store.events(timeout_s=0.05)) == []
 
 
 def test_a_watcher_is_called_after_each_write_and_at_the_end(tmp_path: Path) -> None:
@@ -185,9 +188,9 @@ def test_a_watcher_is_called_after_each_write_and_at_the_end(tmp_path: Path) -> 
         store.watch(lambda: told.append((store.last_sequence, store.is_closed)))
         unwatch = store.watch(lambda: also_told.append(store.last_sequence))
         store.join("default")
-        store.text("default", "text")
+        store.post("default", "text")
         unwatch()
-        store.text("default", "another")
+        store.post("default", "another")
     assert told == [(1, False), (2, False), (3, False), (3, True)]
     assert also_told == [1, 2]
 
@@ -195,5 +198,4 @@ def test_a_watcher_is_called_after_each_write_and_at_the_end(tmp_path: Path) -> 
 def test_more_events_than_one_read_holds(store: CableStore) -> None:
     number = limits.MAX_EVENTS_READ + 10
     store.ingest(raws(*(ANN.text("default", str(i)) for i in range(number))), verify=False)
-    assert len(store.events(limit=10**6)) == limits.MAX_EVENTS_READ
-    assert [event.sequence for event in store.subscribe(timeout_s=0)] == list(range(1, number + 1))
+    assert [event.sequence for event in store.events(timeout_s=0)] == list(range(1, number + 1))

@@ -24,6 +24,7 @@ from cablestore import (
     Join,
     Moderation,
     Post,
+    StoreOptions,
     Text,
     Unblock,
     encode_post,
@@ -118,7 +119,7 @@ steps = st.one_of(
 
 
 def opened(folder: Path) -> CableStore:
-    return CableStore.open(folder, identity=OWN, verify_threads=1, clock=lambda: NOW_MS + 100)
+    return CableStore.open(folder, identity=OWN, options=StoreOptions(verify_threads=1, clock=lambda: NOW_MS + 100))
 
 
 @pytest.mark.thorough
@@ -260,7 +261,10 @@ def test_what_a_takeover_adds_is_looked_at_when_the_store_opens(tmp_path: Path) 
         written(Text("a", "x"), 1, 5),
         written(Text("a", "ann"), 1, 2),
     )
-    with opened(tmp_path) as store, CableStore.in_memory(identity=OWN, clock=lambda: NOW_MS + 100) as other:
+    with (
+        opened(tmp_path) as store,
+        CableStore.in_memory(identity=OWN, options=StoreOptions(clock=lambda: NOW_MS + 100)) as other,
+    ):
         store.ingest(raws(name, first))
         store.mark_read("a")
         other.ingest(raws(name, first, later))
@@ -269,7 +273,7 @@ def test_what_a_takeover_adds_is_looked_at_when_the_store_opens(tmp_path: Path) 
             for _ in range(2):
                 assert take_over(snapshot.reader, target, LEGACY, CATALOG, store.last_sequence).logged == 1
         reload(other)
-        again = CableStore._made_of(engine_of(other), other._identity, lambda: NOW_MS + 100, 1, moderated=True)
+        again = CableStore._made_of(engine_of(other), other._identity, StoreOptions(clock=lambda: NOW_MS + 100))
         assert [(channel.unread, channel.mentions) for channel in again.channels()] == [(1, 1)]
         assert [message.hash for message in again.mentions().messages] == [later.hash]
         with again.snapshot() as snapshot:
@@ -369,7 +373,7 @@ def test_an_answer_mentions_the_user_whatever_the_clocks_say(
     own_ms: int, bob_ms: int, links_to: str, order: int
 ) -> None:
     """The answer links to what it answers. Its author had seen the name."""
-    with CableStore.in_memory(identity=OWN, clock=lambda: NOW_MS) as store:
+    with CableStore.in_memory(identity=OWN, options=StoreOptions(clock=lambda: NOW_MS)) as store:
         store.mentions()
         name = written(Info.of(name="ann"), 0, own_ms)
         hello = written(Join("a") if links_to == "join" else Text("a", "hello"), 0, own_ms + 1)
@@ -411,7 +415,7 @@ def test_mentions_that_were_found_by_other_rules_are_found_again(tmp_path: Path)
 
 def test_memory_of_a_list_of_channels_does_not_grow_with_the_users_own_texts() -> None:
     def peak(number: int) -> int:
-        with CableStore.in_memory(identity=OWN, clock=lambda: NOW_MS) as store:
+        with CableStore.in_memory(identity=OWN, options=StoreOptions(clock=lambda: NOW_MS)) as store:
             store.ingest(raws(*(written(Text("default", "x"), 0, at) for at in range(number)), written(CYD_SAYS, 2, 0)))
             tracemalloc.start()
             try:

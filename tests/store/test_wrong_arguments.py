@@ -20,7 +20,7 @@ import pytest
 from people import ANN, START_MS, raws
 
 import cablestore
-from cablestore import CableStore, Identity, Join, Snapshot, Text
+from cablestore import CableStore, Identity, Join, Snapshot, StoreOptions, Text
 from cablestore.aio import AsyncCableStore
 from cablestore.errors import ArgumentError, CableStoreError, CursorError, LocationError, ModerationError
 from cablestore.export import Filters, ImportSummary, Manifest
@@ -56,7 +56,6 @@ RIGHT: dict[str, Any] = {
     "call": print,
     "dialect": cablestore.LEGACY,
     "digest": POST.hash,
-    "end_ms": None,
     "folders": [],
     "hashes": [POST.hash],
     "hex_digits": "ab",
@@ -88,6 +87,7 @@ OF_A_TYPE: dict[object, list[Any]] = {
     str: [b"ab", 5, 1.5, None, [5]],
     bool: ["no", 2, 1.5, None],
     int: ["5", 1.5, True, None, NAIVE],
+    dt.datetime: ["5", 1.5, True, None, NAIVE],
     float: ["5", True, None, float("nan"), float("inf"), NAIVE],
     Path: [b"ab", 5, 1.5, None, [5]],
     Literal: ["best", b"ab", 5, None],
@@ -263,7 +263,15 @@ def test_the_functions_of_the_package_refuse_them(function: Callable[..., Any], 
     [
         lambda: CableStore("x"),  # type: ignore[arg-type] # that is tested
         CableStore,
-        lambda: CableStore(Path("x"), moderated=True),  # type: ignore[arg-type] # that is tested
+        lambda: CableStore(Path("x"), "y"),  # type: ignore[arg-type] # that is tested
+        lambda: StoreOptions(clock=5),  # type: ignore[arg-type] # that is tested
+        lambda: StoreOptions(catalog="x"),  # type: ignore[arg-type] # that is tested
+        lambda: StoreOptions(tuning=5),  # type: ignore[arg-type] # that is tested
+        lambda: StoreOptions(verify_threads="2"),  # type: ignore[arg-type] # that is tested
+        lambda: StoreOptions(verify_threads=-1),
+        lambda: StoreOptions(moderated="no"),  # type: ignore[arg-type] # that is tested
+        lambda: StoreOptions(allow_missing_views=1),  # type: ignore[arg-type] # that is tested
+        lambda: CableStore.in_memory(options={"clock": 5}),  # type: ignore[arg-type] # that is tested
         lambda: AsyncCableStore("x"),  # type: ignore[arg-type] # that is tested
         lambda: Node("x"),  # type: ignore[arg-type] # that is tested
         lambda: ClosedStore("store", identity=HEX),  # type: ignore[arg-type] # that is tested
@@ -280,19 +288,22 @@ def test_what_is_made_in_a_wrong_way_says_how(make: Callable[[], object]) -> Non
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda store: store.post(HEX), r"digest: expected 32 bytes, got a str of 64 .*Use bytes.fromhex"),
+        (lambda store: store.get(HEX), r"digest: expected 32 bytes, got a str of 64 .*Use bytes.fromhex"),
         (lambda store: store.messages("c", limit=-1), r"limit: expected an integer of at least 1, got -1"),
         (lambda store: store.channels(order="best"), r"order: expected 'name' or 'activity', got 'best'"),
         (lambda store: store.user(b"ab"), r"public_key: expected 32 bytes, got bytes of 2 bytes"),
-        (lambda store: store.messages("c", start_ms=NAIVE), r"start_ms: expected milli.*no time zone"),
-        (lambda store: store.messages("c", start_ms=2, end_ms=1), r"end_ms: the window ends at 1, before .* at 2"),
-        (lambda store: store.search("a", after=2, before=1), r"before: the window ends at 1"),
-        (lambda store: store.text(b"c", "x"), r"Text.channel: expected a str, got bytes"),
+        (lambda store: store.messages("c", after_ms=NAIVE), r"after_ms: expected milli.*no time zone"),
+        (
+            lambda store: store.messages("c", after_ms=2, before_ms=1),
+            r"before_ms: the window ends at 1, before .* at 2",
+        ),
+        (lambda store: store.search("a", after_ms=2, before_ms=1), r"before_ms: the window ends at 1"),
+        (lambda store: store.post(b"c", "x"), r"Text.channel: expected a str, got bytes"),
         (lambda store: store.write(Text("c", 5)), r"Text.text: expected a str, got 5 \(int\)"),  # type: ignore[arg-type] # that is tested
         (lambda store: store.moderation.block(ANN.key), r"users: expected several values"),
         (lambda store: store.delete(POST.hash.hex()), r"hashes: expected several values"),
         (lambda store: store.ingest([POST]), r"posts \(one of them\): expected bytes"),
-        (lambda store: store.info(others={"x": "text"}), r"others \(the value of 'x'\): expected bytes"),
+        (lambda store: store.set_info(others={"x": "text"}), r"others \(the value of 'x'\): expected bytes"),
     ],
 )
 def test_messages_say_what_was_expected_and_what_came(call: Callable[[CableStore], object], message: str) -> None:
@@ -325,6 +336,6 @@ def test_numbers_of_other_libraries_are_integers() -> None:
 
     with CableStore.in_memory() as store:
         for text in "abc":
-            store.text("default", text)
-        assert store.messages("default", Number.TWO, end_ms=Number.TWO).messages == []
+            store.post("default", text)
+        assert store.messages("default", Number.TWO, before_ms=Number.TWO).messages == []
         assert len(store.messages("default", Number.TWO).messages) == 2

@@ -13,7 +13,7 @@ from cablestore.aio import AsyncCableStore
 
 
 async def listen(store: AsyncCableStore) -> None:
-    async for _ in store.subscribe(store.last_sequence):
+    async for _ in store.events(store.last_sequence):
         pass
 
 
@@ -27,12 +27,12 @@ def say() -> None:
 
 
 async def wait_forever(store: AsyncCableStore, folder: Path, how: str) -> None:
-    waiting = [asyncio.create_task(each) for each in (listen(store), watch(store), store.wait(10**9))]
+    waiting = [asyncio.create_task(each) for each in (listen(store), watch(store))]
     await asyncio.sleep(0.05)
     if how.endswith("writes"):
         say()
         for number in count():
-            await store.text("c", str(number))
+            await store.post("c", str(number))
     if how.endswith("exports"):
         await store.ingest(raws(*(ANN.text("d", str(number)) for number in range(3000))), verify=False)
         say()
@@ -46,13 +46,13 @@ async def wait_forever(store: AsyncCableStore, folder: Path, how: str) -> None:
 
 async def main(folder: Path, how: str) -> None:
     async with AsyncCableStore.open(folder / "store") as store:
-        await store.text("c", "first")
+        await store.post("c", "first")
         await wait_forever(store, folder, how)
 
 
 async def leave_open(folder: Path) -> None:
     store = await AsyncCableStore.open(folder / "store")
-    await store.text("c", "first")
+    await store.post("c", "first")
     tasks = [asyncio.create_task(each) for each in (listen(store), watch(store))]
     await asyncio.sleep(0.05)
     assert not any(task.done() for task in tasks)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from archives import FIRST_MS
+from commands import run_command
 from people import Person
 from serving import environment
 from waiting import LIMIT_S
@@ -51,14 +52,7 @@ def started(*arguments: object, store: Path | None = None, output: Path | None =
 
 def archive(*arguments: object, store: Path | None = None) -> subprocess.CompletedProcess[str]:
     """Run it to its end."""
-    return subprocess.run(
-        command(*arguments, store=store),
-        capture_output=True,
-        text=True,
-        env=environment(),
-        check=False,
-        timeout=LIMIT_S,
-    )
+    return run_command(command(*arguments, store=store)[3:], environment())
 
 
 def told(*arguments: object, store: Path | None = None) -> list[dict[str, Any]]:

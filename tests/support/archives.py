@@ -9,7 +9,7 @@ from pathlib import Path
 
 from people import Person
 
-from cablestore import LEGACY, CableStore, Dialect, Identity, Post
+from cablestore import LEGACY, CableStore, Dialect, Identity, Post, StoreOptions
 from cablestore.archive.create import create_archives
 from cablestore.archive.folder import ArchiveFolder
 from cablestore.archive.format.period import WEEK_MS, week_of
@@ -61,7 +61,9 @@ def some_weeks(dialect: Dialect = LEGACY, weeks: int = WEEKS, per_week: int = 30
 
 def store_of(posts: Iterable[Post], dialect: Dialect = LEGACY) -> CableStore:
     """Return a store in memory of the control node, or of a member."""
-    store = CableStore.in_memory(dialect=dialect, identity=CONTROL, verify_threads=1, clock=lambda: LATE_MS)
+    store = CableStore.in_memory(
+        dialect=dialect, identity=CONTROL, options=StoreOptions(verify_threads=1, clock=lambda: LATE_MS)
+    )
     store.ingest([post.raw for post in posts], verify=False)
     return store
 

@@ -18,7 +18,7 @@ def moment_of(post: Post | Message) -> Moment:
 
 
 def _arrived(store: CableStore) -> dict[bytes, int]:
-    return {event.hash: event.sequence for event in store.events() if event.kind is EventKind.ACCEPTED}
+    return {event.hash: event.sequence for event in store.events(timeout_s=0) if event.kind is EventKind.ACCEPTED}
 
 
 @dataclass
@@ -54,7 +54,7 @@ class AttentionModel:
         ]
 
     def names_user(self, store: CableStore, message: Message) -> bool:
-        linked = [post for post in map(store.post, message.links) if post and post.channel == message.channel]
+        linked = [post for post in map(store.get, message.links) if post and post.channel == message.channel]
         times = [message.timestamp_ms]
         times += [t for t in (post.timestamp_ms for post in linked) if t - times[0] < limits.MAX_FUTURE_MS]
         names = {name.casefold() for time_ms in times for name in self.names_near(store, time_ms)}

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from history import AUTHORS, NOW_MS
 
-from cablestore import CableStore, Dialect, Identity
+from cablestore import CableStore, Dialect, Identity, StoreOptions
 from cablestore.backup import read_backup, restore, verify_backup
 from cablestore.backup.manifest import read_posts
 from cablestore.files import folder_of
@@ -20,7 +20,9 @@ Rows = list[tuple[bytes, bytes]]
 
 
 def opened(path: Path, dialect: Dialect | None = None, identity: Identity = AUTHORS[0]) -> CableStore:
-    return CableStore.open(path, dialect=dialect, identity=identity, clock=lambda: NOW_MS + 1, verify_threads=1)
+    return CableStore.open(
+        path, dialect=dialect, identity=identity, options=StoreOptions(clock=lambda: NOW_MS + 1, verify_threads=1)
+    )
 
 
 def rows_of(store: CableStore | Path) -> Rows:

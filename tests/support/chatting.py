@@ -13,7 +13,7 @@ from typing import Any
 from folders import ROOT
 from remote_stores import served_in
 
-from cablestore import CableStore, Identity
+from cablestore import CableStore, Identity, StoreOptions
 from cablestore.chat.app import ChatApp
 from cablestore.chat.cabal import Cabal
 from cablestore.chat.hosting import HostedNode, Hosting
@@ -79,7 +79,7 @@ def served_cabal(folder: Path, label: str = "client", *, silence_s: float = 5.0)
 
 def new_store(name: str = "ann", **options: Any) -> CableStore:
     """Return a store of the pictures' ann, or of another person, in memory."""
-    return CableStore.in_memory(identity=Identity.derive("chat pictures", name), **options)
+    return CableStore.in_memory(identity=Identity.derive("chat pictures", name), options=StoreOptions(**options))
 
 
 def app_on(open_cabals: Sequence[Cabal], **options: Any) -> ChatApp:

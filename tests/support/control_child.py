@@ -15,4 +15,4 @@ if __name__ == "__main__":
     with CableStore.open(folder, create=False) as store, offer(store):
         print("open", flush=True)
         for line in sys.stdin:
-            store.text("default", line.rstrip("\n"))
+            store.post("default", line.rstrip("\n"))

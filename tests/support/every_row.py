@@ -10,7 +10,7 @@ import msgpack
 from people import ANN, BOB, CYD, START_MS, Person, raws
 from stores import database_of
 
-from cablestore import Block, CableStore, Info, Moderation, Role
+from cablestore import Block, CableStore, Info, Moderation, Role, StoreOptions
 from cablestore.index.leveldb import LevelDB
 from cablestore.index.view import Catalog
 from cablestore.moderation import Action, Seed, UserRole
@@ -27,7 +27,9 @@ SMALL_TREES = Catalog(
 
 def opened(path: Path) -> CableStore:
     """Open the store as its user."""
-    return CableStore.open(path, identity=ANN.identity, catalog=SMALL_TREES, clock=lambda: NOW_MS, verify_threads=1)
+    return CableStore.open(
+        path, identity=ANN.identity, options=StoreOptions(catalog=SMALL_TREES, clock=lambda: NOW_MS, verify_threads=1)
+    )
 
 
 def make(path: Path) -> None:

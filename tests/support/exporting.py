@@ -12,7 +12,7 @@ import blake3
 from history import AUTHORS, Draft, build
 from people import raws
 
-from cablestore import LEGACY, CableStore, Dialect, Post, Tombstone
+from cablestore import LEGACY, CableStore, Dialect, Post, StoreOptions, Tombstone
 from cablestore.export import Manifest
 from cablestore.export.manifest import read_posts, read_tombstones
 from cablestore.export.writer import ExportWriter, post_record
@@ -29,7 +29,9 @@ def scratch_folder() -> tempfile.TemporaryDirectory[str]:
 
 
 def in_memory(dialect: Dialect, posts: Iterable[Post] = ()) -> CableStore:
-    store = CableStore.in_memory(dialect=dialect, identity=AUTHORS[0], verify_threads=1, moderated=False)
+    store = CableStore.in_memory(
+        dialect=dialect, identity=AUTHORS[0], options=StoreOptions(verify_threads=1, moderated=False)
+    )
     store.ingest(raws(*posts), verify=False)
     return store
 
@@ -94,7 +96,7 @@ def copied(whole: Path, folder: Path) -> Path:
 
 
 def stored(folder: Path) -> CableStore:
-    store = CableStore.open(folder, verify_threads=1)
+    store = CableStore.open(folder, options=StoreOptions(verify_threads=1))
     store.ingest(raws(*some_posts()), verify=False)
     return store
 

@@ -9,7 +9,8 @@ from exporting import forge
 from history import CHANNELS, TIMES_MS, histories
 from hypothesis import strategies as st
 
-from cablestore import Dialect, Post, Skeleton, Tombstone
+from cablestore import Dialect, Post, Tombstone
+from cablestore.index.tombstone import Skeleton
 from cablestore.protocol.body import LEAST_CHANNEL_CODEPOINTS, Delete
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from people import ANN, START_MS, Person, raws
 
-from cablestore import CableStore, Message, Post, Verdict
+from cablestore import CableStore, Message, Post, StoreOptions, Verdict
 from cablestore.index.drops import stored_drops
 from cablestore.index.folder import Folder
 from cablestore.index.leveldb import LevelDB
@@ -24,8 +24,12 @@ def clock() -> int:
 
 def own(path: Path | None = None, *, moderated: bool = True) -> CableStore:
     if path is None:
-        return CableStore.in_memory(identity=ANN.identity, clock=clock, verify_threads=1, moderated=moderated)
-    return CableStore.open(path, identity=ANN.identity, clock=clock, verify_threads=1, moderated=moderated)
+        return CableStore.in_memory(
+            identity=ANN.identity, options=StoreOptions(clock=clock, verify_threads=1, moderated=moderated)
+        )
+    return CableStore.open(
+        path, identity=ANN.identity, options=StoreOptions(clock=clock, verify_threads=1, moderated=moderated)
+    )
 
 
 def assert_clean(store: CableStore) -> None:

@@ -18,7 +18,7 @@ from by_hand import texts
 from peering import ANSWERS_ONLY, HOST
 from people import raws
 
-from cablestore import CableStore, Identity
+from cablestore import CableStore, Identity, StoreOptions
 from cablestore.peers import Address, Node, NodeSettings
 
 
@@ -38,7 +38,9 @@ async def serve(posts: int, settings: NodeSettings) -> None:
     logging.getLogger("cablestore.node").addHandler(errors)
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(lambda _, context: errors.found.append(str(context)))
-    with CableStore.in_memory(identity=Identity.derive("child", "node"), verify_threads=1) as store:
+    with CableStore.in_memory(
+        identity=Identity.derive("child", "node"), options=StoreOptions(verify_threads=1)
+    ) as store:
         store.ingest(raws(*texts(posts)), verify=False)
         gc.collect()
         async with Node(store, settings) as node:

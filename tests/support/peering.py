@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from people import ANN, START_MS, raws
 from waiting import LIMIT_S
 
-from cablestore import DRAFT8, LEGACY, CableStore, Dialect, Identity, Post
+from cablestore import DRAFT8, LEGACY, CableStore, Dialect, Identity, Post, StoreOptions
 from cablestore.errors import DecodeError, NodeError
 from cablestore.peers import Address, Node, NodeSettings
 from cablestore.peers.connection import Connection
@@ -38,7 +38,7 @@ from cablestore.protocol.message import (
     decode_message,
     encode_message,
 )
-from cablestore.store.store import system_clock_ms
+from cablestore.store.options import system_clock_ms
 
 HOST: Final = "127.0.0.1"
 QUICK: Final = NodeSettings(list_every_s=0.1, relays=False, reconciles=False, spares_cable_js=False)
@@ -152,7 +152,9 @@ def memory(
     clock: Callable[[], int] = lambda: NOW_MS + 1,
 ) -> CableStore:
     identity = Identity.derive("node", str(name))
-    store = CableStore.in_memory(dialect=dialect, identity=identity, verify_threads=1, clock=clock)
+    store = CableStore.in_memory(
+        dialect=dialect, identity=identity, options=StoreOptions(verify_threads=1, clock=clock)
+    )
     store.ingest(raws(*posts), verify=False)
     return store
 

@@ -107,7 +107,7 @@ def main(folder: Path) -> None:
         found["heads"] = store.heads("a") == [second.hash]
         store.ingest([reactions[2].raw])
         found["after deletion"] = [store.stats().posts, store.check(signatures=True).is_clean]
-        found["body"] = str(store.post(second.hash).body.mark)  # type: ignore[union-attr] # it is a reaction
+        found["body"] = str(store.get(second.hash).body.mark)  # type: ignore[union-attr] # it is a reaction
         found["dump"] = store.dump_digest()
     with CableStore.in_memory(dialect=DRAFT8, identity=ANN) as other:
         for post in reversed([*known, *reactions]):

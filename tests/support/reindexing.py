@@ -16,7 +16,7 @@ from folders import SUPPORT
 from people import ANN, BOB, CYD, raws
 from waiting import wait_until
 
-from cablestore import CableStore, Post
+from cablestore import CableStore, Post, StoreOptions
 from cablestore.files import Location, ObjectFolder
 from cablestore.index import parallel
 from cablestore.reindex import load, prepare
@@ -212,14 +212,14 @@ def digest_of(path: Path) -> str:
 
 def digest_of_all(posts: Iterable[Post]) -> str:
     """Return the dump digest of a store that took all these posts one by one."""
-    with CableStore.in_memory(verify_threads=1) as store:
+    with CableStore.in_memory(options=StoreOptions(verify_threads=1)) as store:
         store.ingest(raws(*posts), verify=False, batch_posts=500)
         return store.dump_digest()
 
 
 def export_of(posts: Iterable[Post], folder: L, **options: Any) -> L:
     """Export a store in memory that took these posts."""
-    with CableStore.in_memory(verify_threads=1) as store:
+    with CableStore.in_memory(options=StoreOptions(verify_threads=1)) as store:
         store.ingest(raws(*posts), verify=False, batch_posts=500)
         store.export(folder, **options)
     return folder

@@ -83,7 +83,7 @@ def make_sample(folder: Path) -> None:
         store.mark_read("default", texts[3].cursor)
         store.local.set_draft("garden", "half a sentence")
         store.local.mute("other")
-        store.text("garden", "written by a later version")
+        store.post("garden", "written by a later version")
         store.export(folder / "export")
         archived(store, folder / "archives", plan_of("rfc61", KEY), LATE_MS)
     with CableStore.open(folder / "store", create=False) as store:

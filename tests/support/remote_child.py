@@ -27,7 +27,7 @@ def write(path: Path) -> None:
         snapshot = store.snapshot()
         print("open", flush=True)
         for number in count():
-            store.text("c", f"text {number}", sync=False)
+            store.post("c", f"text {number}", sync=False)
             next(following)
             snapshot.messages("c")
 
@@ -39,7 +39,7 @@ def wait(path: Path) -> None:
             next(store.changes("c"))
         except KeyboardInterrupt:
             following = store.changes("c", store.cursor)
-            store.text("c", "after Ctrl-C")
+            store.post("c", "after Ctrl-C")
             print(next(each.message.text for each in following if isinstance(each, MessageAdded)), flush=True)
 
 

@@ -14,6 +14,7 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
+from commands import run_command
 from prometheus_client.parser import text_string_to_metric_families
 from waiting import LIMIT_S
 
@@ -36,10 +37,7 @@ def cablestore(
     *arguments: object, store: Path, given: str | None = None, **more: str
 ) -> subprocess.CompletedProcess[str]:
     """Run a command; `given` is its standard input."""
-    command = [sys.executable, "-m", "cablestore", *map(str, arguments), "-s", str(store)]
-    return subprocess.run(
-        command, capture_output=True, text=True, input=given, env=environment(**more), check=False, timeout=LIMIT_S
-    )
+    return run_command([*map(str, arguments), "-s", str(store)], environment(**more), given)
 
 
 def hang(process: subprocess.Popen[str]) -> None:

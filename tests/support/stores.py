@@ -11,7 +11,7 @@ import msgpack
 from history import AUTHORS, NOW_MS
 from people import raws
 
-from cablestore import CableStore, Dialect, Post
+from cablestore import CableStore, Dialect, Post, StoreOptions
 from cablestore.index.header import peek
 from cablestore.index.leveldb import LevelDB
 
@@ -28,7 +28,9 @@ def scratch_folder() -> Iterator[Path]:
 def store_of(dialect: Dialect, posts: Iterable[Post], identity: int = 0) -> Iterator[CableStore]:
     """Yield a store that keeps all posts: what acts of moderation remove is the subject of other tests."""
     with CableStore.in_memory(
-        dialect=dialect, identity=AUTHORS[identity], verify_threads=1, clock=lambda: NOW_MS + 1, moderated=False
+        dialect=dialect,
+        identity=AUTHORS[identity],
+        options=StoreOptions(verify_threads=1, clock=lambda: NOW_MS + 1, moderated=False),
     ) as store:
         store.ingest(raws(*posts), verify=False)
         yield store

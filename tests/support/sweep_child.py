@@ -12,13 +12,15 @@ import sys
 
 from people import ANN, BOB, START_MS
 
-from cablestore import CableStore, limits
+from cablestore import CableStore, StoreOptions, limits
 
 
 def main() -> None:
     limits.MAX_BATCH_POSTS = 5  # type: ignore[misc] # many batches
     path = sys.argv[1]
-    with CableStore.open(path, identity=ANN.identity, clock=lambda: START_MS, verify_threads=1) as store:
+    with CableStore.open(
+        path, identity=ANN.identity, options=StoreOptions(clock=lambda: START_MS, verify_threads=1)
+    ) as store:
         if not store.user(BOB.key).is_dropped:
             store.moderation.drop(users=[BOB.key])
         print("dropped", flush=True)

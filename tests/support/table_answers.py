@@ -89,7 +89,7 @@ def _topics(store: CableStore, posts: list[Post], names: dict[bytes, str]) -> It
     for post in posts:
         if isinstance(post.body, Topic):
             is_current = latest[post.channel] == post.hash
-            assert not is_current or store.topic_of(post.channel or "") == post.body.topic
+            assert not is_current or store.topic(post.channel or "") == post.body.topic
             yield {
                 "hash": post.hash.hex(),
                 "channel": post.channel,

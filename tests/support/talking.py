@@ -43,7 +43,7 @@ class Side:
         self.store = store
         self.hears_unlisted = hears_unlisted
         self.snapshot = store.snapshot()
-        hooks = Hooks(lambda channels: stored_set(self.snapshot.reader, channels), store.post, random.randbytes)
+        hooks = Hooks(lambda channels: stored_set(self.snapshot.reader, channels), store.get, random.randbytes)
         self.talk = ReconcileConversation(terms or Terms(), hooks, store.dialect, **options)
         self.said: list[ConversationMessage] = []
         self.heard: list[bytes] = []

@@ -26,9 +26,9 @@ def ann_writes(store: CableStore, chance: random.Random) -> None:
     channel = chance.choice(CHANNELS)
     match chance.randrange(8):
         case 0:
-            store.topic(channel, str(chance.random()), sync=False)
+            store.set_topic(channel, str(chance.random()), sync=False)
         case 1:
-            store.info(name=f"ann {chance.random()}", sync=False)
+            store.set_info(name=f"ann {chance.random()}", sync=False)
         case 2:
             leave_if_in(store, channel)
         case 3:
@@ -40,7 +40,7 @@ def ann_writes(store: CableStore, chance: random.Random) -> None:
         case 5:
             store.local.set_draft(channel, str(chance.random()))
         case _:
-            store.text(channel, str(chance.random()), sync=False)
+            store.post(channel, str(chance.random()), sync=False)
 
 
 def others_write(store: CableStore, chance: random.Random) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from people import ANN, raws
 
-from cablestore import CableStore, Fold, Post, Tally, Text, View
+from cablestore import CableStore, Fold, Post, StoreOptions, Tally, Text, View
 from cablestore.errors import ViewError
 from cablestore.index.database import Row
 from cablestore.index.view import Census, Tree
@@ -99,11 +99,11 @@ VIEWS = {name: (view(rows=wrong_on_bad(wrong)), "rows", told) for name, (wrong, 
 def test_a_write_that_a_view_fails_on_changes_nothing(name: str, tmp_path: Path) -> None:
     wrong, function, told = VIEWS[name]
     catalog = CATALOG.extended([wrong])
-    with CableStore.open(tmp_path / "s", catalog=catalog, identity=ANN.identity) as store:
-        store.text("default", "good")
+    with CableStore.open(tmp_path / "s", options=StoreOptions(catalog=catalog), identity=ANN.identity) as store:
+        store.post("default", "good")
         before = store.dump_digest(), store.last_sequence, store.cursor
         with pytest.raises(ViewError) as own:
-            store.text("default", BAD)
+            store.post("default", BAD)
         other = ANN.text("default", BAD)
         with pytest.raises(ViewError) as ingested:
             store.ingest(raws(ANN.text("default", "in one batch"), other))
@@ -114,9 +114,9 @@ def test_a_write_that_a_view_fails_on_changes_nothing(name: str, tmp_path: Path)
         assert name.startswith("merge") or f"on the post {other.hash.hex()}" in str(ingested.value)
         assert (store.dump_digest(), store.last_sequence, store.cursor) == before
         if not name.startswith("merge"):
-            store.text("default", "good again")
+            store.post("default", "good again")
         assert store.check().is_clean
-    with CableStore.open(tmp_path / "s", catalog=catalog) as store:
+    with CableStore.open(tmp_path / "s", options=StoreOptions(catalog=catalog)) as store:
         assert store.check().is_clean
 
 
@@ -131,22 +131,22 @@ def test_a_write_that_a_view_fails_on_changes_nothing(name: str, tmp_path: Path)
     ids=["refold raises", "refold gives text", "dead_rows raise", "dead_parts elsewhere"],
 )
 def test_a_deletion_that_a_view_fails_on_changes_nothing(wrong: View) -> None:
-    with CableStore.in_memory(catalog=CATALOG.extended([wrong])) as store:
-        post = store.text("default", "good")
+    with CableStore.in_memory(options=StoreOptions(catalog=CATALOG.extended([wrong]))) as store:
+        post = store.post("default", "good")
         before = store.dump_digest()
         with pytest.raises(ViewError, match="the view own failed"):
             store.delete(post.hash)
         assert store.dump_digest() == before
-        assert store.post(post.hash) is not None
+        assert store.get(post.hash) is not None
 
 
 def test_a_census_that_fails_is_named() -> None:
     fold = folding().folds[0]
     own = View("own", 1, (FOLDED, b"!x!own!n!"), "", folds=(replace(fold, prefix=FOLDED, parts=folded),))
     own = replace(own, folds=(replace(own.folds[0], census=Census(b"!x!own!n!", raising)),))
-    with CableStore.in_memory(catalog=CATALOG.extended([own])) as store:
+    with CableStore.in_memory(options=StoreOptions(catalog=CATALOG.extended([own]))) as store:
         with pytest.raises(ViewError, match="the view own failed: `counts` raised KeyError"):
-            store.text("default", "good")
+            store.post("default", "good")
         assert store.check().is_clean
 
 
@@ -156,11 +156,11 @@ def folded(post: Post) -> list[Row]:
 
 def test_a_store_whose_new_view_fails_stays_as_it_was(tmp_path: Path) -> None:
     with CableStore.open(tmp_path / "s") as store:
-        post = store.text("default", BAD)
+        post = store.post("default", BAD)
         digest = store.dump_digest()
     catalog = CATALOG.extended([VIEWS["another prefix"][0]])
     with pytest.raises(ViewError, match=f"the view own failed on the post {post.hash.hex()}"):
-        CableStore.open(tmp_path / "s", catalog=catalog, upgrade=True)
+        CableStore.open(tmp_path / "s", options=StoreOptions(catalog=catalog), upgrade=True)
     with CableStore.open(tmp_path / "s") as store:
         assert store.dump_digest() == digest
 

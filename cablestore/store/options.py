@@ -1,0 +1,44 @@
+"""Options of an open store that few programs change."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from types import NoneType
+
+from cablestore.arguments import check, check_given, check_instance
+from cablestore.index.leveldb import Tuning
+from cablestore.index.view import Catalog
+from cablestore.views import CATALOG
+
+
+def system_clock_ms() -> int:
+    """Return the present time in milliseconds since 1970."""
+    return time.time_ns() // 1_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreOptions:
+    """Options of `CableStore.open` and `CableStore.in_memory`."""
+
+    catalog: Catalog = CATALOG
+    """Views to maintain: `cablestore.views.CATALOG`, or `CATALOG.extended([...])` with custom views."""
+    allow_missing_views: bool = False
+    """Open a store that has views which `catalog` lacks, for reading: writes raise MissingViewError."""
+    moderated: bool = True
+    """If False, the store keeps and shows everything and ignores the moderation posts in it."""
+    clock: Callable[[], int] = system_clock_ms
+    """Function that returns milliseconds since 1970."""
+    verify_threads: int | None = None
+    """Threads that verify signatures, None for one per core."""
+    tuning: Tuning = field(default_factory=Tuning)
+    """Memory and file sizes of LevelDB. A store in memory does not use it."""
+
+    def __post_init__(self) -> None:
+        """Raise ArgumentError for a wrong type."""
+        check_instance("catalog", self.catalog, Catalog)
+        check_instance("tuning", self.tuning, Tuning)
+        check_instance("verify_threads", self.verify_threads, (int, NoneType))
+        check_given(verify_threads=self.verify_threads)
+        check(allow_missing_views=self.allow_missing_views, moderated=self.moderated, clock=self.clock)

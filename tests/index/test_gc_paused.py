@@ -1,0 +1,49 @@
+"""The pause of the garbage collector: it ends, whichever threads pause at once."""
+
+from __future__ import annotations
+
+import gc
+import sys
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from cablestore.index.batches import gc_paused
+
+ROUNDS = 40_000
+
+
+@pytest.fixture(autouse=True)
+def eager_switches() -> Iterator[None]:
+    interval_s = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(interval_s)
+    gc.enable()
+
+
+def test_threads_that_pause_at_once_leave_it_enabled() -> None:
+    def pause() -> None:
+        for _ in range(ROUNDS):
+            with gc_paused():
+                pass
+
+    for _ in range(10):
+        threads = [threading.Thread(target=pause) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert gc.isenabled()
+
+
+def test_a_program_that_disabled_it_finds_it_disabled() -> None:
+    gc.disable()
+    with gc_paused(), gc_paused():
+        assert not gc.isenabled()
+    assert not gc.isenabled()
+    gc.enable()
+    with gc_paused():
+        assert not gc.isenabled()
+    assert gc.isenabled()
