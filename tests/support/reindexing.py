@@ -66,6 +66,7 @@ def spark_session(folder: Path) -> Iterator[Any]:
     folder.mkdir(exist_ok=True)
     settings: dict[str, bool | float | int | str | None] = {
         "spark.driver.memory": "600m",
+        "spark.driver.defaultJavaOptions": "-XX:TieredStopAtLevel=1",  # as in jobs: it runs for seconds
         "spark.local.dir": str(folder),
         "spark.log.level": "ERROR",
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
