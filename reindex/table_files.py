@@ -47,6 +47,7 @@ _FILE_ROWS: Final = 250_000
 _GROUP_ROWS: Final = 100_000
 _GROUP_SIZE_BYTES: Final = 2**26
 _SHARE_POSTS: Final = 100_000
+"""Posts of a partition of a shuffle. A partition takes 2 s of CPU: a task in each of many shuffles."""
 _LATER: Final = "later"
 """The month of times after the year 9999, and of the file of a table without rows."""
 _EMPTY_FILE: Final = "part-00000.parquet"
@@ -126,7 +127,7 @@ def _options(spark: SparkOptions | None, posts: int) -> SparkOptions:
     options = spark or SparkOptions()
     ours = {
         "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
-        "spark.sql.shuffle.partitions": str(4 + posts // _SHARE_POSTS),
+        "spark.sql.shuffle.partitions": str(1 + posts // _SHARE_POSTS),
     }
     return replace(options, settings={**ours, **options.settings})
 

@@ -299,7 +299,11 @@ def run_child(folder: Path, script: str, **environment: str) -> subprocess.Compl
         (folder / "bin" / tool).symlink_to(found)
     (folder / "child.py").write_text(script)
     environ = {"PATH": str(folder / "bin"), "HOME": str(folder), "CABLESTORE_TEST_MARK": str(folder), **environment}
-    environ |= {name: os.environ[name] for name in ("COVERAGE_PROCESS_START", "PYTHONPATH") if name in os.environ}
+    environ |= {
+        name: os.environ[name]
+        for name in ("COVERAGE_PROCESS_START", "PYTHONPATH", "SPARK_SUBMIT_OPTS")
+        if name in os.environ
+    }
     command = [sys.executable, "child.py"]
     done = subprocess.run(
         command, cwd=folder, env=environ, capture_output=True, text=True, timeout=LIMIT_S, check=False
