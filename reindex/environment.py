@@ -65,7 +65,8 @@ def environment_for(master: str, scratch: Path, environ: Mapping[str, str] = os.
     elif found.setdefault("SPARK_HOME", str(home)):  # else Spark's scripts look for it with the python3 on PATH
         _require_version(Path(found["SPARK_HOME"]), pyspark.__version__)
     if is_local:
-        found["SPARK_CONF_DIR"] = str(scratch / "conf")  # there is none: no settings of another Spark
+        # There is none: no settings of another Spark, and the class path of every job is that of an archive of classes.
+        found["SPARK_CONF_DIR"] = str(scratch / "conf")
     if master.startswith("local-cluster"):  # it writes to $SPARK_HOME/work, which would be inside site-packages
         found["SPARK_HOME"] = str(scratch / "cluster")
         (scratch / "cluster").mkdir(exist_ok=True)
