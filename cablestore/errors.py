@@ -11,7 +11,11 @@ class CableStoreError(Exception):
 
 
 class ArgumentError(CableStoreError, ValueError, TypeError):
-    """An argument of a call has another type or value than the call expects: a mistake in the calling program."""
+    """An argument has another type or value than the call expects.
+
+    Also a path or URI that cannot be used, a search without words, a malformed invitation or moderation seed, a local
+    value that is not JSON, and a moderation action that the protocol forbids.
+    """
 
 
 class MissingExtraError(CableStoreError, ModuleNotFoundError):
@@ -46,20 +50,8 @@ class CursorError(CableStoreError, ValueError):
     """The cursor is invalid or belongs to another query. Use one of an earlier page, unchanged."""
 
 
-class SearchError(CableStoreError, ValueError):
-    """A search has no word, is too long, or goes on with a cursor that is none."""
-
-
-class ModerationError(CableStoreError, ValueError):
-    """A seed is malformed, or an act of moderation is one that the protocol forbids."""
-
-
 class ChangesCursorError(CableStoreError, ValueError):
     """A cursor of changes is malformed, or of another state of the database: fetch a new page and use its cursor."""
-
-
-class LocalValueError(CableStoreError, ValueError):
-    """A value of the user's own is too large or not JSON, or its name or key is not allowed."""
 
 
 class IdentityError(CableStoreError):
@@ -102,10 +94,6 @@ class StorageError(CableStoreError):
 
 class MissingFileError(StorageError, FileNotFoundError):
     """A file that is read is not in its folder or object store."""
-
-
-class LocationError(CableStoreError):
-    """A path or URI cannot be used: it is malformed, has an unknown scheme or credentials, or nothing can be there."""
 
 
 class CorruptStoreError(StorageError):
@@ -164,10 +152,6 @@ class HandshakeError(CableStoreError):
 
 class NodeError(CableStoreError):
     """A node fails: an address is malformed or in use, or a peer cannot be reached."""
-
-
-class InvitationError(CableStoreError, ValueError):
-    """A text is no invitation to a cabal, or one that nobody could use. No message shows a key."""
 
 
 class ArchiveError(CableStoreError):

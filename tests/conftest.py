@@ -1,4 +1,4 @@
-"""Fixtures that several files of tests share."""
+"""Fixtures that several test files share."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from s3 import S3Server, s3_server
 from serving import Served
 from terminals import COLUMNS, LINES, Start, Terminal
 
-from cablestore import LEGACY, CableStore
+from cablestore import LEGACY, CableStore, limits
 from cablestore.cli import main
 from cablestore.cli import serve as service
 from cablestore.cli.serve_plan import ServePlan
@@ -36,7 +36,7 @@ settings.register_profile(
     "soak", settings.get_profile("normal"), max_examples=5_000, derandomize=False, print_blob=True
 )
 
-# A shell that starts the tests in the background, and nohup, have them ignore signals, and so would all they start.
+# A shell that runs the tests in the background, or nohup, ignores signals. All child processes would inherit this.
 for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
     if signal.getsignal(number) is signal.SIG_IGN:
         signal.signal(number, handler)
@@ -47,14 +47,14 @@ seeds.replace_system()
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_fixture_setup(fixturedef: pytest.FixtureDef[object], request: pytest.FixtureRequest) -> None:
-    """Seed what several tests share by its own name: which of them comes first is chance."""
+    """Seed shared fixtures by their own names, because any test may be the first to request them."""
     if fixturedef.scope != "function":
         seeds.begin(f"{fixturedef.baseid} {fixturedef.argname} {getattr(request, 'param_index', '')}")
 
 
 @pytest.fixture(autouse=True)
 def rng(request: pytest.FixtureRequest) -> random.Random:
-    """Seed all randomness of a test by its name; return a generator for its own use."""
+    """Seed all randomness of a test by its name. Returns a generator for the test itself."""
     return seeds.begin(request.node.nodeid.rpartition("/")[2])
 
 
@@ -66,13 +66,13 @@ def s3_process() -> Iterator[S3Server]:
 
 @pytest.fixture(scope="module", autouse=True)
 def people_clock() -> None:
-    """Let the posts of each file's people begin at the same time, however many posts other files made."""
+    """Start the timestamps of posts at the same time in each file, however many posts other files wrote."""
     Person.restart_clock()
 
 
 @pytest.fixture
 def s3(s3_process: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> S3Server:
-    """An S3 server with a bucket of the test's own, which the environment of the test leads to."""
+    """Return an S3 server with a new bucket. The environment of the test points to the server."""
     for name, value in (s3_process.environment | {"XDG_CACHE_HOME": str(tmp_path / "cache")}).items():
         monkeypatch.setenv(name, value)
     return s3_process.with_new_bucket()
@@ -80,7 +80,7 @@ def s3(s3_process: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.fixture(params=["disk", "S3"])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> ObjectFolder:
-    """Return a new folder: on this disk, and in an object store."""
+    """Return a new folder, on disk or in an object store."""
     if request.param == "disk":
         return folder_of(tmp_path / "place")
     s3: S3Server = request.getfixturevalue("s3")
@@ -89,7 +89,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> ObjectFolder:
 
 @pytest.fixture
 def plans(monkeypatch: pytest.MonkeyPatch) -> list[ServePlan]:
-    """Return what `serve` would do, instead of doing it."""
+    """Return the plans of `serve`, which does not run."""
     found: list[ServePlan] = []
 
     def run(*arguments: Any) -> int:
@@ -104,7 +104,7 @@ def plans(monkeypatch: pytest.MonkeyPatch) -> list[ServePlan]:
 
 
 LONG = (Path(__file__).parent / "long.txt").read_text().split("\n")[1:-1]
-"""Files that a run of all tests begins with."""
+"""Files that run first in a run of all tests."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -117,7 +117,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out the tests of longer tiers. Begin a run of all with the files that take longest."""
+    """Deselect the tests of longer tiers. A run of all tests starts with the slowest files."""
     tier = config.getoption("--tier")
     left_out = [item for item in items if _is_left_out(item, tier)]
     if left_out:
@@ -128,13 +128,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish() -> None:
-    """Take modules and tests out of garbage collection: collecting after each test of a node would visit all of them."""
+    """Exclude modules and tests from garbage collection. Otherwise, each collection would visit all of them."""
     gc.collect()
     gc.freeze()
 
 
 def _place(item: pytest.Item) -> int:
-    """Return the place of a test's file among the long ones."""
+    """Return the index of a test's file in the list of slow files."""
     file = item.nodeid.partition("::")[0].removeprefix("tests/")
     return LONG.index(file) if file in LONG else len(LONG)
 
@@ -146,14 +146,14 @@ def _is_left_out(item: pytest.Item, tier: str) -> bool:
 
 
 def _is_thorough(item: pytest.Item) -> bool:
-    """Return True if a mark names the parameters of the test, or none."""
+    """Return True if a mark names the parameters of the test, or has no parameters."""
     parameters = getattr(item, "callspec", None)
     return any(not mark.args or (parameters and parameters.id in mark.args) for mark in item.iter_markers("thorough"))
 
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[CableStore]:
-    """Yield a store in a folder. It must be whole after the test."""
+    """Yield a store in a folder. It must be consistent after the test."""
     with CableStore.open(tmp_path / "store") as opened:
         yield opened
         report = opened.check()
@@ -188,7 +188,7 @@ def copy(whole: Path, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str]) -> Iterator[Callable[..., tuple[int, str, str]]]:
-    """Yield a function that runs a command in this process. A log that it began ends with the test."""
+    """Yield a function that runs a command in this process. Logging that it sets up ends with the test."""
 
     def command(*arguments: object) -> tuple[int, str, str]:
         with pytest.raises(SystemExit) as exit_:
@@ -203,7 +203,7 @@ def run(capsys: pytest.CaptureFixture[str]) -> Iterator[Callable[..., tuple[int,
 
 @pytest.fixture
 def chat(store: CableStore) -> CableStore:
-    """Return a channel of 25 messages by three people, with joins and deletions among them."""
+    """Return a store with a channel of 25 messages by three people, with joins and a deletion."""
     posts = [ANN.named("Ann"), ANN.join("default"), BOB.join("default")]
     posts += [(ANN, BOB, CYD)[i % 3].text("default", str(i), at=START_MS + 1000 * i) for i in range(25)]
     gone = ANN.text("default", "gone", at=START_MS + 5500)
@@ -213,7 +213,7 @@ def chat(store: CableStore) -> CableStore:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Return a store with a few posts, closed."""
+    """Return the path of a closed store with a few posts."""
     path = tmp_path / "store"
     with CableStore.open(path) as store:
         store.set_info(name="Me")
@@ -232,7 +232,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def serving() -> Iterator[Callable[..., Served]]:
-    """Yield a function that starts `serve`; end what still runs after the test."""
+    """Yield a function that starts `serve`. Running processes are killed after the test."""
     started: list[Served] = []
 
     def start(store: Path, *arguments: object, **more: str) -> Served:
@@ -249,11 +249,11 @@ def serving() -> Iterator[Callable[..., Served]]:
 
 @pytest.fixture
 def start_chat(tmp_path: Path) -> Iterator[Start]:
-    """Yield a function that starts `cablestore chat` on a terminal of its own; end what still runs after the test."""
+    """Yield a function that starts `cablestore chat` in a new terminal. Running clients are killed after the test."""
     started: list[Terminal] = []
 
     def start(*arguments: str, **more: str) -> Terminal:
-        environment = {"XDG_CONFIG_HOME": str(tmp_path / "settings")} | more  # not those of who runs the tests
+        environment = {"XDG_CONFIG_HOME": str(tmp_path / "settings")} | more  # not the developer's own settings
         command = [sys.executable, "-m", "cablestore", "chat", *arguments]
         started.append(Terminal(command, tmp_path, (COLUMNS, LINES), None, **environment))
         return started[-1]
@@ -265,5 +265,5 @@ def start_chat(tmp_path: Path) -> Iterator[Start]:
 
 @pytest.fixture
 def quick_clock(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Look at the clock often, so that a test of a time-out is short."""
-    monkeypatch.setattr("cablestore.peers.node._TICK_S", 0.02)
+    """Check timeouts frequently, so that tests of timeouts are fast."""
+    monkeypatch.setattr(limits, "TIMEOUTS_EVERY_S", 0.02)

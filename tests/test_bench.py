@@ -1,4 +1,4 @@
-"""Every benchmark runs, at a tiny size; its figures are for `make bench`."""
+"""Every benchmark runs, at a tiny size. Use `make bench` for measurements."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `pip install .` alone installs, what works with it, and what is said where an extra is missing."""
+"""`pip install .` without extras: the installed packages, the commands that work, and the errors for missing extras."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from cablestore.sds import CausalLog
 
 EXTRAS: dict[str, list[str]] = PROJECT["optional-dependencies"]
 MAX_SIZE_BYTES = 45_000_000
-"""What a client that embeds the store installs at most."""
+"""Maximum installed size for a client that embeds the store."""
 
 
 @pytest.fixture(scope="module")

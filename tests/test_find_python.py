@@ -1,4 +1,4 @@
-"""What `make` does before it downloads anything: it takes an interpreter that fits, or says what is missing in two lines."""
+"""`make` selects a suitable Python before it downloads anything, or reports the missing part in two lines."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def find(*pythons: str | Path, **variables: str) -> subprocess.CompletedProcess[
 
 
 def interpreter(folder: Path, name: str, before: str) -> Path:
-    """This interpreter, with something changed in it before it runs what it is given."""
+    """Create a command that runs this Python, with the statements `before` executed before the program."""
     path = folder / name
     path.write_text(f"""#!{sys.executable}
 import sys

@@ -1,4 +1,4 @@
-"""A forked child neither uses nor damages what its parent has open, and releases its locks and ports."""
+"""A forked child neither uses nor damages open resources of its parent, and releases its locks and ports."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ def test_a_child_that_ends_does_not_write_its_copy_of_a_buffer(tmp_path: Path) -
     assert (tmp_path / "file").read_bytes() == b"once"
 
 
-# --- stores of the child's own -----------------------------------------------------------------
+# --- stores that the child opens ---------------------------------------------------------------
 
 
 def test_a_child_opens_a_store_that_its_parent_closed_after_the_fork(tmp_path: Path) -> None:

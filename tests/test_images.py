@@ -1,4 +1,4 @@
-"""The images in `deploy`: linters accept their files, and real processes with their commands do their work."""
+"""The images in `deploy`: linters accept their files, and processes started with their commands work."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_hadolint_accepts_the_files_of_images(tmp_path: Path, name: str) -> None
 
 
 def instruction(name: str) -> str:
-    """Return what an instruction of the last stage says."""
+    """Return the arguments of an instruction in the last stage."""
     found: list[str] = re.findall(rf"^{name} ((?:.*\\\n)*.*)", DOCKERFILE, re.MULTILINE)
     return found[-1].replace("\\\n", " ")
 

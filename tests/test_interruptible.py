@@ -1,4 +1,4 @@
-"""Waits that Ctrl-C ends."""
+"""Ctrl-C interrupts waits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The package: what is in it, what it needs, and that it works where only it is installed."""
+"""The package: its contents, its dependencies, and its use without the checkout."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def python(code: str, cwd: Path, *options: str) -> subprocess.CompletedProcess[s
 
 
 def modules_in_tree() -> set[str]:
-    """Return every module, as the path that it has when installed."""
+    """Return the installed path of every module."""
     found = {f"cablestore/{p.relative_to(ROOT / 'cablestore')}" for p in (ROOT / "cablestore").rglob("*.py")}
     for name in ("views", "reindex"):
         found |= {f"cablestore/{name}/{p.relative_to(ROOT / name)}" for p in (ROOT / name).rglob("*.py")}
@@ -112,7 +112,7 @@ def test_only_the_extra_needs_spark() -> None:
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Yield a folder with the sdist, and the wheel made from it: of a copy, because building writes into the source."""
+    """Return a folder with the sdist and its wheel. A copy is built, because a build writes to its source."""
     folder, source = tmp_path_factory.mktemp("dist"), tmp_path_factory.mktemp("copy") / "source"
     shutil.copytree(ROOT, source, symlinks=True, ignore=shutil.ignore_patterns(".*", "*.egg-info", "build", "dist"))
     command = [sys.executable, "-m", "build", "--outdir", str(folder), str(source)]
@@ -157,7 +157,7 @@ def test_the_sdist_has_what_the_makefile_runs(built: Path) -> None:
 
 @pytest.mark.thorough
 def test_the_wheel_works_alone(built: Path, tmp_path: Path) -> None:
-    """Unpacked into a folder of its own, away from the checkout: what a user gets, with this environment's dependencies."""
+    """The wheel is unpacked to a separate folder, as for a user, with the dependencies of this environment."""
     [wheel] = built.glob("*.whl")
     zipfile.ZipFile(wheel).extractall(tmp_path / "site")
     code = f"""
@@ -198,7 +198,7 @@ def test_links_of_the_readme_work_on_a_package_index(built: Path) -> None:
     assert f"\nVersion: {cablestore.__version__}\n" in metadata
     ours = [link.removeprefix(home) for link in links if link.startswith(f"{home}/")]
     for link in ours:
-        form, name = re.fullmatch(rf"/(blob|raw)/v{re.escape(cablestore.__version__)}/([^#]+)(?:#.*)?", link).groups()  # type: ignore[union-attr] # all match
+        form, name = re.fullmatch(rf"/(blob|raw)/v{re.escape(cablestore.__version__)}/([^#]+)(?:#.*)?", link).groups()  # type: ignore[union-attr] # every link matches
         assert (ROOT / name).exists(), name
         assert (form == "raw") is name.endswith((".svg", ".png"))
     assert len(ours) > 5

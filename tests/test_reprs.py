@@ -1,4 +1,4 @@
-"""What values look like in a debugger, a log, or a traceback: hashes and keys in hex, and no secrets."""
+"""Representations of values in a debugger, a log or a traceback: hashes and keys in hex, and no secrets."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from cablestore.store.changes import MessageAdded, MessageDeleted, NameChanged
 SECRET = bytes(range(100, 132))
 SAMPLE = bytes(range(170, 202))
 OWN_REPRS = {cablestore.Post, Identity}
-"""Types with a short form of their own, which have tests of their own."""
+"""Types with a custom `__repr__`, which other tests cover."""
 SECRET_NAMES = re.compile(r"cabal_key|secret|password|private_key")
 
 
@@ -53,7 +53,7 @@ def every_record() -> list[type]:
 
 
 def documented() -> Iterator[Any]:
-    """Yield what docs/reference/api.md and the lists of public names name."""
+    """Yield the values that docs/reference/api.md and the lists of public names contain."""
     for module in modules():
         yield from (getattr(module, name) for name in getattr(module, "__all__", ()))
     yield from (getattr(cablestore, name) for name in cablestore.__all__)
@@ -76,7 +76,7 @@ def name_of(record: type) -> str:
 
 
 def types_of(record: type) -> dict[str, str]:
-    """Return the names and the written types of the fields."""
+    """Return the names of the fields, with their types as written."""
     found: dict[str, str] = {}
     for base in reversed(record.__mro__):
         found |= {
@@ -86,7 +86,7 @@ def types_of(record: type) -> dict[str, str]:
 
 
 def filled(record: type, values: dict[str, Any]) -> Any:
-    """Return a value with these fields and None in all others. No constructor looks at them."""
+    """Return a value with these fields and None in all others. No constructor checks them."""
     fields = getattr(record, "_fields", None)
     if fields is not None:
         return tuple.__new__(record, [values.get(name) for name in fields])
@@ -109,7 +109,7 @@ SHAPES: list[Any] = [
 
 @pytest.mark.parametrize("record", [each for each in public_records() if each not in OWN_REPRS], ids=name_of)
 def test_bytes_of_public_values_are_shown_in_hex(record: type) -> None:
-    """In all that a field may hold them in."""
+    """Bytes may be in any container that a field can hold."""
     left_out = {each.name for each in dataclasses.fields(record) if not each.repr} if is_dataclass(record) else set()
     for name, kind in types_of(record).items():
         if re.search(r"\bbytes\b", kind):
@@ -120,7 +120,7 @@ def test_bytes_of_public_values_are_shown_in_hex(record: type) -> None:
 
 
 def test_the_public_values_are_found() -> None:
-    """The sweep covers what programs hold in their hands."""
+    """The search finds the types that programs use."""
     names = {record.__name__ for record in public_records()}
     assert names >= {"Post", "Message", "User", "Channel", "Identity", "Page", "Invitation", "NodeSettings", "Event"}
     assert names >= {
@@ -136,7 +136,7 @@ def test_the_public_values_are_found() -> None:
 
 
 def secrets_of(record: type) -> list[str]:
-    """Return the fields for cabal keys and secret keys. A `key` that may be missing is a cabal key, but for a peer's."""
+    """Return the fields for cabal keys and secret keys. An optional `key` is a cabal key, except in `Peer`."""
     return [
         name
         for name, kind in types_of(record).items()
@@ -146,7 +146,7 @@ def secrets_of(record: type) -> list[str]:
 
 @pytest.mark.parametrize("record", [each for each in every_record() if secrets_of(each)], ids=name_of)
 def test_no_value_shows_a_secret(record: type) -> None:
-    """Also none that programs do not see: tracebacks with the values of variables end up in public reports."""
+    """This includes internal values: public bug reports contain tracebacks with the values of variables."""
     shown = repr(filled(record, dict.fromkeys(secrets_of(record), SECRET)))
     assert not any(form in shown for form in (repr(SECRET), SECRET.hex(), SECRET.hex()[:8], "defghij"))
 
@@ -185,7 +185,7 @@ def test_bodies_and_verdicts_are_readable() -> None:
 
 
 def test_what_a_store_returns_is_readable(tmp_path: Path) -> None:
-    """Hashes and keys can be copied as a whole. A user without a name is named by the first digits of its key."""
+    """Complete hashes and keys can be copied. The name of a user without one is the first digits of the key."""
     with CableStore.open(tmp_path / "store") as store:
         cursor = store.cursor
         post = BOB.text("default", "hi")

@@ -1,4 +1,4 @@
-"""Names of hosts: one look-up at a time, results that are used again, and a name server that does not answer."""
+"""Host name resolution: one look-up at a time, cached results, and a name server that does not answer."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cablestore.resolution import RESOLVER, AddressInfo, Resolver, look_up
 
 
 class NameServer:
-    """Name server of a test: it answers with `found` when it may."""
+    """Fake name server that returns `found` when it is allowed to answer."""
 
     def __init__(self) -> None:
         self.asked: list[str] = []
@@ -81,7 +81,7 @@ def test_many_that_wait_for_a_host_share_one_look_up() -> None:
 
 
 def test_an_address_is_used_again_until_it_is_old_or_in_doubt() -> None:
-    """NAME_FRESH_S."""
+    """Tests `NAME_FRESH_S`."""
     server = NameServer()
 
     async def main() -> None:
@@ -102,7 +102,7 @@ def test_an_address_is_used_again_until_it_is_old_or_in_doubt() -> None:
 
 @pytest.mark.parametrize("failure", [None, socket.gaierror(socket.EAI_AGAIN, "try again")], ids=["silent", "failing"])
 def test_an_old_address_is_used_if_the_name_server_does_not_answer(failure: OSError | None) -> None:
-    """NAME_PATIENCE_S."""
+    """Tests `NAME_PATIENCE_S`."""
     server = NameServer()
 
     async def main() -> None:
@@ -163,7 +163,7 @@ def test_a_loop_ends_while_a_name_server_is_silent() -> None:
 
 
 def test_a_forked_process_looks_up_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It has no thread of a look-up that was under way."""
+    """The child process does not have the thread of a running look-up."""
     server = NameServer()
     server.may_answer.clear()
     monkeypatch.setattr(RESOLVER, "_find", server.find)

@@ -1,4 +1,4 @@
-"""What is random in a test is the same each time, alone and in any order."""
+"""Randomness in a test is reproducible, alone and in any order of tests."""
 
 from __future__ import annotations
 

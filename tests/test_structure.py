@@ -1,4 +1,4 @@
-"""How the product is cut, where import-linter does not see it: who knows whom, and what nothing uses."""
+"""Structure of the product that import-linter cannot check: forbidden imports and unused names."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CALLED_BY_A_LIBRARY = re.compile(
 
 
 def places_of(pattern: str) -> set[str]:
-    """Return the modules in whose text this occurs."""
+    """Return the modules whose source matches a pattern."""
     return {path for path, text in sources().items() if re.search(pattern, text, re.MULTILINE)}
 
 
@@ -24,7 +24,7 @@ def places_of(pattern: str) -> set[str]:
 
 
 def test_nothing_is_there_for_tests_alone() -> None:
-    """Each function and class is named where it is used, or where the documents tell programs of it."""
+    """Each function and class is used in the product or named in the documents."""
     documents = [path for top in ("docs", "examples", "bench") for path in (ROOT / top).rglob("*.*")]
     texts = [path.read_text() for path in (*documents, ROOT / "README.md") if path.suffix in {".md", ".py"}]
     words = Counter(re.findall(r"\w+", "\n".join([*sources().values(), *texts])))
@@ -45,7 +45,7 @@ def test_nothing_is_there_for_tests_alone() -> None:
 
 
 def importers(module: str) -> set[str]:
-    """Return the modules that import a module, also where only type checkers do."""
+    """Return the modules that import a module, including imports for type checkers."""
     return {path for path in trees() if module in imported(path)}
 
 
@@ -64,7 +64,7 @@ def test_what_a_node_is_made_of_does_not_know_the_node() -> None:
 
 
 def test_the_parts_of_a_connection_do_not_know_it() -> None:
-    """Its transport, its shares of time, and the queue of its answers."""
+    """The parts are the transport, the shares of time, and the queue of answers."""
     parts = {f"cablestore/peers/{name}.py" for name in ("link", "shares", "answering")}
     assert {f"cablestore.peers.{name}" for name in ("link", "shares", "answering")} <= imported(
         "cablestore/peers/connection.py"
@@ -73,7 +73,7 @@ def test_the_parts_of_a_connection_do_not_know_it() -> None:
 
 
 def test_commands_go_through_it() -> None:
-    """They import reports from the modules that do the work, no function."""
+    """Commands import only report classes from the modules that do the work, and no functions."""
     for path in sources():
         if path.startswith(("cablestore/cli/", "cablestore/chat/", "cablestore/aio/")):
             names = re.findall(r"cablestore\.index\.(?:rebuild|check|takeover|engine)\.(\w+)", " ".join(imported(path)))

@@ -307,12 +307,8 @@ class AsyncCableStore(AsyncQueries, ProcessBound):
         batches = self.ingest_batches(posts, sync=sync, batch_posts=batch_posts, verify=verify)
         return [outcome async for outcomes in batches for outcome in outcomes]
 
-    appraise = on_reader(CableStore.appraise)
-    admit = on_reader(CableStore.admit)
     now_ms = on_reader(CableStore.now_ms)
     clock_difference = on_reader(CableStore.clock_difference)
-    replace = on_writer(CableStore.replace)
-    lay_skeletons = on_writer(CableStore.lay_skeletons)
 
     # --- searching -----------------------------------------------------------------------------
 

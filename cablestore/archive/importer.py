@@ -181,7 +181,7 @@ def read_archive(
     admitted: IntakeBatch | ArchiveError
     try:
         with gc_paused():
-            admitted = store.admit(verified_posts(verified, entry, stored, store.dialect, key, stones))
+            admitted = store.parts.intake.admit(verified_posts(verified, entry, stored, store.dialect, key, stones))
     except ArchiveError as error:
         admitted = error.with_traceback(None)  # which holds the archive
     return ReadArchive(form, entry, admitted, stones)
@@ -206,11 +206,11 @@ def write_archive(
 
     try:
         with gc_paused():
-            outcomes, discarded = store.replace(admitted, surplus)
+            outcomes, discarded = store.parts.writer.replace(admitted, surplus, sync=True)
     except InvalidPostError as error:
         raise ArchiveError(f"archive {entry.archive_id} was not imported: {error}") from None
     if stones:
-        store.lay_skeletons(stones)
+        store.parts.writer.lay_skeletons(stones, sync=True)
     found = [outcome.verdict for outcome in outcomes]
     report = ArchiveImportReport(
         archives=1,

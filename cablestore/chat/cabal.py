@@ -307,7 +307,7 @@ class Cabal:
     ) -> list[UndoneAct]:
         """Hide, unhide, block or unblock users, or hide or unhide single messages, for the user alone.
 
-        To unhide and unblock undoes all own acts, also public ones, and returns them. Raises ModerationError for what
+        To unhide and unblock undoes all own acts, also public ones, and returns them. Raises ArgumentError for what
         has no effect.
         """
         return await self.write(lambda store: moderate(store, act, users, posts))
@@ -333,6 +333,6 @@ class Cabal:
         return () if self._keeper.lost or node is None else node.listening
 
     async def invitation(self) -> str:
-        """Return the text that others join this cabal with. Raises InvitationError if nobody could use it."""
+        """Return the text that others join this cabal with. Raises ArgumentError if nobody could use it."""
         node = self._keeper.opened.node.state
         return invitation_text(node, await self.read(lambda store: store.moderation.seed))

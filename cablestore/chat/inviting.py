@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ipaddress import ip_address
 
-from cablestore.errors import InvitationError
+from cablestore.errors import ArgumentError
 from cablestore.moderation import Seed
 from cablestore.peers import Address, Invitation
 from cablestore.remote.node import NodeState
@@ -13,10 +13,10 @@ from cablestore.remote.node import NodeState
 def invitation_text(node: NodeState | None, seed: Seed | None) -> str:
     """Return the text that others join a cabal with, given its node and its moderation seed.
 
-    Raises InvitationError if nobody could use it.
+    Raises ArgumentError if nobody could use it.
     """
     if node is None:
-        raise InvitationError("this client is offline: start it with --listen, --connect or --invitation")
+        raise ArgumentError("this client is offline: start it with --listen, --connect or --invitation")
     reachable = filter(_names_a_host, map(Address.parse, node.listening))
     peers = tuple(dict.fromkeys((*reachable, *map(Address.parse, node.connect))))
     is_in_force = seed is not None and seed.revoked_at_ms is None

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Final, Literal
 
 from cablestore.chat.entries import PrivateAct, Restriction, UndoneAct
-from cablestore.errors import ModerationError
+from cablestore.errors import ArgumentError
 from cablestore.moderation import Action, ModerationAct
 from cablestore.protocol.body import BLOCK, MODERATION, TEXT
 from cablestore.store.display import User
@@ -20,7 +20,7 @@ _SHOWN: Final = {"hide": "hidden", "block": "blocked"}
 def moderate(store: CableStore, act: PrivateAct, users: Sequence[bytes], posts: Sequence[bytes]) -> list[UndoneAct]:
     """Hide, unhide, block or unblock, for the user alone. What undoes, undoes all own acts, and returns them.
 
-    Without own acts it undoes those of others, for the user alone. Raises ModerationError for what has no effect.
+    Without own acts it undoes those of others, for the user alone. Raises ArgumentError for what has no effect.
     """
     moderator = store.moderation
     match act:
@@ -43,9 +43,7 @@ def _require_no_own(store: CableStore, kind: Literal["hide", "block"], targets: 
         ]
         if own:
             how = "privately" if own[0].is_private else "publicly"
-            raise ModerationError(
-                f"{_named(store, target)} is {_SHOWN[kind]} already: you did it {how}. Nothing changed"
-            )
+            raise ArgumentError(f"{_named(store, target)} is {_SHOWN[kind]} already: you did it {how}. Nothing changed")
 
 
 def _is_on_post(act: ModerationAct) -> bool:
@@ -67,10 +65,10 @@ def _undo(store: CableStore, kind: Literal["hide", "block"], target: bytes) -> l
     elif kind == "hide" and message is not None and message.type == TEXT:
         hiding = store.resolve(message).hidden_by
         if hiding is None or not _is_on_post(hiding):
-            raise ModerationError("this message itself is not hidden. `/unhide NAME` shows the messages of its author")
+            raise ArgumentError("this message itself is not hidden. `/unhide NAME` shows the messages of its author")
         moderator.unhide(posts=[target], private=True)
     else:
-        raise ModerationError(
+        raise ArgumentError(
             f"{_named(store, target)} is not {_SHOWN[kind]}. Nothing changed: /{_SHOWN[kind]} lists who is"
         )
     return []

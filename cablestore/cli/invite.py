@@ -16,7 +16,7 @@ from cablestore.cli.options import common_options, full_users
 from cablestore.cli.output import Output
 from cablestore.cli.stores import node_of, open_or_connect
 from cablestore.cli.values import cabal_key_hex, text_value
-from cablestore.errors import LocationError, NodeError, NotAStoreError
+from cablestore.errors import ArgumentError, NodeError, NotAStoreError
 from cablestore.moderation import Seed, UserRole
 from cablestore.peers import Address, Invitation
 from cablestore.protocol.crypto import KEY_SIZE_BYTES
@@ -47,7 +47,7 @@ def _with_store_if_any(function: Callable[..., Any]) -> Callable[..., Any]:
         with ExitStack() as stack:
             try:
                 store = stack.enter_context(open_or_connect(path))
-            except (NotAStoreError, LocationError):
+            except (NotAStoreError, ArgumentError):
                 if not is_default or not (kwargs["new_key"] or kwargs["key"]):
                     raise
                 store = None

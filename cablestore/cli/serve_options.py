@@ -202,7 +202,7 @@ CHANGEABLE: Final = frozenset(
 
 
 def invited(chosen: dict[str, Any], known: Invitation | None = None) -> Invitation | None:
-    """Return the invitation that options choose, and set its cabal key among them. Raises InvitationError.
+    """Return the invitation that options choose, and set its cabal key among them. Raises ArgumentError.
 
     `known` is the invitation that was read before from standard input, which has no second one.
     """

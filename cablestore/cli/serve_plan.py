@@ -34,7 +34,7 @@ class ServePlan(NamedTuple):
 def plan_of(params: Mapping[str, Any], known: Invitation | None = None) -> ServePlan:
     """Return the plan that the parameters of `serve` choose.
 
-    `known` is the invitation that was read from standard input before. Raises UsageError and InvitationError.
+    `known` is the invitation that was read from standard input before. Raises UsageError and ArgumentError.
     """
     chosen = dict(params)
     if (chosen["reconcile_listen"] or chosen["reconcile_connect"]) and not chosen["reconcile"]:

@@ -75,7 +75,7 @@ class PathValue(click.Path):
         super().__init__(exists=exists, file_okay=not is_folder, allow_dash=allow_dash, path_type=Path)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return the path. That of an archive's folder is absolute. Raises LocationError."""
+        """Return the path. That of an archive's folder is absolute. Raises ArgumentError."""
         if isinstance(value, Path):
             return value  # a default, which another option may replace
         text = os.fsdecode(value)

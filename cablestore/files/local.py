@@ -15,7 +15,7 @@ from typing import BinaryIO, Final
 from platformdirs import user_cache_path
 
 from cablestore import forks, limits
-from cablestore.errors import CableStoreError, LocationError, StorageError
+from cablestore.errors import ArgumentError, CableStoreError, StorageError
 from cablestore.files.access import create
 from cablestore.files.uri import local_path, shown
 from cablestore.forks import close_released, open_released, released_in_child
@@ -31,7 +31,7 @@ _UTF_16: Final = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 def usable_path(location: str | os.PathLike[str]) -> Path:
     """Return the path of a local file or folder, which need not exist.
 
-    Raises LocationError, as `local_path`, and for a path at which the file system can have nothing.
+    Raises ArgumentError, as `local_path`, and for a path at which the file system can have nothing.
     """
     path = local_path(location)
     name = shown(os.fspath(location))
@@ -40,15 +40,15 @@ def usable_path(location: str | os.PathLike[str]) -> Path:
     except FileNotFoundError:
         for part in (path, *path.parents):
             if part.is_symlink() and not part.exists():
-                raise LocationError(
+                raise ArgumentError(
                     f"{name} is not possible: {part} is a link to {part.readlink()}, which does not exist"
                 ) from None
         _require_current_folder(path)
     except UnicodeEncodeError:
-        raise LocationError(f"{name} contains characters that no file name can have") from None
+        raise ArgumentError(f"{name} contains characters that no file name can have") from None
     except OSError as error:
         if error.errno in _IMPOSSIBLE:
-            raise LocationError(f"{name} {_IMPOSSIBLE[error.errno]}") from None
+            raise ArgumentError(f"{name} {_IMPOSSIBLE[error.errno]}") from None
     return path
 
 
@@ -56,7 +56,7 @@ def _require_current_folder(path: Path) -> None:
     try:
         path.absolute()
     except OSError as error:
-        raise LocationError(
+        raise ArgumentError(
             f"{path} is not possible, because the current folder cannot be used: {error.strerror}. Change to another "
             "folder, or give an absolute path"
         ) from None

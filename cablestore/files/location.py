@@ -19,7 +19,7 @@ Location: TypeAlias = str | Path | ObjectFolder
 def folder_of(location: Location) -> ObjectFolder:
     """Return the folder that a path or URI names. `file:` URIs and text without a scheme are local paths.
 
-    Raises LocationError as `parse_location` and `usable_path`, and for an unknown scheme; MissingExtraError if the URI needs pyarrow and
+    Raises ArgumentError as `parse_location` and `usable_path`, and for an unknown scheme; MissingExtraError if the URI needs pyarrow and
     it is not installed; StorageError if the storage cannot be opened. Nothing is made.
     """
     check_location("location", location)

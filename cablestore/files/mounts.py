@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import Final
 
-from cablestore.errors import LocationError
+from cablestore.errors import ArgumentError
 from cablestore.files.folder import ObjectFolder
 
 _TABLE: Final = Path("/proc/self/mountinfo")
@@ -15,7 +15,7 @@ _ESCAPE: Final = re.compile(rb"\\([0-7]{3})")
 
 
 def require_mount(target: Path | ObjectFolder) -> None:
-    """Raise LocationError unless a folder, which may be missing, is a mount point other than /, or lies below one.
+    """Raise ArgumentError unless a folder, which may be missing, is a mount point other than /, or lies below one.
 
     Nothing is required of an object store.
     """
@@ -27,9 +27,9 @@ def require_mount(target: Path | ObjectFolder) -> None:
         path = target.resolve()
         mounted = _mount_points()
     except (OSError, RuntimeError) as error:  # a disk that was pulled out, a loop of links
-        raise LocationError(f"{target} cannot be reached: {error}. Mount its disk first") from None
+        raise ArgumentError(f"{target} cannot be reached: {error}. Mount its disk first") from None
     if not any(each in mounted or (not mounted and os.path.ismount(each)) for each in (path, *path.parents[:-1])):
-        raise LocationError(f"{target} is not on a mounted disk: only / is mounted above it. Mount the disk first")
+        raise ArgumentError(f"{target} is not on a mounted disk: only / is mounted above it. Mount the disk first")
 
 
 def _mount_points() -> frozenset[Path]:

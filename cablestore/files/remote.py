@@ -21,7 +21,7 @@ from functools import lru_cache
 from typing import Any, BinaryIO, Final, TypeVar
 from urllib.parse import SplitResult, parse_qsl, quote, urlsplit
 
-from cablestore.errors import LocationError, MissingFileError, StorageError
+from cablestore.errors import ArgumentError, MissingFileError, StorageError
 from cablestore.extras import naming_extras
 from cablestore.files.folder import ObjectFolder
 from cablestore.files.foreign import is_foreign
@@ -91,7 +91,7 @@ class RemoteFolder(ObjectFolder):
         return self._uri
 
     def opened(self) -> RemoteFolder:
-        """Return this folder with an open connection. Raises LocationError if there can be none."""
+        """Return this folder with an open connection. Raises ArgumentError if there can be none."""
         self._open()
         return self
 
@@ -258,11 +258,11 @@ def _connected(uri: str, _process: int, _environment: tuple[tuple[str, str], ...
         system, root = _retried(shown, lambda: FileSystem.from_uri(_quoted(uri)))
         return (_s3(uri, system) if parts.scheme == "s3" else system), str(root)
     except pa.ArrowInvalid as error:
-        raise LocationError(
+        raise ArgumentError(
             f"{shown} cannot be opened: {_reason(error)}. Expected a path, or a URI such as s3://BUCKET/FOLDER"
         ) from None
     except (pa.ArrowNotImplementedError, ImportError, ValueError) as error:
-        raise LocationError(f"{shown} cannot be opened with this pyarrow: {_reason(error)}") from None
+        raise ArgumentError(f"{shown} cannot be opened with this pyarrow: {_reason(error)}") from None
 
 
 def _quoted(uri: str) -> str:

@@ -1,4 +1,4 @@
-"""Paths and URIs as text. Parsing reads nothing: any text gives a path, a URI, or one LocationError.
+"""Paths and URIs as text. Parsing reads nothing: any text gives a path, a URI, or one ArgumentError.
 
 Text that is almost a URI is refused. As a path it would name a local folder such as `s3:`.
 """
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlsplit
 
-from cablestore.errors import LocationError
+from cablestore.errors import ArgumentError
 
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 _OBJECT_STORES: Final = "s3|s3a|s3n|gs|gcs|abfs|abfss"
@@ -40,6 +40,9 @@ _SAME: Final = {"s3a": "s3", "s3n": "s3", "gcs": "gs"}
 _NO_USER: Final = frozenset({"s3"})
 """Schemes in which what precedes an @ is a credential. Others have there a user or a container, which is no secret."""
 _SHOWN: Final = 100
+_MALFORMED: Final = (
+    "a URI is malformed: its server or port is invalid, or it is not UTF-8. Expected SCHEME://PLACE/FOLDER"
+)
 
 
 def escaped(name: str) -> str:
@@ -67,19 +70,19 @@ class Uri:
 def parse_location(text: str) -> Path | Uri:
     """Return the path or the URI that a text names. A `file:` URI is a path.
 
-    Raises LocationError for a malformed URI or one with credentials, a path that looks like a URI, an empty text, and
+    Raises ArgumentError for a malformed URI or one with credentials, a path that looks like a URI, an empty text, and
     characters that no name can have.
     """
     if not text:
-        raise LocationError("an empty path or URI: write . for the current folder")
+        raise ArgumentError("an empty path or URI: write . for the current folder")
     if "\0" in text:
-        raise LocationError(f"{shown(text)} contains a NUL character, which no path or URI can have")
+        raise ArgumentError(f"{shown(text)} contains a NUL character, which no path or URI can have")
     scheme = _SCHEME.match(text)
     if scheme is None:
         return _file(text) if re.match(r"file:/", text, re.IGNORECASE) else _path(text)
     parts = _split(text)
     if "#" in text:
-        raise LocationError(f"{shown(text)} contains a #, expected SCHEME://PLACE/FOLDER: write # as %23")
+        raise ArgumentError(f"{shown(text)} contains a #, expected SCHEME://PLACE/FOLDER: write # as %23")
     if parts.scheme == "file":
         return _file(text)
     _require_bucket(text, parts)
@@ -87,24 +90,24 @@ def parse_location(text: str) -> Path | Uri:
 
 
 def local_path(location: str | os.PathLike[str]) -> Path:
-    """Return the path of a file or folder on this machine. Raises LocationError for anything else."""
+    """Return the path of a file or folder on this machine. Raises ArgumentError for anything else."""
     if not isinstance(location, str | os.PathLike) or not isinstance(os.fspath(location), str):
-        raise LocationError(f"a path is text or a pathlib.Path, not {type(location).__name__}")
+        raise ArgumentError(f"a path is text or a pathlib.Path, not {type(location).__name__}")
     text = os.fspath(location)
     found = parse_location(text)
     if isinstance(found, Uri):
-        raise LocationError(f"{shown(text)} is not on this machine: a path of a local file or folder is expected")
+        raise ArgumentError(f"{shown(text)} is not on this machine: a path of a local file or folder is expected")
     return found
 
 
 def _path(text: str) -> Path:
     if "://" in text or _ALMOST.match(text):
-        raise LocationError(
+        raise ArgumentError(
             f"{shown(text)} is neither a path nor a URI such as s3://BUCKET/FOLDER. A local folder of this name needs "
             "its absolute path, or ./ before it"
         )
     if text == "~" or text.startswith("~/"):
-        raise LocationError(
+        raise ArgumentError(
             f"{shown(text)} begins with ~, which only a shell replaces: name the whole path, or set HOME"
         )
     path = Path(text)
@@ -113,7 +116,7 @@ def _path(text: str) -> Path:
     try:
         return path.absolute()  # without the ./ it would be taken for a URI
     except OSError as error:
-        raise LocationError(f"the current folder cannot be used: {error.strerror}") from None
+        raise ArgumentError(f"the current folder cannot be used: {error.strerror}") from None
 
 
 def _split(text: str) -> SplitResult:
@@ -121,23 +124,24 @@ def _split(text: str) -> SplitResult:
     try:
         text.encode()
         parts = urlsplit(text)
-        parts = parts._replace(scheme=_SAME.get(parts.scheme, parts.scheme))
-        _refuse_credentials(parts)
+    except ValueError:  # the message may contain a password
+        raise ArgumentError(_MALFORMED) from None
+    parts = parts._replace(scheme=_SAME.get(parts.scheme, parts.scheme))
+    _refuse_credentials(parts)
+    try:
         _ = parts.port
-    except ValueError:  # its message may have a password in it
-        raise LocationError(
-            "a URI is malformed: its server or port is invalid, or it is not UTF-8. Expected SCHEME://PLACE/FOLDER"
-        ) from None
+    except ValueError:
+        raise ArgumentError(_MALFORMED) from None
     if _CONTROL.search(text) or text.strip() != text:
-        raise LocationError(f"{shown(text)} begins or ends with a space, or contains a control character")
+        raise ArgumentError(f"{shown(text)} begins or ends with a space, or contains a control character")
     return parts
 
 
 def _require_bucket(text: str, parts: SplitResult) -> None:
     if not parts.netloc.rpartition("@")[2] and parts.scheme in _VARIABLES:
-        raise LocationError(f"{shown(text)} names no bucket, expected {parts.scheme}://BUCKET/FOLDER")
+        raise ArgumentError(f"{shown(text)} names no bucket, expected {parts.scheme}://BUCKET/FOLDER")
     if parts.netloc in {".", ".."} or re.search(r"[\s%\\]", parts.netloc):
-        raise LocationError(f"{shown(text)} is malformed: {parts.netloc!r} is not a bucket or server")
+        raise ArgumentError(f"{shown(text)} is malformed: {parts.netloc!r} is not a bucket or server")
 
 
 def _folders(text: str, path: str) -> tuple[str, ...]:
@@ -145,23 +149,23 @@ def _folders(text: str, path: str) -> tuple[str, ...]:
     if names and not names[-1]:
         names.pop()  # the URI ends with a slash
     if "" in names:
-        raise LocationError(f"{shown(text)} has an empty part: remove a slash, or set the variable that is empty")
+        raise ArgumentError(f"{shown(text)} has an empty part: remove a slash, or set the variable that is empty")
     decoded = tuple(_decoded(text, name) for name in names)
     for name in decoded:
         if name in {".", ".."} or "/" in name:
-            raise LocationError(f"{shown(text)} has a part {name!r}, which is not the name of a folder")
+            raise ArgumentError(f"{shown(text)} has a part {name!r}, which is not the name of a folder")
     return decoded
 
 
 def _decoded(text: str, name: str) -> str:
     if _BAD_ESCAPE.search(name):
-        raise LocationError(f"{shown(text)} has a % without two hexadecimal digits after it: write % as %25")
+        raise ArgumentError(f"{shown(text)} has a % without two hexadecimal digits after it: write % as %25")
     try:
         found = unquote(name, errors="strict")
     except UnicodeDecodeError:
-        raise LocationError(f"{shown(text)} has escapes that are not UTF-8: write % as %25") from None
+        raise ArgumentError(f"{shown(text)} has escapes that are not UTF-8: write % as %25") from None
     if _CONTROL.search(found):
-        raise LocationError(f"{shown(text)} has a control character in it, such as NUL, which no name can have")
+        raise ArgumentError(f"{shown(text)} has a control character in it, such as NUL, which no name can have")
     return found
 
 
@@ -169,18 +173,18 @@ def _file(text: str) -> Path:
     """Return the path of a `file:` URI: file:///FOLDER, file://localhost/FOLDER or file:/FOLDER."""
     parts = _split(text)
     if parts.netloc not in {"", "localhost"} or not parts.path or parts.query or "#" in text:
-        raise LocationError(f"{shown(text)} is not a folder of this machine: expected file:///FOLDER")
+        raise ArgumentError(f"{shown(text)} is not a folder of this machine: expected file:///FOLDER")
     return Path(_decoded(text, parts.path))
 
 
 def _refuse_credentials(parts: SplitResult) -> None:
-    """Raise LocationError, without the secret in it, for a URI with a user and password, or with keys."""
+    """Raise ArgumentError, without the secret in it, for a URI with a user and password, or with keys."""
     has_user = "@" in parts.netloc and parts.scheme in _NO_USER
     options = parse_qsl(parts.query, keep_blank_values=True)
     if parts.password is None and not has_user and not any(_SECRET.search(name) for name, _ in options):
         return
     where = _VARIABLES.get(parts.scheme, "the environment of its storage")
-    raise LocationError(f"a URI of {parts.scheme}:// has credentials in it, which others can read: put them in {where}")
+    raise ArgumentError(f"a URI of {parts.scheme}:// has credentials in it, which others can read: put them in {where}")
 
 
 def shown(text: str) -> str:

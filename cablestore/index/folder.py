@@ -36,7 +36,7 @@ from pathlib import Path
 from typing import Final, Self
 
 from cablestore import files, forks
-from cablestore.errors import FormatError, LocationError, NotAStoreError
+from cablestore.errors import ArgumentError, FormatError, NotAStoreError
 from cablestore.files import storage_errors, sync_folder
 from cablestore.forks import ProcessBound, bind
 from cablestore.index.evidence import COUNTS_DRAFT, COUNTS_FILE
@@ -324,7 +324,7 @@ class Folder(ProcessBound):
 
 
 def store_path(location: str | os.PathLike[str]) -> Path:
-    """Return the path of the folder of a store, which need not exist. Raises LocationError.
+    """Return the path of the folder of a store, which need not exist. Raises ArgumentError.
 
     It must be UTF-8, also where it is relative: LevelDB accepts no other.
     """
@@ -333,9 +333,9 @@ def store_path(location: str | os.PathLike[str]) -> Path:
     try:
         str(absolute).encode()
     except UnicodeEncodeError:
-        raise LocationError(f"the path of a store must be UTF-8, and {str(absolute)!a} is not") from None
+        raise ArgumentError(f"the path of a store must be UTF-8, and {str(absolute)!a} is not") from None
     if not absolute.name:
-        raise LocationError(f"{path} is the root of the file system: name a folder for the store")
+        raise ArgumentError(f"{path} is the root of the file system: name a folder for the store")
     return path
 
 

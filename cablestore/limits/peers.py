@@ -79,6 +79,9 @@ METRICS_TIMEOUT_S: Final = 10.0
 """Time within which a client of the metrics page must send its request and read the answer. Prometheus waits equally
 long."""
 
+TIMEOUTS_EVERY_S: Final = 1.0
+"""Interval at which a node checks its timeouts."""
+
 RELAY_TIMEOUT_S: Final = 5.0
 """Time that the last node on the route of a forwarded request waits for each further part of the answer."""
 

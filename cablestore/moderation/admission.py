@@ -7,7 +7,7 @@ from itertools import islice
 from typing import Final
 
 from cablestore import limits
-from cablestore.errors import ModerationError
+from cablestore.errors import ArgumentError
 from cablestore.index.drops import KEPT_TYPES, dropped_post
 from cablestore.index.local import ACT
 from cablestore.index.plan import BEGINNING, Plan
@@ -40,10 +40,10 @@ def add_all(plan: Plan, moderation: AppliedModeration | None, posts: list[Post],
 
 
 def require_admitted(moderation: AppliedModeration | None, posts: Iterable[Post]) -> None:
-    """Raise ModerationError for an own post that the store would remove: its user dropped the channel."""
+    """Raise ArgumentError for an own post that the store would remove: its user dropped the channel."""
     for post in posts:
         if moderation is not None and moderation.refusal(post) is not None:
-            raise ModerationError(
+            raise ArgumentError(
                 f"this post/{post.type_name} is not written: you dropped the channel {post.channel!r}. Undrop it first"
             )
 

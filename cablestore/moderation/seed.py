@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from cablestore import limits
-from cablestore.errors import ModerationError
+from cablestore.errors import ArgumentError
 from cablestore.protocol.acts import UserRole
 from cablestore.protocol.crypto import KEY_SIZE_BYTES
 from cablestore.reprs import hex_repr
@@ -32,12 +32,12 @@ class Seed:
     def read(cls, data: bytes, given_at_ms: int) -> Self:
         """Read the bytes of 4.7.2: pairs of a role (2 is admin, 1 is mod, as in 4.7.3) and a public key.
 
-        Raises ModerationError.
+        Raises ArgumentError.
         """
         size = 1 + KEY_SIZE_BYTES
         count, rest = divmod(len(data), size)
         if rest or not 1 <= count <= limits.MAX_SEED_USERS:
-            raise ModerationError(
+            raise ArgumentError(
                 f"the seed has {len(data)} bytes. It has {size} for each user: a byte for the role and the public key, "
                 f"for 1 to {limits.MAX_SEED_USERS} users"
             )
@@ -45,9 +45,9 @@ class Seed:
         for at in range(0, len(data), size):
             number, key = data[at], data[at + 1 : at + size]
             if number > UserRole.ADMIN:
-                raise ModerationError(f"the seed gives {key.hex()} the role {number}. Use 2 for admin, 1 for mod")
+                raise ArgumentError(f"the seed gives {key.hex()} the role {number}. Use 2 for admin, 1 for mod")
             if key in roles:
-                raise ModerationError(f"the seed names {key.hex()} twice. Name each user once")
+                raise ArgumentError(f"the seed names {key.hex()} twice. Name each user once")
             roles[key] = UserRole(number)
         return cls(tuple(roles.items()), given_at_ms)
 
@@ -55,7 +55,7 @@ class Seed:
     def read_hex(cls, text: str, given_at_ms: int) -> Self:
         """Read a seed in hex digits: 66 for each user, or 65 as the specification prints it (4.7.3).
 
-        Spaces and line breaks do not matter. Raises ModerationError.
+        Spaces and line breaks do not matter. Raises ArgumentError.
         """
         digits = "".join(text.split())
         printed = 1 + 2 * KEY_SIZE_BYTES
@@ -64,7 +64,7 @@ class Seed:
         try:
             data = bytes.fromhex(digits)
         except ValueError:
-            raise ModerationError(
+            raise ArgumentError(
                 "the seed is not in hex digits, or one is missing: give 66 of them for each user"
             ) from None
         return cls.read(data, given_at_ms)

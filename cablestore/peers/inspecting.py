@@ -91,7 +91,7 @@ class InspectionThread:
         dialect, may_be_cable_js, audience = giver.dialect, route.origin.may_be_cable_js, self._audience(route)
 
         def look() -> Appraised:
-            found = list(zip(posts, self._context.store.appraise(posts, dialect), strict=True))
+            found = list(zip(posts, self._context.store.parts.appraise(posts, dialect), strict=True))
             taken = [post for post, outcome in found if outcome.verdict is Verdict.ACCEPTED]
             taken = [post for post in taken if audience.may_get(post, dialect)]
             false_claims = [outcome.reason for _, outcome in found if outcome.verdict in FALSE_CLAIMS]

@@ -20,7 +20,7 @@ from typing import BinaryIO, Final, Self
 from urllib.parse import parse_qsl, quote
 
 from cablestore import limits
-from cablestore.errors import InvitationError, ModerationError, NodeError
+from cablestore.errors import ArgumentError, NodeError
 from cablestore.files import text_of
 from cablestore.moderation import Seed
 from cablestore.peers.address import Address
@@ -38,7 +38,7 @@ _STANDARD_INPUT: Final = "-"
 class Invitation:
     """Cabal key, addresses of peers, and the bytes of a moderation seed (b"" for none).
 
-    `str` gives the text that `parse` reads. `repr` shows no key. Raises InvitationError for what is no invitation.
+    `str` gives the text that `parse` reads. `repr` shows no key. Raises ArgumentError for what is no invitation.
     """
 
     cabal_key: bytes | None = field(repr=False)
@@ -50,11 +50,11 @@ class Invitation:
     def __post_init__(self) -> None:
         """Refuse what others could not use."""
         if self.cabal_key is None and not self.peers:
-            raise InvitationError("the invitation has neither a cabal key nor a peer: one of them is needed")
+            raise ArgumentError("the invitation has neither a cabal key nor a peer: one of them is needed")
         if self.cabal_key is not None and len(self.cabal_key) != KEY_SIZE_BYTES:
-            raise InvitationError(f"a cabal key has {KEY_SIZE_BYTES} bytes, this one {len(self.cabal_key)}")
+            raise ArgumentError(f"a cabal key has {KEY_SIZE_BYTES} bytes, this one {len(self.cabal_key)}")
         if len(self.peers) > limits.MAX_INVITATION_PEERS:
-            raise InvitationError(
+            raise ArgumentError(
                 f"the invitation names {len(self.peers)} peers, allowed are {limits.MAX_INVITATION_PEERS}"
             )
         for peer in self.peers:
@@ -62,25 +62,23 @@ class Invitation:
         if self.seed:
             try:
                 Seed.read(self.seed, 0)
-            except ModerationError as error:
-                raise InvitationError(f"the invitation cannot be used: {error}") from None
+            except ArgumentError as error:
+                raise ArgumentError(f"the invitation cannot be used: {error}") from None
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read the text of an invitation, also with `cable://`. Raises InvitationError, which shows no key."""
+        """Read the text of an invitation, also with `cable://`. Raises ArgumentError, which shows no key."""
         if len(text) > limits.MAX_INVITATION_SIZE_CHARACTERS:
-            raise InvitationError(
+            raise ArgumentError(
                 f"the text has more than {limits.MAX_INVITATION_SIZE_CHARACTERS:,} characters: it is not an invitation"
             )
         scheme, colon, rest = text.removeprefix("\ufeff").strip().partition(":")
         if not colon or scheme.lower() != _SCHEME:
-            raise InvitationError(
-                f"an invitation begins with {_SCHEME}: and is a text as `cablestore invite` prints it"
-            )
+            raise ArgumentError(f"an invitation begins with {_SCHEME}: and is a text as `cablestore invite` prints it")
         key, _, query = rest.removeprefix("//").partition("?")
         key = key.removesuffix("/")
         if key and _KEY.fullmatch(key) is None:
-            raise InvitationError(
+            raise ArgumentError(
                 f"the cabal key of an invitation has {2 * KEY_SIZE_BYTES} hex digits; {len(key)} characters are there "
                 "that are no such key. Copy the whole line"
             )
@@ -89,20 +87,20 @@ class Invitation:
 
     @classmethod
     def read(cls, path: Path | str) -> Self:
-        """Read the invitation in a file, or on standard input if `path` is "-". Raises InvitationError.
+        """Read the invitation in a file, or on standard input if `path` is "-". Raises ArgumentError.
 
         A file that other users of the machine can read is a warning in the log.
         """
         if str(path) == _STANDARD_INPUT:
             if sys.stdin is None:
-                raise InvitationError("no invitation can be read from standard input: it is closed")
+                raise ArgumentError("no invitation can be read from standard input: it is closed")
             return cls.parse(_text_of(sys.stdin.buffer, "standard input"))
         try:
             with Path(path).open("rb") as file:
                 mode = Path(path).stat().st_mode
                 text = _text_of(file, str(path))
         except (OSError, ValueError) as error:  # ValueError: a NUL in the path
-            raise InvitationError(f"no invitation can be read from {path}: {_reason(error)}") from None
+            raise ArgumentError(f"no invitation can be read from {path}: {_reason(error)}") from None
         if stat.S_ISREG(mode) and mode & 0o077:
             fields = {"path": str(path), "mode": f"{stat.S_IMODE(mode):04o}"}
             _LOG.warning("other users of this machine can read the invitation: chmod 600 prevents it", extra=fields)
@@ -125,10 +123,10 @@ def _fields(query: str) -> tuple[list[str], list[str]]:
     try:
         pairs = parse_qsl(query, keep_blank_values=True, strict_parsing=True, errors="strict") if query else []
     except ValueError:
-        raise InvitationError("after the ? of an invitation come parts like peer=HOST:PORT with & in between") from None
+        raise ArgumentError("after the ? of an invitation come parts like peer=HOST:PORT with & in between") from None
     for name, value in pairs:
         if name not in found:
-            raise InvitationError(
+            raise ArgumentError(
                 f"the invitation has a part {name[:20]!r}, known are peer and seed: use the version of cablestore that "
                 "made it, or a newer one"
             )
@@ -140,22 +138,22 @@ def _address(text: str) -> Address:
     try:
         return Address.parse(text)
     except NodeError as error:
-        raise InvitationError(f"the invitation cannot be used: {error}") from None
+        raise ArgumentError(f"the invitation cannot be used: {error}") from None
 
 
 def _seed(texts: list[str]) -> bytes:
     if not texts:
         return b""
     if len(texts) > 1:
-        raise InvitationError(f"the invitation has {len(texts)} moderation seeds, allowed is one")
+        raise ArgumentError(f"the invitation has {len(texts)} moderation seeds, allowed is one")
     try:
         return Seed.read_hex(texts[0], 0).write()
-    except ModerationError as error:
-        raise InvitationError(f"the invitation cannot be used: {error}") from None
+    except ArgumentError as error:
+        raise ArgumentError(f"the invitation cannot be used: {error}") from None
 
 
 def _require_reachable(peer: Address) -> None:
-    """Raise InvitationError for an address to which nobody can connect."""
+    """Raise ArgumentError for an address to which nobody can connect."""
     host, port = peer
     try:
         if ":" in host:
@@ -166,7 +164,7 @@ def _require_reachable(peer: Address) -> None:
     except ValueError:
         is_possible = False
     if not is_possible or not 0 < port < 65_536:
-        raise InvitationError(
+        raise ArgumentError(
             f"{str(peer)[:100]!r} is not an address to connect to: expected one that others can reach, as in chat.example:13333"
         )
 
@@ -176,7 +174,7 @@ def _text_of(file: BinaryIO, where: str) -> str:
     try:
         return text_of(file.read(4 * limits.MAX_INVITATION_SIZE_CHARACTERS + 1))
     except UnicodeDecodeError:
-        raise InvitationError(f"{where} has no invitation: it is not text") from None
+        raise ArgumentError(f"{where} has no invitation: it is not text") from None
 
 
 def _reason(error: Exception) -> str:

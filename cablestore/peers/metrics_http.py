@@ -40,7 +40,13 @@ _LOOKS_EVERY_S: Final = 0.2
 
 
 @contextmanager
-def exporter(node: Node, address: Address, *, client_timeout_s: float = limits.METRICS_TIMEOUT_S) -> Iterator[Address]:
+def exporter(
+    node: Node,
+    address: Address,
+    *,
+    client_timeout_s: float = limits.METRICS_TIMEOUT_S,
+    clock: Callable[[], float] = time.monotonic,
+) -> Iterator[Address]:
     """Serve a node's metrics and health while the block runs, inside of the node's own `async with`.
 
     Yields the address, with the port that was given for port 0. Raises NodeError if it cannot listen there.
@@ -50,7 +56,7 @@ def exporter(node: Node, address: Address, *, client_timeout_s: float = limits.M
     ...         ...
     """
     parts = node.parts
-    heartbeat = Heartbeat(parts.context.loop)
+    heartbeat = Heartbeat(parts.context.loop, clock)
     try:
         server = (_Server6 if ":" in address.host else _Server)(address, client_timeout_s)
     except (OSError, ValueError, TypeError) as error:  # no host can have this name
@@ -74,17 +80,18 @@ def exporter(node: Node, address: Address, *, client_timeout_s: float = limits.M
 class Heartbeat:
     """Measure of how late a loop is with what it does once a second. Used from any thread."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, clock: Callable[[], float]) -> None:
         self._loop = loop
+        self._clock = clock
         self._is_over = False
         self._late_s = 0.0
-        self._due_s = time.monotonic()
+        self._due_s = clock()
         loop.call_soon_threadsafe(self._beat)
 
     @property
     def lag_s(self) -> float:
         """How late the last beat was, or how late the next one is already."""
-        return max(self._late_s, time.monotonic() - self._due_s, 0.0)
+        return max(self._late_s, self._clock() - self._due_s, 0.0)
 
     def end(self) -> None:
         """Stop."""
@@ -92,7 +99,7 @@ class Heartbeat:
 
     def _beat(self) -> None:
         if not self._is_over:
-            now_s = time.monotonic()
+            now_s = self._clock()
             self._late_s = now_s - self._due_s
             self._due_s = now_s + _BEAT_S
             self._loop.call_later(_BEAT_S, self._beat)

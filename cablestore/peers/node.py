@@ -29,8 +29,6 @@ from cablestore.peers.threads import beside_loop
 from cablestore.reconcile.messages import Purpose, Terms
 from cablestore.store.store import CableStore
 
-_TICK_S: Final = 1.0
-
 
 class Node(ProcessBound):
     """A store among peers. Use it in an `async with` on an event loop of asyncio. It can be used again after that.
@@ -151,7 +149,7 @@ class Node(ProcessBound):
     @staticmethod
     async def _tick(parts: NodeParts) -> None:
         while True:
-            await asyncio.sleep(_TICK_S)
+            await asyncio.sleep(limits.TIMEOUTS_EVERY_S)
             parts.tick(parts.context.loop.time())
 
     @property

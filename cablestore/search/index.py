@@ -300,7 +300,7 @@ class SearchIndex(ProcessBound):
     def question(
         self, text: str, channel: str | None, author: bytes | None, start_ms: int, end_ms: int | None
     ) -> Question:
-        """Read what a person entered. Raises SearchError."""
+        """Read what a person entered. Raises ArgumentError."""
         with self._locked() as table:
             return Question(terms_of(text, table.tokenize), channel, author, start_ms, end_ms)
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from cablestore import limits
-from cablestore.errors import SearchError
+from cablestore.errors import ArgumentError
 from cablestore.search.words import Tokenize, Word, words_of
 
 _TERM: Final = re.compile(r'"([^"]*)(?:"(\*?)|$)|([^\s"]+)')
@@ -35,9 +35,9 @@ class Term(NamedTuple):
 
 
 def terms_of(text: str, tokenize: Tokenize) -> list[Term]:
-    """Return the terms of a query, each once. Raises SearchError if there is none, or if there are too many."""
+    """Return the terms of a query, each once. Raises ArgumentError if there is none, or if there are too many."""
     if len(text) > limits.MAX_SEARCH_CHARACTERS:
-        raise SearchError(
+        raise ArgumentError(
             f"the search has {len(text):,} characters, allowed are {limits.MAX_SEARCH_CHARACTERS:,}: enter fewer words"
         )
     found: dict[Term, None] = {}
@@ -46,9 +46,9 @@ def terms_of(text: str, tokenize: Tokenize) -> list[Term]:
         if words:
             found[Term(words, after == "*" or plain.endswith("*"))] = None
     if not found:
-        raise SearchError(f"{text!r} has no word to search for. Words are made of letters and digits")
+        raise ArgumentError(f"{text!r} has no word to search for. Words are made of letters and digits")
     if len(found) > limits.MAX_SEARCH_TERMS:
-        raise SearchError(
+        raise ArgumentError(
             f"the search has {len(found)} terms, allowed are {limits.MAX_SEARCH_TERMS}: enter fewer words"
         )
     return list(found)

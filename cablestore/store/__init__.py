@@ -1,4 +1,4 @@
-"""Store of the views: write, read, follow; check and rebuild it, and go back to an earlier database."""
+"""The store: write, read and follow posts, check and rebuild the database, and return to an earlier one."""
 
 from typing import TYPE_CHECKING
 

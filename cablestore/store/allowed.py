@@ -1,11 +1,11 @@
-"""Own acts of moderation that moderation.md forbids, whether a client writes a post or asks for an act."""
+"""Checks that reject own moderation actions that moderation.md forbids, and the own actions in force."""
 
 from __future__ import annotations
 
 from collections.abc import Container, Iterable
 from typing import Final
 
-from cablestore.errors import ModerationError
+from cablestore.errors import ArgumentError
 from cablestore.index.reader import Reader
 from cablestore.moderation.stored import StoredActs
 from cablestore.protocol.acts import Action, ModerationAct
@@ -13,25 +13,25 @@ from cablestore.protocol.body import BLOCK, LOCAL_ONLY, MODERATION, UNBLOCK, Blo
 from cablestore.views.acts import act_in, has_declined
 
 _BLOCKS_FROM: Final = 100
-"""Added to the types of post/block and post/unblock, to distinguish them from the numbers of actions."""
+"""Offset that keeps the types post/block and post/unblock apart from the numbers of actions."""
 BLOCKS: Final = frozenset({_BLOCKS_FROM + BLOCK, _BLOCKS_FROM + UNBLOCK})
 
 
 def require_allowed(reader: Reader, body: Body, own_key: bytes | None) -> None:
-    """Raise ModerationError for a post that its author must not write (moderation.md 4.2.4, 4.4.3, 4.5.1)."""
+    """Raise ArgumentError if moderation.md forbids the own user to write this post (4.2.4, 4.4.3, 4.5.1)."""
     match body:
         case Role(recipient=user):
             if user == own_key:
-                raise ModerationError("a role for oneself is not allowed (moderation.md 4.4.3): name another user")
+                raise ArgumentError("a role for oneself is not allowed (moderation.md 4.4.3): name another user")
             if has_declined(reader, user):
-                raise ModerationError(f"the user {user.hex()} declines roles, so nobody can assign one to it")
+                raise ArgumentError(f"the user {user.hex()} declines roles, so nobody can assign one to it")
         case Block(recipients=users, privacy=privacy, notify=notify):
             if own_key in users:
-                raise ModerationError("you cannot block yourself: name other users")
+                raise ArgumentError("you cannot block yourself: name other users")
             if privacy == LOCAL_ONLY and notify:
-                raise ModerationError("a private block never leaves this store, so nobody can be notified of it")
+                raise ArgumentError("a private block never leaves this store, so nobody can be notified of it")
         case Moderation(action=Action.HIDE_USER, recipients=users) if own_key in users:
-            raise ModerationError("you cannot hide yourself: name other users")
+            raise ArgumentError("you cannot hide yourself: name other users")
         case Unblock(recipients=users) if body.privacy != LOCAL_ONLY:
             _require_private(private_doings(reader, own_key, BLOCKS, users, None))
         case Moderation(action=action, recipients=targets, channel=channel) if (
@@ -43,7 +43,7 @@ def require_allowed(reader: Reader, body: Body, own_key: bytes | None) -> None:
 
 def _require_private(known: list[ModerationAct]) -> None:
     if known:
-        raise ModerationError(
+        raise ArgumentError(
             f"what you did in the private post {known[0].hash.hex()} can only be undone privately (moderation.md 4.5.1)"
         )
 
@@ -51,10 +51,10 @@ def _require_private(known: list[ModerationAct]) -> None:
 def own_acts_in_force(
     reader: Reader, own_key: bytes | None, types: Container[int], target: bytes
 ) -> list[ModerationAct]:
-    """Return the own acts of some actions, or blocks, that are in force for a target: private ones, then public ones.
+    """Return the own actions of these types that are in force for a target, private ones first.
 
-    At most one of each kind for each context. A private act and a public one are undone separately: what is undone
-    privately stays in force for all others. An act that is undone in the whole cabal is undone in each channel.
+    The result has at most one private and one public action for each context. Only an action of the same privacy undoes
+    an action. An undo for the whole cabal also undoes the action in each channel.
     """
     found: dict[tuple[bool, str], ModerationAct] = {}
     if own_key is None:
@@ -85,7 +85,7 @@ def _does(act: ModerationAct) -> bool:
 def private_doings(
     reader: Reader, own_key: bytes | None, types: Container[int], targets: Iterable[bytes], context: str | None
 ) -> list[ModerationAct]:
-    """Return the own private acts of some actions, or blocks, that are in force for one of the targets."""
+    """Return the own private actions of these types that are in force for any of the targets in one context."""
     wanted = set(targets)
     latest: dict[bytes, ModerationAct] = {}
     if own_key is None:

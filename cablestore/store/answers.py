@@ -1,8 +1,8 @@
-"""Answers to the requests of Cable peers, from one state of the store. Pure; messages are not encoded here.
+"""Answers to the requests of Cable peers, read from one state of the store. Messages are encoded elsewhere.
 
-Every function yields as it reads, so memory does not grow with the answer. Local-only posts are never part of an
-answer: their bytes are stored under a prefix that nothing here reads, and the views that are read have no rows of them.
-Nor are dropped posts (moderation.md 4.4.6), whether they are removed yet or not.
+Every function yields as it reads, so memory does not grow with the answer. Answers never contain local-only posts:
+their bytes have a different key prefix, and the views read here have no rows of them. Answers also leave out dropped
+posts (moderation.md 4.4.6), even before they are removed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from cablestore.protocol.post import Post
 from cablestore.views import activity, channel_topic, membership, messages, moderation, user_info
 
 _ENDLESS: Final = sys.maxsize
-"""Python's limit for a count. No store holds as much, but a peer may send a greater number."""
+"""The largest count that `islice` accepts. A peer may send a larger number."""
 
 _ROWS_AT_ONCE: Final = 1000
 _NO_DROPS: Final = AppliedDrops()
@@ -40,13 +40,13 @@ def post_request(reader: Reader, hashes: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def _staying(reader: Reader, hashes: Iterator[bytes]) -> Iterator[bytes]:
-    """Return the hashes without those of dropped posts that are not removed yet."""
+    """Leave out the hashes of dropped posts that are not removed yet."""
     going = _going(reader)
     return (digest for digest in hashes if not _is_going(reader, going, digest)) if going else hashes
 
 
 def _going(reader: Reader) -> AppliedDrops:
-    """Return the drops whose posts are not all removed yet. There may be many others, so those are not read."""
+    """Return the drops that still have posts to remove. Other drops are not read, because there may be many."""
     return _NO_DROPS if reader.local(SWEPT, b"") is not None else AppliedDrops.under_way(reader)
 
 
@@ -60,7 +60,7 @@ def channel_time_range(
 ) -> Iterator[bytes]:
     """Yield the hashes of a channel's texts and deletions with time_start <= timestamp < time_end (wire.md 6.3.2.3).
 
-    Newest first, at most `limit`. A `time_end_ms` of 0 means no end, a `limit` of 0 no limit.
+    Yields at most `limit` hashes, newest first. A `time_end_ms` or `limit` of 0 means no bound.
     """
     end_ms = time_end_ms if time_end_ms > 0 else None
     channel = reader.dialect.channel_id(channel)
@@ -69,11 +69,11 @@ def channel_time_range(
 
 
 def channel_state(reader: Reader, channel: str, *, may_be_cable_js: bool = False) -> Iterator[bytes]:
-    """Yield the hashes that describe a channel now (wire.md 5.4.4, 6.3.2.4).
+    """Yield the hashes of the posts that describe the current state of a channel (wire.md 5.4.4, 6.3.2.4).
 
-    The latest post/topic first; then the latest post/join or post/leave of each user that was ever in the channel, and
-    the latest post/info of each member. Each costs one row, however long the history is. With `may_be_cable_js`, topics and
-    infos that make cable.js crash are left out.
+    The first hash is the latest post/topic. The latest post/join or post/leave of each user who was ever in the channel
+    follows, and the latest post/info of each member. Each costs one row, however long the history is. With
+    `may_be_cable_js`, topics and infos that crash cable.js are left out.
     """
     return _staying(reader, _state_of(reader, reader.dialect.channel_id(channel), may_be_cable_js=may_be_cable_js))
 
@@ -96,7 +96,7 @@ def _handles_info_of(reader: Reader, author: bytes) -> bool:
 
 
 def is_safe_for_cable_js(reader: Reader, digest: bytes) -> bool:
-    """Tell whether cable.js can read a post. A post that is not stored passes."""
+    """Return True if cable.js can read a post, or if the post is not stored."""
     raw = reader.get(data_key(digest.hex().encode()))
     return raw is None or cable_js.handles_post(raw)
 
@@ -104,8 +104,8 @@ def is_safe_for_cable_js(reader: Reader, digest: bytes) -> bool:
 def channel_list(reader: Reader, offset: int = 0, limit: int = 0) -> Iterator[str]:
     """Yield the names of known channels, sorted by their bytes (wire.md 6.3.2.5).
 
-    The first `offset` names are skipped, and at most `limit` follow; a `limit` of 0 means no limit. Dropped channels
-    are left out (moderation.md 5.1.3.7).
+    Skips the first `offset` names and yields at most `limit`; a `limit` of 0 means no limit. Dropped channels are left
+    out (moderation.md 5.1.3.7).
     """
     is_dropped = is_dropped_in_order(reader)
     names = (name for name, _ in activity.channels(reader) if not is_dropped(name))
@@ -114,18 +114,21 @@ def channel_list(reader: Reader, offset: int = 0, limit: int = 0) -> Iterator[st
 
 
 def moderation_state(reader: Reader, channels: Iterable[str], oldest_ms: int = 0) -> Iterator[bytes]:
-    """Yield the hashes that describe the moderation of channels and of the whole cabal now (moderation.md 5.2.1.1).
+    """Yield the hashes of the current moderation of channels and of the whole cabal (moderation.md 5.2.1.1).
 
-    First every post/block and post/unblock, regardless of `oldest_ms`. Then, of the whole cabal and of each channel,
-    the relevant roles and actions with timestamp >= `oldest_ms`: each user's latest role for a recipient, unless the
-    recipient accepts none (4.2.3, 4.2.4), and the actions that their authors have not undone for all of their targets
-    (4.4.2). An action that repeats an older one undoes nothing: both are yielded. The keys hold all that is needed, so
-    no post is read: one row for each post since `oldest_ms`, and one look-up for each target until one is found for
-    which the action counts. Each part is oldest first, the order in which posts must be applied (4.2.5, 4.4.4). Each
-    hash comes once.
+    Every post/block and post/unblock comes first, regardless of `oldest_ms`. Then, for the whole cabal and for each
+    channel, come the relevant roles and actions with timestamp >= `oldest_ms`:
 
-    The caller decides which peer gets the answer: it should be a member of one of the channels, and a post/block with
-    notify=0 must not reach the users that it blocks (5.1.4).
+    * each user's latest role for a recipient, unless the recipient declines roles (4.2.3, 4.2.4);
+    * actions that their authors have not undone for all targets (4.4.2). A repeated action does not undo the earlier
+      one, so both are yielded.
+
+    Each part is sorted from oldest to newest, the order in which posts must be applied (4.2.5, 4.4.4). Each hash is
+    yielded once. The keys contain all required fields, so no post is read. Each post since `oldest_ms` costs one row.
+    Each action also costs one look-up per target, up to the first target for which it counts.
+
+    The caller decides which peers receive the answer. A peer should be a member of one of the channels. A post/block
+    with notify=0 must not reach the users that it blocks (5.1.4).
     """
     yield from moderation.blocks(reader)
     for channel in dict.fromkeys(("", *map(reader.dialect.channel_id, channels))):
@@ -135,10 +138,10 @@ def moderation_state(reader: Reader, channels: Iterable[str], oldest_ms: int = 0
 
 
 def concerns_moderation(post: Post, channels: frozenset[str], oldest_ms: int, dialect: Dialect) -> bool:
-    """Tell whether a new post is what a live Moderation State Request asks for (moderation.md 5.2.1.1, future = 1).
+    """Return True if a new post matches a live Moderation State Request (moderation.md 5.2.1.1, future = 1).
 
-    It selects by type, channel and time as `moderation_state` does. `is_relevant_moderation` tells whether the post has
-    been undone since or its recipient accepts no roles.
+    Type, channel and time are compared as in `moderation_state`. `is_relevant_moderation` also checks whether the post
+    was undone, and whether its recipient declines roles.
     """
     if post.type not in MODERATION_TYPES or post.is_local_only:
         return False
@@ -148,7 +151,7 @@ def concerns_moderation(post: Post, channels: frozenset[str], oldest_ms: int, di
 
 
 def is_relevant_moderation(reader: Reader, post: Post) -> bool:
-    """Tell whether `moderation_state` yields the post, stored or not, for its channel and time."""
+    """Return True if `moderation_state` yields the post, stored or not, for its channel and time."""
     if post.type in (BLOCK, UNBLOCK):
         return not post.is_local_only
     act = moderation.act_of(post)
@@ -156,9 +159,10 @@ def is_relevant_moderation(reader: Reader, post: Post) -> bool:
 
 
 def worth_requesting(reader: Reader, hashes: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield the hashes of a response that the store lacks, did not see deleted itself and does not drop, each once.
+    """Yield the hashes of a response that this store should request, each once.
 
-    An action may drop a post before it comes (moderation.md 4.4.6).
+    Skips posts that are stored, posts that this store saw deleted, and dropped posts. An action may drop a post before
+    it arrives (moderation.md 4.4.6).
     """
     remembers = next(reader.local_rows(DROPPED), None) is not None
     for digest in dict.fromkeys(hashes):
@@ -169,7 +173,7 @@ def worth_requesting(reader: Reader, hashes: Iterable[bytes]) -> Iterator[bytes]
 
 
 def appraised(reader: Reader, applied: AppliedModeration | None, post: Post) -> Verdict:
-    """Return ACCEPTED if peers may pass a post with a valid signature to each other, and otherwise why not."""
+    """Return ACCEPTED if peers may forward a post with a valid signature, otherwise the reason to reject it."""
     if post.is_local_only:
         return Verdict.LOCAL_ONLY
     if is_deleted_here(reader, post.hash) or is_deleted_by_author(reader, post):
@@ -179,26 +183,26 @@ def appraised(reader: Reader, applied: AppliedModeration | None, post: Post) -> 
 
 
 def is_deleted_here(reader: Reader, digest: bytes) -> bool:
-    """Tell whether this store saw a post deleted: it is not requested, and not passed from one peer to another.
+    """Return True if this store saw a post deleted. Such a post is neither requested nor forwarded.
 
-    A deletion that waits for its target does not count: anyone can write one, and the author of the target is not known
-    yet. Nor does what other stores say of a deleted post: nobody signed it.
+    A deletion that waits for its target does not count. Anyone can write one, and the author of the target is not known
+    yet. Unsigned skeletons from other stores do not count either.
     """
     return reader.is_witnessed(digest)
 
 
 def is_deleted_by_author(reader: Reader, post: Post) -> bool:
-    """Return True if a post/delete by its author is stored, seen before the post or after it."""
+    """Return True if a post/delete by the post's author is stored. It may have arrived before or after the post."""
     return post.type != DELETE and reader.tombstone(post.hash, post.author) is not None
 
 
 def is_dropped_here(reader: Reader, digest: bytes) -> bool:
-    """Tell whether this store dropped a post, or refused it because of a drop: it is not requested and not passed on."""
+    """Return True if this store dropped or rejected a post by a drop. It is not requested or forwarded."""
     return reader.local(DROPPED, digest.hex().encode()) is not None
 
 
 def time_of(reader: Reader, digest: bytes) -> int | None:
-    """Return the time that a post claims, None if unknown. A post that this store saw deleted has one too."""
+    """Return the claimed time of a post that is stored or that this store saw deleted. None if it is unknown."""
     post = reader.post(digest)
     if post is not None:
         return post.timestamp_ms

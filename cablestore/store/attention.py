@@ -1,6 +1,6 @@
-"""Attention: what each write adds to the rows of late texts and of mentions, and what is looked at later.
+"""Local rows of late texts and mentions: each write updates them, and searches complete them later.
 
-Does nothing until the user has marked a channel as read or asked for mentions.
+Does nothing until the user has marked a channel as read or requested mentions.
 """
 
 from __future__ import annotations
@@ -26,26 +26,26 @@ from cablestore.views import links, messages
 
 @dataclass(frozen=True, slots=True)
 class Attention:
-    """Attention to what concerns the user of a store, in one state of it. It never changes: plans return others."""
+    """Read marks and names of the store's user in one state of the store. Immutable: methods return new objects."""
 
     own_key: bytes | None
-    """The user's public key, None if it has no identity."""
+    """Public key of the user, None without an identity."""
     naming: Naming | None
-    """The user's key and names, if anybody asked for mentions."""
+    """Key and names of the user, None until mentions are requested."""
     marks: dict[bytes, ReadMark]
-    """The read marks by channel, as keys have it."""
+    """Read marks by escaped channel name."""
     late: dict[bytes, int]
-    """About how many late texts channels have, as far as one came since the rows were read."""
+    """Approximate number of late texts, by escaped channel name, of channels that received one since `read`."""
 
     @classmethod
     def read(cls, reader: Reader, own_key: bytes | None) -> Self:
-        """Read what the rows of a store say."""
+        """Read marks and names from the local rows of a store."""
         return cls(own_key, Naming.stored(reader), stored_marks(reader), {})
 
     # --- with each write -----------------------------------------------------------------------
 
     def after(self, plan: Plan) -> Self:
-        """Add to a plan the local rows that follow from the posts that it stores and removes."""
+        """Add to a plan the local rows that its added and removed posts require."""
         if self.naming is None and not self.marks:
             return self
         naming, late = self.names_after(plan), dict(self.late)
@@ -55,15 +55,15 @@ class Attention:
                 self._note_removed(plan, post, naming)
             elif post.type == TEXT:
                 self._note_added(plan, post, naming, late)
-            # Heads change later in the write, so a post that others wait for is missing still. Texts of this plan that
-            # link to it are searched with it.
+            # Heads are updated later in the write, so a post that other posts wait for is still missing here. The
+            # search includes texts of this plan that link to it.
             may_differ = naming is not None and naming.may_differ_for_links(post)
             if naming and may_differ and (post.hash in removed or links.is_missing(plan.reader, post)):
                 search_linking(plan, naming, post)
         return replace(self, naming=naming, late=late)
 
     def marked(self, plan: Plan, channel_key: bytes, place: bytes | None) -> Self:
-        """Add to a plan that a channel is read up to a <mono-ts>, None for its latest text."""
+        """Add a read mark at a <mono-ts> to a plan. If `place` is None, mark the latest text of the channel."""
         searched, _ = self.searched(plan)
         if place is None:
             latest = messages.texts(plan.reader, unescape(channel_key), newest_first=True)
@@ -72,14 +72,14 @@ class Attention:
         late = [key[len(prefix) :] for key, _ in plan.reader.prefix(prefix + channel_key + b"!")]
         known = self.marks.get(channel_key)
         if known is not None and known.place == place and not late:
-            return searched  # nothing changes, so nobody is notified: a client that marks on each change would not end
+            return searched  # no change, no notification: a client that marks on each change would loop
         return searched.with_mark(plan, channel_key, place, late)
 
     def seen(self, plan: Plan, channel_key: bytes, seen: set[bytes], upto: bytes | None) -> Self:
-        """Add to a plan that the texts at these <mono-ts> are read, and those from the mark up to `upto`.
+        """Add to a plan that the texts at these <mono-ts> are read, and all texts from the mark up to `upto`.
 
-        Without `upto`, texts between the mark and the last of `seen` become late ones. If there are more than
-        `limits.MAX_UNREAD_COUNTED`, the mark stays where it is.
+        The mark moves to the last of `seen`, and unread texts before it become late texts. If this would make more than
+        `limits.MAX_UNREAD_COUNTED` texts late, the mark moves only up to `upto`.
         """
         searched, _ = self.searched(plan)
         known = self.marks.get(channel_key)
@@ -97,7 +97,7 @@ class Attention:
         return searched.with_mark(plan, channel_key, place, late) if late or place != before else searched
 
     def _unseen(self, reader: Reader, channel_key: bytes, after: bytes, before: bytes, seen: set[bytes]) -> list[Post]:
-        """Return the texts of others between two <mono-ts> that are not in `seen`, one more than are counted at most."""
+        """Return up to MAX_UNREAD_COUNTED + 1 texts of others between two <mono-ts> that are not in `seen`."""
         if before <= after:
             return []
         rows = messages.texts(reader, unescape(channel_key), after or None, before, newest_first=False)
@@ -106,7 +106,7 @@ class Attention:
         return list(islice(others, limits.MAX_UNREAD_COUNTED + 1))
 
     def with_mark(self, plan: Plan, channel_key: bytes, place: bytes, late: list[bytes]) -> Self:
-        """Add a mark to a plan. The rows of these late texts go."""
+        """Add a read mark to a plan, and delete these rows of late texts."""
         mark = ReadMark(place, arrival_log.next_sequence(plan.reader) - 1)
         plan.set_local(READ, channel_key, encode_mark(mark), noted=True)
         for key in late:
@@ -117,7 +117,7 @@ class Attention:
     def _note_added(
         self, plan: Plan, post: Post, naming: Naming | None, late: dict[bytes, int], sequence: int | None = None
     ) -> None:
-        """Note a text, and count it in `late`. `sequence` is its number in the arrival log if it came before."""
+        """Add the rows of a text. `sequence` is its number in the arrival log if it was stored before this plan."""
         mark = self.marks.get(post.channel_key)
         if mark is not None and post.sort_time <= mark.place and (sequence is None or sequence > mark.sequence):
             plan.set_local(LATE, post.channel_key + b"!" + post.sort_time, named_value(post))
@@ -135,17 +135,17 @@ class Attention:
     # --- mentions ------------------------------------------------------------------------------
 
     def has_searched(self, reader: Reader) -> bool:
-        """Tell whether all stored texts were searched for the user's present names."""
+        """Return True if all stored texts were searched for the current names of the user."""
         is_over = reader.local(MENTION_SEARCH, b"") is None and reader.local(MENTION_RULES, b"") == RULES
         return self.naming is not None and self.naming.own_key == (self.own_key or b"") and is_over
 
     def searched(self, plan: Plan) -> tuple[Self, int]:
-        """Add to a plan a batch of the search of stored texts. Returns also how many texts were searched."""
+        """Add the next batch of the search for mentions to a plan. Also returns the number of searched posts."""
         naming = self._begun(plan).names_after(plan)
         return replace(self, naming=naming), 0 if naming is None else search_some(plan, naming, limits.MAX_BATCH_POSTS)
 
     def _begun(self, plan: Plan) -> Self:
-        """Add to a plan that mentions are looked for from now on, and in all texts that are stored."""
+        """Request a search of all stored texts, unless one with the current rules was requested before."""
         naming = self.naming
         if naming is None:
             naming = Naming.read(plan.reader, self.own_key)
@@ -157,7 +157,10 @@ class Attention:
         return replace(self, naming=naming)
 
     def names_after(self, plan: Plan, *, is_unsure: bool = False) -> Naming | None:
-        """Return the user's key and names after a plan. The texts of the time that a change concerns are searched."""
+        """Return the user's key and names after a plan, and search the texts that a change concerns.
+
+        With `is_unsure`, the names are read even if no post of the plan can change them.
+        """
         known, own_key = self.naming, self.own_key or b""
         posts = chain(plan.added, plan.removed)
         if known is None or not (
@@ -176,7 +179,7 @@ class Attention:
     # --- after a reindexing --------------------------------------------------------------------
 
     def caught_up(self, plan: Plan) -> Self:
-        """Add to a plan what follows from a rebuild, a reindexing or another key file: in part, if texts are unseen."""
+        """Add the rows that a rebuild, a reindexing or another key file requires, for at most one batch of posts."""
         naming = self.names_after(plan, is_unsure=True)
         late = dict(self.late)
         if plan.reader.local(UNSEEN, b"") is not None:
@@ -189,7 +192,7 @@ class Attention:
         return has_names and reader.local(UNSEEN, b"") is None
 
     def _note_unseen(self, plan: Plan, naming: Naming | None, late: dict[bytes, int]) -> None:
-        """Note a batch of the texts that the arrival log has after the number in the row UNSEEN."""
+        """Add the rows of the next batch of texts in the arrival log, after the number in the row UNSEEN."""
         after = number_in(plan.reader.local(UNSEEN, b""))
         entries = list(islice(arrival_log.entries(plan.reader, after), limits.MAX_BATCH_POSTS))
         for entry in entries:
@@ -203,7 +206,7 @@ class Attention:
 
 
 def _bound(plan: Plan, channel_key: bytes, number: int | None) -> int:
-    """Return how many late texts a channel has with a new one. If it has too many, the older half counts as read."""
+    """Return the number of late texts of a channel with a new one. Above the limit, the oldest ones become read."""
     if number is not None and number < limits.MAX_LATE_TEXTS:
         return number + 1
     prefix = local_key(LATE)
@@ -215,5 +218,5 @@ def _bound(plan: Plan, channel_key: bytes, number: int | None) -> int:
 
 
 def _is_text(reader: Reader, channel_key: bytes, place: bytes) -> bool:
-    """Return True if a channel has a text at a <mono-ts>. A client may have shown one that is deleted by now."""
+    """Return True if a channel has a text at a <mono-ts>. A client may have displayed a text that is now deleted."""
     return reader.get(b"%b%b!%b" % (messages.PREFIX, channel_key, place)) is not None

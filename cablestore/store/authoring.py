@@ -1,4 +1,4 @@
-"""Own posts as chat clients write them: the body, and what goes with it (links, time, signature, seal)."""
+"""Own posts: build a post from its body, with links, timestamp, signature and encryption."""
 
 from __future__ import annotations
 
@@ -21,37 +21,38 @@ from cablestore.views import author, links, membership
 
 
 class Composer:
-    """Maker of posts under a store's own identity. `clock` returns milliseconds since 1970."""
+    """Builder of posts under the store's own identity. `clock` returns milliseconds since 1970."""
 
     def __init__(self, store_identity: StoreIdentity, clock: Callable[[], int]) -> None:
         self._identity = store_identity
         self._clock = clock
         self._last_ms: int | None = None
-        """Time of the last own post, None while it must be read. Ones far ahead of the clock do not count."""
+        """Time of the last own post, None if it must be read. Posts dated far ahead of the clock do not count."""
 
     @property
     def own_key(self) -> bytes | None:
-        """The public key under which posts are written, None while there is no identity."""
+        """The public key of own posts, None without an identity."""
         identity = self._identity.load()
         return None if identity is None else identity.public_key
 
     @property
     def public_key(self) -> bytes:
-        """The public key under which posts are written. The identity is made on first use."""
+        """The public key of own posts. The first use creates a missing identity."""
         return self._identity.identity.public_key
 
     def for_trial(self) -> Composer:
-        """Return a composer of posts that are not stored. Without an identity it writes under one that is not kept."""
+        """Return a composer for posts of a dry run. If the store has no identity, it uses a temporary one."""
         return Composer(StoreIdentity(self._identity.load() or Identity.generate(), None), self._clock)
 
     def compose(self, transaction: Transaction, body: Body, moderation: AppliedModeration | None) -> list[Post]:
-        """Return signed posts that belong into one write, in order. The last one has the given `body`.
+        """Return the signed posts of one write, in order. The last one has the given `body`.
 
-        It links to the heads of its channel. It is dated now or just after the last own post, and after the posts that
-        it replaces. If the author of a text or a topic is not a member, a post/join comes first, one millisecond
-        earlier (wire.md 5.4.3). Raises InvalidPostError for a post that would have no effect: a post/leave of one who
-        is not a member, which would make the channel for everybody, one that replaces a post dated too far ahead, and the
-        name of a user or a channel that nobody sees.
+        It links to the heads of its channel. It is dated at the current time or just after the last own post, and after
+        the posts that it replaces. If the author of a text or a topic is not a member, a post/join comes first, dated
+        one millisecond earlier (wire.md 5.4.3). The join then links to the heads, and the text or topic to the join.
+
+        Raises InvalidPostError in three cases: the author of a post/leave is not a member, so the post would create the
+        channel for everyone; a replaced post is dated too far ahead; or the name of a user or a channel is invisible.
         """
         reader, now_ms = transaction.reader, self._clock()
         if isinstance(body, Info):
@@ -78,7 +79,7 @@ class Composer:
         return [self._signed(reader, body, heads, date_ms)]
 
     def came(self, posts: Iterable[Post], verdicts: Iterable[Verdict]) -> None:
-        """Note what is stored of posts from elsewhere: the user may have written some of them on another device."""
+        """Note the ingested posts: the user may have written some of them on another device."""
         own_key = self._identity.known_key
         if any(
             post.author == own_key and verdict is Verdict.ACCEPTED
@@ -87,12 +88,12 @@ class Composer:
             self.forget()
 
     def written(self, post: Post) -> None:
-        """Note that a post is stored: the next one is dated after it, unless it is far ahead of the clock."""
+        """Note a stored own post. The next one is dated after it, unless it is far ahead of the clock."""
         if post.timestamp_ms < self._clock() + limits.MAX_OWN_CLOCK_STEP_MS:
             self._last_ms = post.timestamp_ms
 
     def forget(self) -> None:
-        """Forget when the last own post is dated: the next one reads it from the store."""
+        """Forget the time of the last own post. The next post reads it from the store."""
         self._last_ms = None
 
     def _is_member(self, reader: Reader, channel: str) -> bool:
@@ -111,7 +112,7 @@ class Composer:
         return date_after(replaced, time_ms, now_ms, self.public_key)
 
     def _time_ms(self, reader: Reader, now_ms: int) -> int:
-        """Return now, or one millisecond after the last own post if the clock has not advanced since."""
+        """Return the current time, or one millisecond after the last own post if the clock has not advanced since."""
         if self._last_ms is None:
             until_ms = now_ms + limits.MAX_OWN_CLOCK_STEP_MS
             self._last_ms = author.latest_time(reader, self.public_key, before_ms=until_ms)
@@ -120,14 +121,14 @@ class Composer:
 
 
 def changed_info(info: Info, *, name: str | None, accept_role: bool | None, others: Mapping[str, bytes | None]) -> Info:
-    """Return an info of which a part is changed. The name "" and None as a value of `others` remove a pair."""
+    """Return an info with some pairs changed. The name "" and None as a value of `others` remove a pair."""
     given = dict(Info.of(name=name or None, accept_role=accept_role).pairs)
     pairs = dict(info.pairs) | given | dict(others) | ({"name": None} if name == "" else {})
     return Info(tuple((key, value) for key, value in pairs.items() if value is not None))
 
 
 def require_deletable(post: Post, public_key: bytes) -> None:
-    """Raise InvalidPostError for a post that a user cannot delete: one of another author, or a deletion."""
+    """Raise InvalidPostError for a post that a user cannot delete: a post of another author, or a post/delete."""
     if post.author != public_key:
         raise InvalidPostError(f"the post {post.hash.hex()} is by {post.author.hex()}: only its author can delete it")
     if post.type == DELETE:

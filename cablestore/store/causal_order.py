@@ -1,16 +1,16 @@
-"""Causal order: no message comes before one that it answers, even if clocks of authors are wrong. Computed when read.
+"""Causal order: a message follows all messages that it links to, even if clocks are wrong. Computed when read.
 
 The pairwise rule of wire.md 5.1.3 is not transitive, so it is not an order (A links to B, times A=1, B=10, C=5:
-A > B > C > A). The order here is transitive and agrees with every link. A post's place is
+A > B > C > A). The order here is transitive and agrees with every link. It compares posts by
 
-1. its effective time: the greatest timestamp among the post and all that it reaches by links,
-2. its steps from there: 0 if its own timestamp is that time, else one more than the furthest link of that time,
-3. its hash.
+1. effective time: the greatest timestamp among the post and all posts that it reaches by links,
+2. steps: 0 if its own timestamp is the effective time, else one more than the maximum of its links with that time,
+3. hash.
 
 If clocks agree, this is the order by (timestamp, hash).
 
-Ancestors are followed back to `skew_ms` before the window. The order is exact unless a post's ancestor claims a time
-after the post's own and can be reached only through posts that claim to be older than the followed range.
+Links are followed back to `skew_ms` before the window. The order is exact unless a post's ancestor claims a later time
+than the post and is reached only through posts older than the followed range.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from cablestore.index.tombstone import Skeleton
 def causal_order(
     reader: Reader, hashes: list[bytes], start_ms: int, skew_ms: int = limits.CAUSAL_SKEW_MS
 ) -> list[bytes]:
-    """Return `hashes`, posts of one window that begins at `start_ms`, in causal order, oldest first.
+    """Sort the hashes of posts in causal order, oldest first. `start_ms` is the start of the time window of the posts.
 
     At most `limits.MAX_CAUSAL_POSTS` posts and ancestors are kept in memory; further ancestors count as unknown.
     """
@@ -38,7 +38,7 @@ def causal_order(
 
 
 def _history(reader: Reader, hashes: list[bytes], oldest_ms: int) -> dict[bytes, Skeleton]:
-    """Load the posts, then what they reach, back to `oldest_ms`, deleted posts included."""
+    """Load the posts and their ancestors back to `oldest_ms`, deleted posts included."""
     nodes: dict[bytes, Skeleton] = {}
     upcoming = deque(hashes)
     while upcoming and len(nodes) < limits.MAX_CAUSAL_POSTS:
@@ -51,7 +51,7 @@ def _history(reader: Reader, hashes: list[bytes], oldest_ms: int) -> dict[bytes,
 
 
 def known_skeleton(reader: Reader, digest: bytes) -> Skeleton | None:
-    """Return the type, time, channel and links of a post that is stored, deleted or dropped, None if it is unknown."""
+    """Return the type, time, channel and links of a stored, deleted or dropped post. None if it is unknown."""
     post = reader.post(digest)
     if post is not None:
         return Skeleton.of(post)
@@ -63,8 +63,8 @@ def known_skeleton(reader: Reader, digest: bytes) -> Skeleton | None:
 
 
 def _place(digest: bytes, nodes: dict[bytes, Skeleton], places: dict[bytes, tuple[int, int]]) -> None:
-    """Compute (effective time, steps) of a post, after those of all that it links to. Without recursion."""
-    stack, entered = [digest], set[bytes]()  # what others say of deleted posts may have cycles
+    """Compute (effective time, steps) of a post and of all posts that it links to. Iterative: chains may be long."""
+    stack, entered = [digest], set[bytes]()  # unsigned skeletons of deleted posts may contain cycles
     while stack:
         current = stack[-1]
         if current in places or current not in nodes:

@@ -1,7 +1,7 @@
-"""Changes: what a chat client draws again. Each says what is, so applying one twice does no harm.
+"""Changes that a chat client displays. Each contains the current value, so applying one twice is harmless.
 
-Changes of two types are never equal, which tuples would be. A type that has the fields of its base needs no decorator:
-each takes as long to import as a small module.
+Changes of two types are never equal, unlike tuples. A type without fields of its own needs no decorator: each decorator
+takes as long to import as a small module.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ class _MessageChange:
 
 
 class MessageAdded(_MessageChange):
-    """Message that arrived and is displayed."""
+    """A message arrived and can be displayed."""
 
 
 class MessageHidden(_MessageChange):
-    """Message that is here and must not be displayed. It has no text; `message.hidden_by` says why."""
+    """A stored message must not be displayed. Its text is empty; `message.hidden_by` is the action that hides it."""
 
 
 class MessageShown(_MessageChange):
-    """Message on which an act of moderation is, and which is displayed."""
+    """A message that is the target of a moderation action can be displayed."""
 
 
 @dataclass(frozen=True, slots=True)
 class MessageDeleted:
-    """Message that is no longer here: deleted by its author, dropped, or discarded to save space.
+    """A message was deleted by its author, dropped, or discarded to save space.
 
-    `channel` is None if nothing says what the hash was: a discarded post leaves no trace. It may not be a message then.
+    `channel` is None for a discarded post, which leaves no record. The hash may then belong to a post of another type.
     """
 
     hash: bytes
@@ -56,28 +56,28 @@ class _ChannelChange:
 
 
 class ChannelAdded(_ChannelChange):
-    """Channel that is there. A client that does not show it yet reads its page."""
+    """A channel exists. Clients that do not show it yet read its first page."""
 
 
 class ChannelRemoved(_ChannelChange):
-    """Channel that is not there: its posts are all gone, or it is dropped."""
+    """A channel no longer exists: all its posts were removed, or it was dropped."""
 
 
 class UnreadChanged(_ChannelChange):
-    """Channel whose number of unread messages may have changed."""
+    """The number of unread messages of a channel may have changed."""
 
 
 class DraftChanged(_ChannelChange):
-    """Channel for which the user's draft changed: `CableStore.local.draft` has it."""
+    """The user's draft for a channel changed. `CableStore.local.draft` returns it."""
 
 
 class MuteChanged(_ChannelChange):
-    """Channel that the user muted or unmuted: `CableStore.local.is_muted` tells."""
+    """The user muted or unmuted a channel. `CableStore.local.is_muted` returns the current value."""
 
 
 @dataclass(frozen=True, slots=True)
 class TopicChanged(_ChannelChange):
-    """Topic of a channel, "" if it has none."""
+    """The topic of a channel may have changed. `topic` is "" if the channel has none."""
 
     topic: str
 
@@ -89,11 +89,11 @@ class _MembershipChange:
 
 
 class Joined(_MembershipChange):
-    """Member of a channel."""
+    """A user is a member of a channel."""
 
 
 class Left(_MembershipChange):
-    """User who is not a member of a channel."""
+    """A user is not a member of a channel."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,40 +103,43 @@ class _UserChange:
 
 
 class RoleChanged(_UserChange):
-    """User to whom a role was given or from whom it was taken, as it is in a channel, or with None in the cabal."""
+    """The role of a user may have changed, in a channel, or in the whole cabal if `channel` is None."""
 
 
 class UserHidden(_UserChange):
-    """User on whom an act of moderation is and who is hidden or dropped, in a channel or with None in the cabal.
+    """A user who is the target of a moderation action is hidden or dropped.
 
-    Read again the messages of the user, and the members.
+    `channel` is None for the whole cabal. Read the user's messages and the member list again.
     """
 
 
 class UserShown(_UserChange):
-    """User on whom an act of moderation is and who is neither hidden nor dropped. `user.blocked_by` may be set.
+    """A user who is the target of a moderation action is neither hidden nor dropped. `user.blocked_by` may be set.
 
-    Read again the messages of the user, and the members.
+    `channel` is None for the whole cabal. Read the user's messages and the member list again.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class NameChanged:
-    """User who said something of itself. Its name is also that of its earlier messages."""
+    """A user's name or other info may have changed. The name also applies to the user's earlier messages."""
 
     user: User
 
 
 @dataclass(frozen=True, slots=True)
 class ModerationChanged:
-    """Roles may have changed, and with them all that is hidden: read again what is on the screen."""
+    """Roles, and thus hidden users and messages, may have changed. Read everything on the screen again.
+
+    `channel` is None for the whole cabal.
+    """
 
     channel: str | None
 
 
 @dataclass(frozen=True, slots=True)
 class LocalChanged:
-    """Value of the user's own (`CableStore.local`) that was put or deleted: its name and key."""
+    """A local value (`CableStore.local`) was stored or deleted."""
 
     name: str
     key: str
@@ -165,21 +168,22 @@ Change = (
 
 
 class Changes(NamedTuple):
-    """Changes of one read, and the cursor from which the next one continues."""
+    """Changes, and the cursor from which the next read continues."""
 
     changes: list[Change]
     cursor: str
 
 
 def is_of(change: Change, channel: str) -> bool:
-    """Tell whether a change concerns a channel, or the whole cabal."""
+    """Return True if a change concerns this channel or the whole cabal."""
     return getattr(change, "channel", None) in (None, channel)
 
 
 def change_of_local_row(name: bytes, key: bytes) -> Change | None:
-    """Return what a client is told when a local row changes, given its name and the rest of its key; None for nothing.
+    """Return the change to report for a changed local row, None if clients do not need it.
 
-    Only rows that were put with `Plan.set_local(..., noted=True)` come here.
+    `name` is the name of the row, `key` the rest of its key. Only rows that were put with
+    `Plan.set_local(..., noted=True)` are passed in.
     """
     if name in (SEED, JUDGED):
         return ModerationChanged(None)

@@ -1,4 +1,4 @@
-"""Posts of one channel as nodes that link to each other, and what is read of them."""
+"""The posts of one channel as nodes of a graph, whose edges are links."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from cablestore.views import links
 
 
 class LinkedPost(NamedTuple):
-    """Post of the channel. Only a stored text has a sort time."""
+    """Post of a channel. Only a stored text has a sort time."""
 
     links: tuple[bytes, ...]
     sort_time: bytes | None
 
     @property
     def timestamp_ms(self) -> int:
-        """The time that a text claims, -1 for all others."""
+        """The claimed time of a text, -1 for other posts."""
         return -1 if self.sort_time is None else time_of(self.sort_time)
 
 
@@ -33,24 +33,24 @@ class ChannelNodes:
         self._channel: Final = channel
         self._nodes: Final[dict[bytes, LinkedPost | None]] = {}
         self._posts: Final[dict[bytes, Post]] = {}
-        """Posts that were read for their links, for those who read their texts next."""
+        """Posts that were read for their links and may be requested by `post` next."""
         self._link_prefix: Final = b"!" + escape(channel) + b"!"
 
     def post(self, digest: bytes) -> Post | None:
-        """Return a post that was read, or read it."""
+        """Return a stored post. A post that was read for its links is not read again."""
         return self._posts.pop(digest, None) or self._reader.post(digest)
 
     def node(self, digest: bytes) -> LinkedPost | None:
-        """Return a post of the channel, None for an unknown one and one of another channel."""
+        """Return the node of a post, None if the post is unknown or in another channel."""
         if digest not in self._nodes:
             self._nodes[digest] = self._read(digest)
         return self._nodes[digest]
 
     def texts_before(self, digest: bytes, expected: bytes) -> set[bytes] | None:
-        """Return the texts that a text links to, directly or through posts without a place in the order.
+        """Return the texts that a post links to, directly or through posts other than texts.
 
-        The hash `expected` is known to be a text, so it is not read. Returns None if there are more than
-        MAX_LINKS_FOLLOWED links.
+        The hash `expected` is known to be a text, so it is not read. Returns None if more than MAX_LINKS_FOLLOWED links
+        must be followed.
         """
         node = self.node(digest)
         if node is None or node.links == (expected,):
@@ -69,7 +69,7 @@ class ChannelNodes:
         return found
 
     def heads(self) -> set[bytes] | None:
-        """Return the texts that no text links to, and some others. None if finding them would cost too much."""
+        """Return a superset of the texts that no text links to. None if finding them would cost too much."""
         ends = links.ends(self._reader, self._channel, limits.MAX_ENDS_READ)
         found = set[bytes]()
         for end in ends or ():

@@ -1,13 +1,13 @@
-"""Difference between the clock of this machine and those of other users, as far as stored texts prove one.
+"""Estimate of the difference between the local clock and the clocks of other users, based on stored texts.
 
-A text cannot be older than what it answers, nor be here before it was written. So these show that clocks differ:
+A text cannot be older than the texts that it links to, and cannot arrive before it is written. Two observations
+therefore show that clocks differ:
 
-* a text of another user that is dated after the present: the local clock is slow, or the author's is fast;
-* a text of another user that links to an own text and is dated before it: the local clock is fast, or the author's
-  is slow.
+* a text of another user is dated in the future: the local clock is slow, or the author's is fast;
+* an answer of another user to an own text is dated before it: the local clock is fast, or the author's is slow.
 
-One user may be wrong. A difference is reported if at least `limits.MIN_CLOCK_WITNESSES` users agree, and more users than
-there are whose texts of the same time show no difference. Old texts prove nothing: a quiet cabal does not mean a wrong clock.
+A single user may be wrong. A difference is reported if at least `limits.MIN_CLOCK_WITNESSES` users agree. They must
+also outnumber the users whose texts of the same time show no difference. Old texts prove nothing: a cabal may be quiet.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _UNITS_MS: Final = (("day", 86_400_000), ("hour", 3_600_000), ("minute", 60_000)
 
 
 class ClockDifference(NamedTuple):
-    """Difference of clocks: how far the local one is ahead of those of this many users, below 0 if it is slow.
+    """How far the local clock is ahead of the clocks of `users` other users, negative if it is slow.
 
     The true difference may be larger.
     """
@@ -38,7 +38,7 @@ class ClockDifference(NamedTuple):
     users: int
 
     def warning(self, now_ms: int) -> str:
-        """Return a line for the user. `now_ms` is the local time."""
+        """Return a warning for the user. `now_ms` is the local time."""
         unit, size_ms = next((each for each in _UNITS_MS if abs(self.ahead_ms) >= each[1]), _UNITS_MS[-1])
         number = round(abs(self.ahead_ms) / size_ms)
         way = "fast" if self.ahead_ms > 0 else "slow"
@@ -49,7 +49,7 @@ class ClockDifference(NamedTuple):
 
 
 def clock_difference(reader: Reader, own_key: bytes | None, now_ms: int) -> ClockDifference | None:
-    """Return how far the local clock differs from those of most users who wrote lately, None if nothing proves it."""
+    """Return the difference between the local clock and the clocks of recent authors. None if texts prove none."""
     return _slow_by(reader, own_key, now_ms) or (_fast_by(reader, own_key, now_ms) if own_key else None)
 
 
@@ -62,13 +62,13 @@ def _slow_by(reader: Reader, own_key: bytes | None, now_ms: int) -> ClockDiffere
     if len(later_ms) < limits.MIN_CLOCK_WITNESSES:
         return None
     by_ms = median_low(later_ms.values())
-    # As many users would have written in a time of equal length before the present, if it is the present.
+    # If the local clock is right, about as many users wrote in a period of equal length before the present.
     others = {text.author for text in _texts(reader, max(now_ms - by_ms, 0), from_ms)} - later_ms.keys() - {own_key}
     return ClockDifference(-by_ms, len(later_ms)) if len(later_ms) > len(others) else None
 
 
 def _fast_by(reader: Reader, own_key: bytes, now_ms: int) -> ClockDifference | None:
-    """Look at the answers to the latest own texts. Own texts from the future were dated by a clock that is corrected."""
+    """Check the answers to the latest own texts. Own texts from the future prove that the clock was corrected."""
     earlier_ms: dict[bytes, int] = {}
     from_ms = max(now_ms - limits.CLOCK_MEMORY_MS, 0)
     own = author.between(reader, own_key, (TEXT,), from_ms, limits.MAX_TIMESTAMP_MS, newest_first=True)
@@ -76,7 +76,7 @@ def _fast_by(reader: Reader, own_key: bytes, now_ms: int) -> ClockDifference | N
         if text.timestamp_ms > now_ms + limits.CLOCK_TOLERANCE_MS:
             return None
         answers = {post.author: text.timestamp_ms - post.timestamp_ms for post in _answers(reader, text)}
-        earlier_ms = answers | earlier_ms  # what the latest text shows counts
+        earlier_ms = answers | earlier_ms  # for each author, the answer to the latest own text counts
     earlier_ms.pop(own_key, None)
     found = [by_ms for by_ms in earlier_ms.values() if by_ms > limits.CLOCK_TOLERANCE_MS]
     if len(found) < limits.MIN_CLOCK_WITNESSES or 2 * len(found) <= len(earlier_ms):
@@ -85,7 +85,7 @@ def _fast_by(reader: Reader, own_key: bytes, now_ms: int) -> ClockDifference | N
 
 
 def _texts(reader: Reader, from_ms: int, to_ms: int | None) -> Iterator[Post]:
-    """Yield texts of a range of time, latest first."""
+    """Yield the texts of a time range, latest first, from at most `limits.MAX_CLOCK_TEXTS_READ` posts."""
     prefix = sync.ID_PREFIX + sync.ALL + b"!"
     stop = after_prefix(prefix) if to_ms is None else prefix + time_floor(to_ms)
     rows = reader.scan(prefix + time_floor(from_ms), stop, reverse=True)

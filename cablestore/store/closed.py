@@ -1,7 +1,7 @@
-"""Work on a store that nobody has open: rebuild, check, export, and its generations.
+"""Maintenance of a store that no process has open: rebuild, check, export, and its generations.
 
-A generation is one database of a store. The header of the folder names the live one. Rebuilding, reindexing and going
-back make another generation live; one that is worth keeping stays in the folder.
+A generation is one database of a store. The header of the folder names the live one. A rebuild, a reindexing or a
+rollback makes another generation live. The previous one may stay in the folder, so that the store can return to it.
 """
 
 from __future__ import annotations
@@ -60,13 +60,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """One database of a store: its name, its size, and when it was made (ISO 8601).
+    """One database of a store: its name, its size, and when it was created (ISO 8601).
 
     `state` is one of
-    "live": the store uses it;
-    "kept": the store can go back to it;
-    "missing": the header keeps it, but it is not in the folder;
-    "unnamed": it is in the folder, but the header does not name it, so nothing is done with it.
+
+    * "live": the store uses it;
+    * "kept": the store can return to it;
+    * "missing": the header names it, but it is not in the folder;
+    * "unnamed": it is in the folder, but the header does not name it. The store ignores it.
     """
 
     name: str
@@ -76,7 +77,7 @@ class Generation:
 
     @property
     def is_live(self) -> bool:
-        """Whether the store uses it."""
+        """True if the store uses this generation."""
         return self.state == "live"
 
 
@@ -84,9 +85,9 @@ class Generation:
 class RecoverReport:
     """Result of `ClosedStore.recover`.
 
-    `posts` is how many posts the database holds, local-only ones included; None if it cannot be read completely: then
-    `rebuild` recovers what can be read. `lost_posts` is how many it has lost, None if that is unknown, and
-    `lost_posts_at_least` the smallest possible number. `lost` says which writes are lost.
+    `posts` is the number of posts in the database, local-only ones included. It is None if the database cannot be read
+    completely: then `rebuild` recovers the readable posts. `lost_posts` is the number of lost posts, None if unknown;
+    `lost_posts_at_least` is a lower bound. `lost` describes the lost writes.
     """
 
     posts: int | None
@@ -101,7 +102,7 @@ class RecoverReport:
 
     @classmethod
     def of(cls, posts: int | None, recorded: Counts | None, evidence: Evidence) -> Self:
-        """Return the report for a database, by what its rows and other evidence say."""
+        """Return the report for a database with this number of posts, its own counts and other evidence of loss."""
         report = RebuildReport(posts=posts or 0)
         following = 1 if recorded is None else recorded.next
         report.compare(recorded, following, 0 if recorded is None else recorded.deletion_rows)
@@ -112,11 +113,11 @@ class RecoverReport:
 
 
 class ClosedStore:
-    """Store that nobody has open. Every method locks its folder and raises OpenError if that fails.
+    """A store that no process has open. Every method locks its folder and raises OpenError if that fails.
 
-    `identity` is used instead of the key file in the folder. `dialect` must be that of the store; without one, the
-    store says it. With `read_only` nothing is written into the folder: `check`, `export` and `generations` work, other
-    methods raise StorageError.
+    `identity` is used instead of the key file in the folder. `dialect` must be that of the store; by default it is read
+    from the store. With `read_only`, nothing is written to the folder: only `check`, `export` and `generations` work,
+    and other methods raise StorageError.
     """
 
     def __init__(
@@ -146,16 +147,16 @@ class ClosedStore:
         only_whole: bool = False,
         progress: Progress = no_progress,
     ) -> RebuildReport:
-        """Build every view again from the posts, also if the store cannot be opened: outdated views, damaged files.
+        """Rebuild every view from the posts, even if the store cannot be opened: outdated views, damaged files.
 
-        Without a number of `processes` a large store is rebuilt in as many as there are cores; 1 stays in this process.
-        What cannot be read is left out and reported; then the old database is kept beside the new one. The number of lost
-        posts is unknown if the rows that count them may be lost too. Raises
-        StorageError if files cannot be read, IdentityError if the key of local-only posts is missing.
+        By default, a large store is rebuilt in one process per core; `processes=1` stays in this process. Unreadable
+        parts are left out and reported; then the old database is kept beside the new one. The number of lost posts is
+        unknown if the rows that count them may be lost too. Raises StorageError if files cannot be read, IdentityError
+        if the key of local-only posts is missing.
 
-        With `only_whole` nothing changes if something would be left out, and CorruptStoreError says what.
+        With `only_whole`, nothing changes if parts would be left out. CorruptStoreError names them.
 
-        A view that the store has and the catalog lacks is dropped if `drop_views` names it. If `drop_views` does not,
+        Views that the store has and the catalog lacks are dropped if `drop_views` names them. Otherwise
         MissingViewError is raised and nothing changes.
         """
         checked_each("drop_views", drop_views, check_text)
@@ -171,7 +172,7 @@ class ClosedStore:
             try:
                 _require_log(evidence, where)
                 with open_reader(folder, old) as (_, live):
-                    is_complete = True  # LevelDB has read its list of tables and its log
+                    is_complete = True  # LevelDB could read its list of tables and its log
                     meta.require_views(live.get(meta.META_KEY), self._catalog, where, drop_views)
                 build = weighed(evidence, partial(rebuild_database, origin, self._catalog, row, progress, processes))
                 report = rebuild_generation(folder, partial(_build_whole, where, build) if only_whole else build)
@@ -181,7 +182,8 @@ class ClosedStore:
                 with folder.scratch() as scratch, salvaged(origin.path, scratch / "readable") as readable:
                     reader = Reader(readable, origin.dialect, origin.unseal)
                     meta.require_views(reader.get(meta.META_KEY), self._catalog, where, drop_views)
-                    is_complete &= not has_discarded(reader, 0)  # those that are back hide lost ones
+                    # Discarded posts that salvage brings back would hide lost ones in the count.
+                    is_complete &= not has_discarded(reader, 0)
                     build = partial(_build_damaged, reader, self._catalog, row, progress)
                     report = rebuild_generation(folder, weighed(evidence, build, is_complete=is_complete))
             remove_replaced(folder, old, report)
@@ -190,9 +192,9 @@ class ClosedStore:
     def check(
         self, *, signatures: bool = False, processes: int | None = None, progress: Progress = no_progress
     ) -> CheckReport:
-        """Compare every row with what the posts say. With `signatures`, verify every post too.
+        """Compare every row with the posts. With `signatures`, also verify every post.
 
-        Without a number of `processes` a large store is checked in as many as there are cores.
+        By default, a large store is checked in one process per core.
         """
         check(signatures=signatures, progress=progress)
         check_given(processes=processes)
@@ -215,10 +217,10 @@ class ClosedStore:
             return report
 
     def export(self, out: Location, *, filters: Filters | None = None, progress: Progress = no_progress) -> Manifest:
-        """Export the store into a new or empty folder, or to a URI.
+        """Export the store to a new or empty folder, or to a URI.
 
-        Only posts and tombstones are read, so views may be outdated. With `filters`, which read views, those must be up
-        to date. Views that the catalog lacks are ignored.
+        Without `filters`, only posts and tombstones are read, so views may be outdated. Filters read views, which must
+        then be up to date. Views that the catalog lacks are ignored.
         """
         check(progress=progress)
         check_instance("filters", filters, (Filters, NoneType))
@@ -249,12 +251,12 @@ class ClosedStore:
             return [_describe(folder, name) for name in folder.generations]
 
     def roll_back(self, generation: str) -> TakeoverReport:
-        """Make an earlier generation the live one, with all that arrived since. The one that was live is kept.
+        """Make an earlier generation live, and add everything that arrived since. The current generation is kept.
 
-        Raises NotAStoreError for a generation that is not kept, OutdatedViewError if another version built its
-        views, MissingViewError if either generation has views that the catalog lacks.
+        Raises NotAStoreError if the generation is not kept. Raises OutdatedViewError if another version built its
+        views, and MissingViewError if either generation has views that the catalog lacks.
         """
-        from cablestore.index.takeover import take_over  # noqa: PLC0415 - opening a store does without it
+        from cablestore.index.takeover import take_over  # noqa: PLC0415 - not needed to open a store
 
         with self._locked_to_write() as folder:
             _require_kept(folder, generation)
@@ -269,14 +271,14 @@ class ClosedStore:
                 for reader in (before, live):
                     meta.require_views(reader.get(meta.META_KEY), self._catalog, str(folder.path))
                 through = arrival_log.next_sequence(before) - 1
-                # If the live log has another history, all of it is new to this generation.
+                # If the live log has a different history, all its entries are new to this generation.
                 after = through if is_shared(live, through, mark_at(before, through)) else 0
                 succession = take_over(live, old, dialect, self._catalog, after)
             folder.activate(generation, keep=True)
         return succession
 
     def remove(self, generation: str) -> None:
-        """Remove a generation that is not live, or with "kept" all that are kept."""
+        """Remove a generation that is not live, or all kept ones if `generation` is "kept"."""
         with self._locked_to_write() as folder:
             for name in folder.header.kept if generation == "kept" else (generation,):
                 if name not in folder.generations or name == folder.header.generation:
@@ -284,11 +286,11 @@ class ClosedStore:
                 folder.remove(name)
 
     def recover(self, generation: str) -> RecoverReport:
-        """Make a generation live if the header is lost, overwritten, or names a database that is missing.
+        """Make a generation live if the header is lost, overwritten, or names a missing database.
 
-        If the database is too damaged to say its dialect, this object must have been
-        given one. Other generations stay as they are. Raises NotAStoreError for a generation that is not there or is
-        unfinished, or if the dialect is needed, FormatError for a dialect that is not the database's.
+        If the database is too damaged to contain its dialect, this object must have been given one. Other generations
+        do not change. Raises NotAStoreError if the generation is missing or unfinished, or if the dialect is required;
+        FormatError if the dialect differs from that of the database.
         """
         self._require_writable()
         with closing(Folder.open_without_header(self.path, generation)) as folder:
@@ -327,7 +329,7 @@ class ClosedStore:
 def locked_folder(
     path: Path, *, create: bool = False, dialect: Dialect | None = None, read_only: bool = False
 ) -> AbstractContextManager[Folder]:
-    """Lock the folder of a closed store, for a `with`. `create` makes it if it is missing."""
+    """Lock the folder of a closed store, for a `with`. `create` creates a missing folder."""
     if read_only:
         return closing(Folder.open_to_read(path, dialect=dialect))
     return closing(Folder.open(path, create=create, dialect=dialect))
@@ -353,7 +355,7 @@ def _build_whole(where: str, build: Callable[[Path, Path], RebuildReport], path:
 
 
 def _require_log(evidence: Evidence, where: str) -> None:
-    """Raise CorruptStoreError if LevelDB would drop writes in the log, and then the log, without an error."""
+    """Raise CorruptStoreError if LevelDB would silently drop writes in its log, and then delete the log."""
     if evidence.lost and not evidence.lost_earlier:
         raise CorruptStoreError(
             f"the store at {where} has lost writes: {evidence.lost}. Run `cablestore rebuild`, which keeps the damaged "
@@ -380,7 +382,7 @@ def _describe(folder: Folder, name: str) -> Generation:
 
 
 def _read_whole(path: Path, catalog: Catalog) -> tuple[Dialect | None, int | None, Counts | None]:
-    """Return the dialect of a database, its number of posts and its own counts, None for what cannot be read."""
+    """Return the dialect of a database, its number of posts and its own counts. Unreadable values are None."""
     dialect = recorded = None
     try:
         with closing(LevelDB(path)) as database, database.snapshot() as state:

@@ -1,8 +1,8 @@
-"""Dates of own posts that replace others: a name, a topic, a membership, an act of moderation.
+"""Timestamps of own posts that replace others: a name, a topic, a membership, a moderation action.
 
-The latest post by (timestamp, hash) is in effect. So a new post must be dated after the post that it replaces, also if
-that one was dated by a clock that was ahead. Peers reject posts that are dated a week ahead: if the new post would be
-one of these, it cannot take effect yet.
+The latest post by (timestamp, hash) is in effect. A new post must therefore be dated after the post that it replaces,
+even if a fast clock dated that one. Peers reject posts dated a week or more in the future. A new post that would need
+such a date cannot take effect yet.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ _HASH_DIGITS: Final = 12
 _KEY_DIGITS: Final = 16
 _MS_PER_S: Final = 1000
 _LAST_DATE_MS: Final = 253_402_300_799_000
-"""The last second that a date of four digits can name."""
+"""The last second that a date with a four-digit year can express."""
 
 
 class DatedPost(NamedTuple):
-    """Post that a new one replaces."""
+    """A post that a new post replaces."""
 
     timestamp_ms: int
     hash: bytes
@@ -58,8 +58,8 @@ class DatedPost(NamedTuple):
 class ReplacedPosts(NamedTuple):
     """Posts that a new post replaces, latest first.
 
-    A post dated before one of `here` does not take effect in this store. A post dated before one of `elsewhere` takes
-    effect here, but not for other users.
+    A new post dated before one of `here` does not take effect in this store. A new post dated before one of `elsewhere`
+    takes effect here, but not for other users.
     """
 
     here: Iterator[DatedPost]
@@ -67,9 +67,9 @@ class ReplacedPosts(NamedTuple):
 
 
 def date_after(replaced: ReplacedPosts, time_ms: int, now_ms: int, own_key: bytes) -> int:
-    """Return `time_ms`, or the time just after the replaced posts if that is later.
+    """Return `time_ms`, or the time just after the latest replaced post if that is later.
 
-    Raises InvalidPostError if this is a week ahead of the clock or more.
+    Raises InvalidPostError if that time is a week or more ahead of the clock.
     """
     end_ms = now_ms + limits.MAX_FUTURE_MS
     latest = next(replaced.here, None)
@@ -99,16 +99,16 @@ def _not_yet(posts: list[DatedPost], own_key: bytes) -> InvalidPostError:
 
 
 def utc(time_ms: int) -> str:
-    """Return a time for a message, such as `2026-11-27 08:34:21 UTC`."""
+    """Format a time for a message: `2026-11-27 08:34:21 UTC`."""
     seconds = min(max(time_ms, 0), _LAST_DATE_MS) / _MS_PER_S
     return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
-# --- what a post replaces --------------------------------------------------------------------------
+# --- replaced posts --------------------------------------------------------------------------------
 
 
 def replaced_by(reader: Reader, moderation: AppliedModeration | None, body: Body, own_key: bytes) -> ReplacedPosts:
-    """Return the posts that a new own post replaces. Texts and deletions replace nothing."""
+    """Return the posts that a new own post replaces. Texts and deletions replace none."""
     match body:
         case Info():
             return ReplacedPosts(_dated(author.newest(reader, own_key, INFO), own_key), iter(()))
@@ -127,7 +127,7 @@ def replaced_by(reader: Reader, moderation: AppliedModeration | None, body: Body
 
 
 def _topics(reader: Reader, moderation: AppliedModeration | None, channel: str) -> ReplacedPosts:
-    """Return the topics of a channel. Those of hidden and blocked users are in effect for others only."""
+    """Return the topics of a channel. Topics of hidden and blocked users count for other users only."""
     here, elsewhere = topics_that_count(reader, moderation, channel), topics_that_count(reader, None, channel)
     return ReplacedPosts(
         (DatedPost(post.timestamp_ms, post.hash, post.author) for post in here),
@@ -155,9 +155,9 @@ def _is_doing(body: Body) -> bool:
 def _acts(
     reader: Reader, moderation: AppliedModeration | None, body: Role | Moderation | Block | Unblock, own_key: bytes
 ) -> Iterator[ModerationAct]:
-    """Yield the acts on the targets of an act, of its kind: the latest is in effect.
+    """Yield the actions of the same kind on the targets of an action. The latest of them is in effect.
 
-    Of roles only those of the own user: for others, the highest role of several authors is in effect, not the latest.
+    Only the own roles are yielded: of the roles by several authors, the highest is in effect, not the latest.
     """
     decisions = Decisions.read(StoredActs(reader, own_key), own_key) if moderation is None else moderation.decisions
     match body:

@@ -1,4 +1,4 @@
-"""Differences between two states of moderation: roles, what is hidden, dropped and blocked, and how many posts are removed."""
+"""Differences between two states of moderation: roles, hidden, dropped and blocked targets, and removed posts."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ _State = tuple[UserRole | bool, ModerationAct | Seed | None]
 
 
 class Difference(NamedTuple):
-    """Difference in one thing: `what` is role, hidden, dropped or blocked.
+    """A changed value. `what` is role, hidden, dropped or blocked.
 
-    `target` is the 32 bytes of a user or a post, b"" for a channel; `channel` the context, None for the whole cabal.
-    `before` and `after` are a UserRole or a bool. `by` is the act or the seed that it follows from, None if nothing
-    says so any more.
+    `target` is the 32 bytes of a user or a post, b"" for a channel. `channel` is the context, None for the whole cabal.
+    `before` and `after` are a UserRole or a bool. `by` is the action or the seed that causes the new value, None if
+    none does.
     """
 
     what: str
@@ -43,14 +43,14 @@ class Difference(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Place between two writes: what applies there, None in a store without moderation, and the latest event."""
+    """Position between two writes: the moderation there, None in an unmoderated store, and the latest event."""
 
     moderation: AppliedModeration | None
     sequence: int
 
 
 class _Targets(NamedTuple):
-    """Users and posts on which there are acts, with the contexts, and channels."""
+    """Users and posts that are targets of actions, with the contexts, and channels."""
 
     users: set[tuple[bytes, str | None]]
     posts: set[tuple[bytes, str]]
@@ -60,9 +60,10 @@ class _Targets(NamedTuple):
 def previewed(
     plan: Plan, reader: Reader, before: AppliedModeration | None, own_key: bytes, acts: Iterable[ModerationAct] | None
 ) -> tuple[tuple[Difference, ...], int]:
-    """Return what a plan changes for a user, and how many stored posts it drops: nothing without moderation.
+    """Return the changes by a plan in the view of a user, and the number of stored posts that it drops.
 
-    `reader` reads the state before the plan. The user of a dry run may have no identity yet.
+    Both are empty without moderation. `reader` reads the state before the plan. In a dry run, `own_key` may be a
+    temporary key.
     """
     if before is None:
         return (), 0
@@ -75,9 +76,9 @@ def previewed(
 def differences(
     before: AppliedModeration, after: AppliedModeration, reader: Reader, acts: Iterable[ModerationAct] | None = None
 ) -> Iterator[Difference]:
-    """Yield what differs between two states of a store's moderation, or what of it is on the targets of some acts alone.
+    """Yield the differences between two states of a store's moderation, or only those on the targets of `acts`.
 
-    `reader` finds the authors of posts. If roles differ, all that anybody acted on is compared, which takes time.
+    `reader` finds the authors of posts. If roles differ, the targets of all actions are compared, which takes time.
     """
     targets = _compared(before, after, acts)
     now = dict(_states(after, targets, reader))
@@ -90,9 +91,9 @@ def differences(
 def count_removed(
     before: AppliedModeration, after: AppliedModeration, reader: Reader, acts: Iterable[ModerationAct] | None = None
 ) -> int:
-    """Return how many stored posts are dropped by the second moderation and not by the first.
+    """Return the number of stored posts that the second moderation drops and the first does not.
 
-    A post is counted twice if two of a user, a channel and the post itself are dropped.
+    A post is counted twice if two of its author, its channel and the post itself are dropped.
     """
     targets = _compared(before, after, acts)
     pair = before.decisions, after.decisions
@@ -110,7 +111,7 @@ def count_removed(
 
 
 def _count_of_user(reader: Reader, user: bytes, before: UserDrop | None, after: UserDrop | None) -> int:
-    """Return how many stored posts of a user one drop covers and an earlier one does not."""
+    """Return the number of stored posts of a user that the drop `after` covers and `before` does not."""
     if after is None or (before is not None and before.until_ms is None):
         return 0
     start_ms = 0 if before is None or before.until_ms is None else before.until_ms + 1
@@ -121,7 +122,7 @@ def _count_of_user(reader: Reader, user: bytes, before: UserDrop | None, after: 
 
 
 def _compared(before: AppliedModeration, after: AppliedModeration, acts: Iterable[ModerationAct] | None) -> _Targets:
-    """Return the targets on which two states of moderation may differ, or those of some acts."""
+    """Return the targets on which two states of moderation may differ, or the targets of `acts`."""
     seeds = [moderation.seed for moderation in (before, after) if moderation.seed is not None]
     if acts is None:
         acts = {*before.decisions.acts()} ^ {*after.decisions.acts()}

@@ -1,4 +1,4 @@
-"""What discarded posts were about: the rows that clients hear of although nothing else tells of these posts."""
+"""Rows that discarded posts changed. They are noted so that clients are notified of them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from cablestore.views import activity, channel_topic, membership, user_info
 
 
 def note_discarded(plan: Plan) -> None:
-    """Remember which rows the posts changed that a plan discards: nothing says it when they are gone."""
+    """Note the rows that a plan's discarded posts changed. No record shows it after the posts are gone."""
     for post in plan.discarded:
         if post.type in LINKABLE_TYPES:
             plan.touch(activity.channel_key(post))

@@ -1,4 +1,4 @@
-"""Display: posts and users as a chat client shows them, with names, and with what moderation says of them."""
+"""Display: posts and users with their names and moderation state, as chat clients show them."""
 
 from __future__ import annotations
 
@@ -22,15 +22,16 @@ from cablestore.store.topics import topic_of
 from cablestore.views import activity, channel_topic, membership, messages, user_info
 
 Hidden = Literal["omit", "mark", "show"]
-"""What is done with messages that moderation hides: leave them out, show that they are there, show them."""
+"""How hidden messages are returned: left out, without their text, or unchanged."""
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A post/text with the name of its author: the one that it chose, or its public key in hex.
+    """A post/text with the name of its author: the chosen name, or the public key in hex.
 
-    `cursor` is the message's place in its channel: pass it to `messages` to continue from here. `hidden_by` is the act
-    for which the message must not be displayed, with its author, time and reason (moderation.md 4.3).
+    `cursor` is the message's position in its channel; pass it to `messages` to continue from here. `hidden_by` is the
+    action that hides the message, with its author, time and reason (moderation.md 4.3). A message with `hidden_by` must
+    not be displayed.
     """
 
     hash: bytes
@@ -47,21 +48,22 @@ class Message:
 
     @property
     def is_hidden(self) -> bool:
-        """Whether the message must not be displayed."""
+        """True if the message must not be displayed."""
         return self.hidden_by is not None
 
     @property
     def emote(self) -> str | None:
-        """What the author does, if the text is an emote (`/me waves`). None for all other texts."""
+        """The action in an emote (`/me waves`), such as `waves`. None for other texts."""
         return emote_of(self.text)
 
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """A user: 32-byte public key, name (the public key in hex if it chose none), and its latest post/info.
+    """A user: 32-byte public key, name (the public key in hex if none was chosen), and the latest post/info.
 
-    The last four are for the context that was asked for, a channel or the whole cabal. They have the acts from which
-    they follow. A dropped user has its public key as its name.
+    `role` and `hidden_by` apply in the requested context, a channel or the whole cabal; `blocked_by` and `dropped_by`
+    apply in the whole cabal. The last three are the actions that hide, block and drop the user. A dropped user has the
+    public key as its name and an empty info.
     """
 
     public_key: bytes
@@ -76,22 +78,22 @@ class User:
 
     @property
     def is_hidden(self) -> bool:
-        """Whether the messages of the user must not be displayed."""
+        """True if the user's messages must not be displayed."""
         return self.hidden_by is not None or self.is_dropped
 
     @property
     def is_blocked(self) -> bool:
-        """Whether posts of the user are not stored."""
+        """True if the user's new posts are not stored."""
         return self.blocked_by is not None
 
     @property
     def is_dropped(self) -> bool:
-        """Whether the posts of the user are removed."""
+        """True if the user's posts are removed."""
         return self.dropped_by is not None
 
 
 class Display:
-    """Display of one state of a store. It keeps the names that it read."""
+    """Display of one state of a store. It caches the names of authors."""
 
     def __init__(self, reader: Reader, moderation: AppliedModeration | None) -> None:
         self._reader = reader
@@ -102,7 +104,7 @@ class Display:
     # --- users ---------------------------------------------------------------------------------
 
     def user(self, public_key: bytes, channel: str | None = None) -> User:
-        """Return a user, as it is in a channel or in the whole cabal."""
+        """Return a user in the context of a channel or of the whole cabal."""
         found = user_info.latest(self._reader, public_key)
         info = found[0] if found else Info(())
         user = User(public_key, shown_name(info.name, public_key), info)
@@ -120,20 +122,20 @@ class Display:
         return replace(judged, name=public_key.hex(), info=Info(())) if judged.is_dropped else judged
 
     def _name(self, public_key: bytes) -> str:
-        """Return the name of a user as `user` does, with fewer questions."""
+        """Return the same name as `user`, with fewer look-ups."""
         if self._moderation is not None and self._moderation.decisions.is_acted_on(public_key):
             return self.user(public_key).name
         found = user_info.latest(self._reader, public_key)
         return shown_name(found[0].name if found else None, public_key)
 
     def members(self, channel: str) -> Iterator[User]:
-        """Yield the members of a channel, in order of public keys."""
+        """Yield the members of a channel, sorted by public key."""
         for member in membership.of_channel(self._reader, channel):
             if member.is_member and not self.is_gone(member.author, channel):
                 yield self.user(member.author, channel)
 
     def is_gone(self, public_key: bytes, channel: str | None = None) -> bool:
-        """Tell whether all posts of a user are dropped, of all channels or of one."""
+        """Return True if all posts of a user are dropped, in all channels or in one."""
         moderation = self._moderation
         if moderation is None:
             return False
@@ -146,7 +148,7 @@ class Display:
     # --- channels ------------------------------------------------------------------------------
 
     def is_dropped(self, channel: str) -> bool:
-        """Tell whether a channel is dropped."""
+        """Return True if an action drops the channel."""
         return self._decisions is not None and self._decisions.channel_dropped_by(channel) is not None
 
     def channels(self) -> Iterator[tuple[str, str, int, list[int]]]:
@@ -169,7 +171,7 @@ class Display:
     # --- posts ---------------------------------------------------------------------------------
 
     def is_here(self, post: Post) -> bool:
-        """Tell whether a stored post is not dropped. A dropped one is here until it is removed."""
+        """Return True if a stored post is not dropped. Dropped posts remain stored until they are removed."""
         return self._moderation is None or not self._is_sweeping or self._moderation.dropping(post) is None
 
     @property
@@ -177,7 +179,7 @@ class Display:
         return self._moderation is not None and self._moderation.is_sweeping
 
     def shown(self, post: Post, hidden: Hidden) -> Message | None:
-        """Return a post/text as it is shown, None if it is left out."""
+        """Return a post/text as clients show it, None if it is left out."""
         message = self.message(post)
         if message.hidden_by is None:
             return message
@@ -186,7 +188,7 @@ class Display:
         return message if hidden == "show" else replace(message, text="")
 
     def last_message(self, channel: str) -> Message | None:
-        """Return the latest message of a channel that is shown, None if the latest ones are all hidden."""
+        """Return the latest message of a channel that is not hidden, None if the latest ones are all hidden."""
         newest = messages.texts(self._reader, channel, newest_first=True, at_once=1)
         for _, digest in islice(newest, limits.MAX_PAGE_ROWS_READ):
             post = self._reader.post(digest)
@@ -196,7 +198,7 @@ class Display:
         return None
 
     def message(self, post: Post) -> Message:
-        """Return a post/text as a message, with its author's present name."""
+        """Return a post/text as a message, with its author's current name."""
         if not isinstance(post.body, Text):
             raise CorruptStoreError(
                 f"a view lists the post {post.hash.hex()} as a message, but it is a post/{post.type_name}. Run "

@@ -1,7 +1,7 @@
-"""Emotes: messages that say what their author does, as `/me` makes them in IRC.
+"""Emotes: messages that describe an action of their author, like `/me` in IRC.
 
-An emote is a post/text whose text is `/me`, a space, and what the author does: `/me waves` of ann reads `* ann waves`.
-The client and the importer of chat logs write it so. Other programs show the text as it is.
+The text of an emote is `/me`, a space, and the action. The client displays `/me waves` of ann as `* ann waves`. The
+importer of chat logs also writes this form. Other programs display the text unchanged.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ _SIGN: Final = "/me"
 
 
 def as_emote(done: str) -> str:
-    """Return the text of a message that says what its author does."""
+    """Return the text of an emote: `/me waves` for `waves`."""
     return f"{_SIGN} {done}"
 
 
 def emote_of(text: str) -> str | None:
-    """Return what the author of a message does, None if its text is not an emote."""
+    """Return the action in an emote (`waves` for `/me waves`), None for other texts."""
     sign, _, done = text.partition(" ")
     return done if sign == _SIGN else None
 
 
 def shown_parts(parts: list[tuple[str, bool]]) -> list[tuple[str, bool]]:
-    """Return the parts of an excerpt of an emote without the sign, if the excerpt has the beginning of the text."""
+    """Remove `/me ` from the parts of an excerpt that begins with it."""
     left = len(_SIGN) + 1
     if not "".join(part for part, _ in parts).startswith(f"{_SIGN} "):
         return parts

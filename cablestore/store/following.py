@@ -1,4 +1,4 @@
-"""Following of a store: its events and changes as they happen."""
+"""Following a store: its events and changes as they happen."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ T = TypeVar("T")
 
 
 class Follower:
-    """Reader of what happens in an open store. It waits until something does.
+    """Iterators over the events and changes of an open store. They wait for new ones.
 
-    `CableStore` has methods of the same names, which say more.
+    `CableStore` documents its methods of the same names in more detail.
     """
 
     def __init__(self, engine: Engine, present: Present) -> None:
@@ -32,7 +32,7 @@ class Follower:
         self._present = present
 
     def events(self, after: int, timeout_s: float | None) -> Iterator[Event]:
-        """Yield every event after number `after`, until nothing happens for `timeout_s` or the store is closed."""
+        """Yield every event after number `after`, until none occurs for `timeout_s` or the store is closed."""
         check(after=after)
         check_given(timeout_s=timeout_s)
         return self._each_event(after, timeout_s)
@@ -47,7 +47,7 @@ class Follower:
             while True:
                 latest = self._engine.next_sequence - 1
                 found = read_again(self._engine, partial(self._events, after))
-                # The log may have no event before the latest number: a part was lost, or is local.
+                # Events before the latest number may be missing from the log: some were lost, or are local.
                 if found or not self._engine.wait(max(after, latest), _left(deadline)):
                     return found
         except StoreClosedError:
@@ -56,7 +56,7 @@ class Follower:
     def changes(
         self, channel: str | None, after: str | None, timeout_s: float | None, *, local: bool
     ) -> Iterator[Change]:
-        """Yield what changes after a cursor, until nothing does for `timeout_s` or the store is closed."""
+        """Yield every change after a cursor, until none occurs for `timeout_s` or the store is closed."""
         check(local=local)
         check_given(channel=channel, timeout_s=timeout_s)
         if after is not None:
@@ -78,8 +78,8 @@ class Follower:
             after = found.cursor
 
     def next_changes(self, after: str, channel: str | None, timeout_s: float | None, *, local: bool) -> Changes:
-        """Return what changed after a cursor, and the cursor that follows. There are no changes when time is up."""
-        from cablestore.store.changes import Changes, LocalChanged, is_of  # noqa: PLC0415 - opening does without it
+        """Wait for changes after a cursor. Returns them with the next cursor; after a timeout, the list is empty."""
+        from cablestore.store.changes import Changes, LocalChanged, is_of  # noqa: PLC0415 - not needed to open a store
 
         check(local=local)
         check_text("after", after)
@@ -96,7 +96,7 @@ class Follower:
                 return Changes([], after)
 
     def cursor(self) -> str:
-        """Return the cursor of the changes that follow the present state."""
+        """Return the cursor of the current state. Changes after it are new."""
         return read_again(self._engine, self._cursor)
 
     def _cursor(self) -> str:
@@ -108,8 +108,8 @@ class Follower:
             return events_after(reader, self._present.state.moderation, after)
 
     def _changes(self, after: str) -> tuple[list[Change], int, str, bool]:
-        """Return the changes, the number of the last event that was read, its cursor, and whether there are more."""
-        from cablestore.store.touched import read_changes  # noqa: PLC0415 - opening a store does without it
+        """Return the changes, the number of the last event that was read, its cursor, and True if there are more."""
+        from cablestore.store.touched import read_changes  # noqa: PLC0415 - not needed to open a store
 
         with self._engine.reading() as reader:
             found, last = read_changes(reader, self._present.state.moderation, sequence_of(reader, after))
@@ -123,7 +123,7 @@ class _MayBeClosed(Protocol):
 
 
 def read_again(store: _MayBeClosed, read: Callable[[], T]) -> T:
-    """Return what a function reads. If a rebuild replaces the database meanwhile, the function is called again.
+    """Call `read` and return its result. Calls it again if a rebuild replaces the database meanwhile.
 
     Raises StoreClosedError if the store is closed.
     """

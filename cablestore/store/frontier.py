@@ -1,14 +1,14 @@
-"""Frontier of a channel that is read from its newest text down: which texts are in order of time without a look-up.
+"""Frontier of a channel that is read from its newest text down. It shows which texts are in order of time.
 
-The frontier has the texts that are still to be read and that a read text links to, or no text. Every text to be read is
-in it, or is reached by links from one in it. The texts that were read last are a block. If
+The frontier contains the unread texts that a read text links to, and the unread texts that no text links to. Every
+unread text is in the frontier or is reached by links from it. The texts that were read last form a block. Assume that
 
-* the frontier has a single text, the next one, and
-* every text of the block links to others of the block or to that one, and to nothing newer,
+* the frontier contains only the next text, and
+* the texts of the block link only to other texts of the block or to the next text, not to newer texts.
 
-then all texts of the block reach that one, because links between hashes have no cycles. So no text below links to one of
-the block: it would be reached from the next text, which then would reach itself. The block is in order of time, and
-nothing else belongs there. That is so in most places, and the posts that a page reads anyway say it.
+Then all texts of the block reach the next text, because links between hashes have no cycles. No text below links to a
+text of the block: the next text would reach it, and would then reach itself. So the block is in order of time, and no
+other text belongs there. This holds in most positions, and needs only posts that a page reads anyway.
 
 Joins and deleted posts pass links on, as everywhere in `store.message_order`.
 """
@@ -27,9 +27,9 @@ TextRow = tuple[bytes, bytes]
 
 
 class Frontier(NamedTuple):
-    """Frontier after the text with a sort time was read. `unread` is None if it is too large to be kept.
+    """Frontier after reading the text with this sort time. `unread` is None if it is too large to keep.
 
-    No text below links to one above, except those that are known to be moved.
+    Except for texts that are known to be moved, no text below the frontier links to a text above it.
     """
 
     sort_time: bytes
@@ -37,14 +37,14 @@ class Frontier(NamedTuple):
 
 
 class RowBlock(NamedTuple):
-    """Texts in descending order of time. If they are `alone`, each is the only one of its effective time."""
+    """Texts in descending order of time. If `are_alone`, each is the only text of its effective time."""
 
     rows: list[TextRow]
     are_alone: bool
 
 
 class Descent:
-    """Descent from a frontier. The caller finds out about the texts of each block that are not alone."""
+    """Iteration over the texts below a frontier. The caller resolves the order of blocks that are not `are_alone`."""
 
     def __init__(self, nodes: ChannelNodes, frontier: Frontier) -> None:
         self._nodes: Final = nodes
@@ -57,9 +57,9 @@ class Descent:
         return Frontier(self._sort_time, None if self._unread is None else frozenset(self._unread))
 
     def blocks(self, rows: Iterable[TextRow], moved: dict[bytes, int], *, to_the_end: bool) -> Iterator[RowBlock]:
-        """Yield the texts below the frontier in blocks. Those that are moved are left out.
+        """Yield the texts below the frontier in blocks, without moved texts.
 
-        `to_the_end` is true if the rows end where the channel begins.
+        `to_the_end` is True if the rows end at the beginning of the channel.
         """
         upcoming = iter(rows)
         block: list[TextRow] = []
@@ -78,17 +78,17 @@ class Descent:
                     yield RowBlock(block, is_single and is_orderly)
                     block, is_orderly = [], True
             elif block:
-                is_orderly = False  # the order within one time depends on links
+                is_orderly = False  # links decide the order of texts with equal timestamps
             row = following
 
     def _has_only(self, following: TextRow | None, *, to_the_end: bool) -> bool:
-        """Return True if the frontier has the following text alone, or nothing below the last text."""
+        """Return True if the frontier contains only the following text, or is empty after the last text."""
         if following is None:
             return to_the_end and not self._unread
         return self._unread is not None and len(self._unread) == 1 and following[1] in self._unread
 
     def add_moved(self, digest: bytes) -> None:
-        """Note that a text was read above its own time, with the last block."""
+        """Note that a text was read with the last block, above its own timestamp."""
         texts = self._nodes.texts_before(digest, b"")
         if texts is None or self._unread is None:
             self._unread = None
@@ -100,7 +100,7 @@ class Descent:
                 self._unread.add(text)
 
     def _read(self, row: TextRow, following: TextRow | None, block: list[TextRow]) -> bool:
-        """Read a text. Return True if it links to something, and to nothing newer."""
+        """Add a text to the read ones. Returns True if it links to at least one text, and to no newer text."""
         unread, node = self._unread, self._nodes.node(row[1])
         if unread is None or node is None:
             return False

@@ -1,4 +1,4 @@
-"""Intake of posts from outside, before they are planned: decode, refuse, verify."""
+"""Intake of posts from other users, before they are planned: decode, reject, verify."""
 
 from __future__ import annotations
 
@@ -27,24 +27,24 @@ _REASONS: Final = {
 
 
 _CAUTIOUS_BATCHES: Final = 100
-"""Number of batches after a forged post that are not planned before they are verified."""
+"""Number of batches after a forged post that are verified before they are planned."""
 
 
 @dataclass(slots=True)
 class IntakeBatch:
-    """Posts on their way into the store. `outcomes` has one entry for each, None for those in `posts`."""
+    """Posts that are being ingested. `outcomes` has one entry for each, None for those in `posts`."""
 
     posts: list[Post] = field(default_factory=list)
     outcomes: list[Outcome | None] = field(default_factory=list)
     verifying: list[Results] = field(default_factory=list)
-    """Verifications of `posts` under way, in order; empty if signatures are trusted."""
+    """Running verifications of `posts`, in order. Empty if signatures are trusted."""
     is_planned_ahead: bool = False
-    """Whether to plan the batch as if all signatures were valid while they are verified."""
+    """True if the batch is planned while its signatures are verified, as if all were valid."""
 
     _signed: list[bool] | None = None
 
     def signed(self) -> list[bool]:
-        """Wait for the verification. Return for each of `posts` whether its signature is valid."""
+        """Return the validity of each signature of `posts`. Waits until all are verified."""
         if not self.verifying:
             return [True] * len(self.posts)
         if self._signed is None:
@@ -52,9 +52,9 @@ class IntakeBatch:
         return self._signed
 
     def attempts(self) -> Iterator[list[bool]]:
-        """Yield which signatures to take as valid in a plan: all if it is planned ahead, then those that are valid.
+        """Yield the signatures to treat as valid in a plan: all if planned ahead, then the valid ones.
 
-        The second is left out if they are the same.
+        The second value is left out if it equals the first.
         """
         if self.is_planned_ahead:
             yield [True] * len(self.posts)
@@ -62,7 +62,7 @@ class IntakeBatch:
             yield self.signed()
 
     def check(self, signed: list[bool]) -> None:
-        """Raise InvalidPostError if any post of the batch must be refused."""
+        """Raise InvalidPostError if any post of the batch is rejected."""
         wrong = [outcome for outcome in self.outcomes if outcome is not None]
         for post, is_right in zip(self.posts, signed, strict=True):
             if not is_right:
@@ -84,17 +84,17 @@ class IntakeBatch:
 
 @dataclass(slots=True)
 class Intake:
-    """Maker of batches from bytes. `identity` is the store's own: its private posts are sealed, those of others refused."""
+    """Builder of batches. Private posts of the store's own `identity` are sealed, those of others are rejected."""
 
     dialect: Dialect
     verifier: SignatureVerifier
     clock: Callable[[], int]
     identity: StoreIdentity | None = None
     _cautious_batches: int = 0
-    """How many of the next batches are not planned ahead."""
+    """Number of following batches that are not planned ahead."""
 
     def decode(self, raws: list[bytes]) -> IntakeBatch:
-        """Decode posts and refuse those that cannot be stored. No post makes it raise."""
+        """Decode posts and reject those that cannot be stored. Invalid posts get a verdict and never raise."""
         batch = IntakeBatch()
         newest_ms = self.clock() + limits.MAX_FUTURE_MS
         for raw in raws:
@@ -113,7 +113,7 @@ class Intake:
         return batch
 
     def admit(self, posts: Iterable[Post]) -> IntakeBatch:
-        """Refuse decoded posts that cannot be stored. The others are verified while more are read."""
+        """Reject decoded posts that cannot be stored. The others are verified while further posts are read."""
         batch = IntakeBatch()
         newest_ms = self.clock() + limits.MAX_FUTURE_MS
         for lot in batches(posts, _post_size_bytes):
@@ -129,15 +129,15 @@ class Intake:
         return batch
 
     def verify(self, batch: IntakeBatch) -> None:
-        """Begin to verify the signatures of a batch."""
+        """Start to verify the signatures of a batch."""
         batch.is_planned_ahead = self.verifier.is_concurrent and self._cautious_batches == 0
         self._cautious_batches = max(self._cautious_batches - 1, 0)
         batch.verifying = [self.verifier.start([post.raw for post in batch.posts], ahead=batch.is_planned_ahead)]
 
     def beware(self) -> None:
-        """Wait for the signatures of the next batches before they are planned, because one was forged.
+        """Verify the next batches before they are planned, because a post was forged.
 
-        So a peer that sends forged posts makes the store plan few batches twice.
+        This limits how many batches the store plans twice because of a peer that sends forged posts.
         """
         self._cautious_batches = _CAUTIOUS_BATCHES
 

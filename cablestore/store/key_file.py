@@ -1,4 +1,4 @@
-"""Identity of a store and its key file: the seed in 64 hex digits and a line feed, mode 0600."""
+"""Identity of a store and its key file: the seed as 64 hex digits and a line feed, mode 0600."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ MODE: Final = 0o600
 
 
 class StoreIdentity:
-    """Identity under which a store writes. Its key file in `folder` is made when it is first needed.
+    """Identity under which a store writes. The key file in `folder` is created when it is first needed.
 
-    A store in memory has no folder and no key file. A `read_only` store may be on a disk of another user, or without
-    modes: there a key file that cannot be read counts as missing, any mode is accepted, and none is made.
+    A store in memory has no folder and no key file. A `read_only` store may belong to another user, or be on a disk
+    without file modes. It accepts any mode, treats an unreadable key file as missing, and does not create a key file.
     """
 
     def __init__(self, identity: Identity | None, folder: Path | None, *, read_only: bool = False) -> None:
@@ -31,11 +31,11 @@ class StoreIdentity:
         self._read_only = read_only
         self._path = None if folder is None else folder / IDENTITY_FILE
         self._identifying = threading.Lock()
-        """Keeps two threads from making two key files."""
+        """Prevents two threads from creating two key files."""
 
     @property
     def identity(self) -> Identity:
-        """The identity. It is made if there is none."""
+        """The identity. A missing one is created, unless the store is read-only: then IdentityError is raised."""
         with self._identifying:
             identity = self.load()
             if identity is None and self._read_only:
@@ -48,7 +48,7 @@ class StoreIdentity:
             return identity
 
     def load(self) -> Identity | None:
-        """Read the key file, unless that is done or there is none. Returns the identity, None if there is none."""
+        """Return the identity, None if there is none. The first call that finds a key file reads it."""
         if self._identity is None and self._path is not None and self._path.exists():
             if not self._read_only:
                 self._identity = load_identity(self._path)
@@ -58,7 +58,7 @@ class StoreIdentity:
 
     @property
     def known_key(self) -> bytes | None:
-        """The public key of the identity that `load` or `identity` returned last, None before."""
+        """The public key of the identity that `load` or `identity` returned last, otherwise None."""
         return None if self._identity is None else self._identity.public_key
 
     def become(self, identity: Identity) -> None:
@@ -105,10 +105,10 @@ def _no_identity(_: bytes) -> NoReturn:
 
 
 def save_identity(identity: Identity, path: Path) -> None:
-    """Write a new key file, mode 0600. It is on the disk when this returns.
+    """Write a new key file with mode 0600 and flush it to disk.
 
-    It has its name only when it is whole. Raises IdentityError if there is a file of this name, StorageError if writing
-    fails.
+    The file appears under its name only when it is complete. Raises IdentityError if the file exists, StorageError if
+    it cannot be written.
     """
     draft = draft_identity(identity, path)
     with storage_errors(f"the identity cannot be written to {path}"):
@@ -122,7 +122,7 @@ def save_identity(identity: Identity, path: Path) -> None:
 
 
 def draft_identity(identity: Identity, path: Path) -> Path:
-    """Write a key file beside `path`, under a name for an unfinished one, and return that. It is on the disk then."""
+    """Write a key file beside `path` under a temporary name, and flush it to disk. Returns the temporary path."""
     if path.is_dir():
         raise IdentityError(f"the identity cannot be written to {path}: it is a folder. Name a new file in it")
     draft = path.with_name(path.name + unique_suffix())
@@ -141,12 +141,12 @@ def draft_identity(identity: Identity, path: Path) -> Path:
 
 
 def _name(draft: Path, path: Path) -> None:
-    """Give a file a name. Raises FileExistsError if another file has it, also if both come at the same time."""
+    """Give a file its name. Raises FileExistsError if another file has it, even one that appears at the same time."""
     try:
         os.link(draft, path)
     except FileExistsError:
         raise
-    except OSError:  # a file system without hard links: an empty file takes the name first
+    except OSError:  # a file system without hard links: an empty file reserves the name first
         path.touch(MODE, exist_ok=False)
         draft.replace(path)
 
@@ -162,9 +162,9 @@ def _is_readable(path: Path) -> bool:
 
 
 def load_identity(path: Path, *, any_mode: bool = False) -> Identity:
-    """Read a key file: a seed (64 hex digits), or a libsodium secret key (128, seed and public key).
+    """Read a key file: a seed (64 hex digits) or a libsodium secret key (128 hex digits: seed and public key).
 
-    Raises IdentityError if it is missing, malformed, or, unless `any_mode`, readable by others.
+    Raises IdentityError if it is missing, malformed, or readable by others. `any_mode` accepts the latter.
     """
     try:
         mode = stat.S_IMODE(path.stat().st_mode)
@@ -187,9 +187,9 @@ def load_identity(path: Path, *, any_mode: bool = False) -> Identity:
 
 
 def parse_identity(text: str) -> Identity:
-    """Read an identity from 64 hex digits of seed, or 128 of a libsodium secret key.
+    """Parse an identity from 64 hex digits of a seed, or 128 of a libsodium secret key.
 
-    Raises IdentityError, which does not show them.
+    Raises IdentityError, whose message does not contain the digits.
     """
     try:
         if len(text) == 4 * SEED_SIZE_BYTES:

@@ -1,4 +1,4 @@
-"""Memory of the order in which a channel is read (`store.message_order`), as long as what is written leaves it as it is."""
+"""Cache of the order of a channel's texts (`store.message_order`), valid until a write changes that order."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cablestore.views import links, messages
 
 
 class ReadingPlace(NamedTuple):
-    """Place of a text in its channel. Places sort as the texts are read."""
+    """Position of a text in its channel. Positions sort in reading order."""
 
     effective_ms: int
     steps: int
@@ -25,30 +25,31 @@ class ReadingPlace(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class KnownPlaces:
-    """Memory of what was found out about one state of a store, and of later ones that only added to the end.
+    """Cached positions for one state of a store, and for later states that only append to the end of channels.
 
-    Nothing is known in other states: a text is not moved before what it links to comes, nor after that is deleted.
+    They are invalid in other states. For example, a text is not moved before the text that it links to arrives, or
+    after that text is deleted.
     """
 
     state: tuple[str, int] = "", 0
     """The database, and the number of the next entry of its arrival log."""
     latest: dict[str, int] = field(default_factory=dict)
-    """The latest time that a text claims, for each channel of which something is known."""
+    """The latest claimed time of each channel with cached positions."""
     moved: dict[bytes, int] = field(default_factory=dict)
     """Effective times of moved posts."""
     targets: set[tuple[str, int]] = field(default_factory=set)
     """Channels and effective times of moved posts."""
     groups: dict[tuple[str, int], list[tuple[ReadingPlace, bytes]]] = field(default_factory=dict)
-    """Texts of an effective time that has more than one, by channel and time, in order."""
+    """Texts in order, for each channel and effective time that several texts share."""
     alone: set[bytes] = field(default_factory=set)
     """Hashes of texts that are the only ones of their effective times."""
     frontiers: dict[str, Frontier] = field(default_factory=dict)
-    """How far channels were read from their newest text on."""
+    """How far each channel was read downwards from its newest text."""
     risen: dict[str, bytes] = field(default_factory=dict)
-    """Sort times up to which channels were read from their oldest text on."""
+    """Sort times up to which channels were read upwards from their oldest text."""
 
     def of(self, reader: Reader) -> KnownPlaces:
-        """Return what is known of the state that is read, unless it is too much."""
+        """Return the cache for a reader's state: an empty one if this cache does not fit it or is too large."""
         state = reader.generation, arrival_log.next_sequence(reader)
         if len(self.moved) + len(self.groups) + len(self.alone) > limits.MAX_KNOWN_PLACES:
             return KnownPlaces(state)
@@ -57,16 +58,16 @@ class KnownPlaces:
         latest = self._latest_after(reader, state)
         if latest is None:
             return KnownPlaces(state)
-        return replace(self, state=state, latest=latest)  # what is found out about either state is true in both
+        return replace(self, state=state, latest=latest)  # shares its tables: they hold for both states
 
     def note_latest(self, reader: Reader, channel: str) -> None:
-        """Note the latest time of a channel, of which more will be known."""
+        """Note the latest time of a channel before its positions are cached."""
         if channel not in self.latest:
             row = next(messages.texts(reader, channel, newest_first=True, at_once=1), None)
             self.latest[channel] = -1 if row is None else time_of(row[0])
 
     def _latest_after(self, reader: Reader, state: tuple[str, int]) -> dict[str, int] | None:
-        """Return the latest times in a later state. None if more than the end of a channel may be different."""
+        """Return the latest times in a later state. None if more than the ends of channels may differ."""
         generation, next_sequence = state
         count = next_sequence - self.state[1]
         if generation != self.state[0] or not 0 < count <= limits.MAX_ARRIVALS_FOLLOWED:
@@ -90,13 +91,13 @@ class KnownPlaces:
 
 
 class PlacesMemory:
-    """Memory of the latest state that was read, which a store shares with its snapshots."""
+    """Cache of the latest state that was read. A store shares it with its snapshots."""
 
     def __init__(self) -> None:
         self._known = KnownPlaces()
 
     def of(self, reader: Reader) -> KnownPlaces:
-        """Return what is known of the state that is read."""
+        """Return the cache for a reader's state, and keep it if the state is newer."""
         found = self._known.of(reader)
         if found.state[0] != self._known.state[0] or found.state[1] > self._known.state[1]:
             self._known = found

@@ -1,7 +1,7 @@
 """Local values of the store's user, which never leave the machine: drafts, muted channels, values of clients.
 
-They are local rows (`cablestore.index.local`): a rebuild, a reindexing and `generations --back-to` preserve them;
-exports and peers never receive them. Each change has an entry in the arrival log, so `CableStore.changes` reports it.
+They are local rows (`cablestore.index.local`). A rebuild, a reindexing and `generations --back-to` preserve them;
+exports and peers never receive them. Each change is an entry of the arrival log, so `CableStore.changes` reports it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 from cablestore import limits
 from cablestore.arguments import check
-from cablestore.errors import LocalValueError
+from cablestore.errors import ArgumentError
 from cablestore.index.database import Row
 from cablestore.index.engine import Engine
 from cablestore.index.local import DRAFT, MUTED, VALUE, local_key
@@ -22,33 +22,34 @@ from cablestore.protocol.keys import escape, unescape
 class LocalValues:
     """Local values of the store's user. Use `CableStore.local`.
 
-    A value has a name, which a client chooses for one kind of value, and a key under this name. Both are strings of at
-    most `limits.MAX_LOCAL_NAME_SIZE_BYTES` in UTF-8. Values are bytes of at most `limits.MAX_LOCAL_VALUE_SIZE_BYTES`.
-    Each method that writes is one atomic write; with `sync` it is on disk when the call returns. Larger names and
-    values raise LocalValueError.
+    A value has a name, which identifies its kind, and a key under that name. Both are strings of up to
+    `limits.MAX_LOCAL_NAME_SIZE_BYTES` in UTF-8. Values are bytes of up to `limits.MAX_LOCAL_VALUE_SIZE_BYTES`. Larger
+    names, keys and values raise ArgumentError.
+
+    Each call of a method that writes is one atomic write. With `sync`, the value is on disk when the call returns.
     """
 
     def __init__(self, engine: Engine) -> None:
         """Use `CableStore.local`."""
         self._engine = engine
 
-    # --- anything under a name -----------------------------------------------------------------
+    # --- values of clients ---------------------------------------------------------------------
 
     def get(self, name: str, key: str = "") -> bytes | None:
-        """Return a value, or None."""
+        """Return the value, or None if it is missing."""
         return self._get(VALUE, _value_key(name, key))
 
     def put(self, name: str, key: str, value: bytes, *, sync: bool = False) -> None:
-        """Store a value, replacing an earlier one."""
+        """Store a value. Replaces an earlier one."""
         check(value=value)
         self._set(VALUE, _value_key(name, key), value, sync=sync)
 
     def delete(self, name: str, key: str = "", *, sync: bool = False) -> None:
-        """Delete a value if it exists."""
+        """Delete a value. A missing value is not an error."""
         self._set(VALUE, _value_key(name, key), None, sync=sync)
 
     def items(self, name: str) -> Iterator[tuple[str, bytes]]:
-        """Yield (key, value) under a name, in order of the bytes of the keys."""
+        """Yield (key, value) of each value under a name, sorted by the bytes of the keys."""
         return self._items(_value_key(name, ""))
 
     def _items(self, prefix: bytes) -> Iterator[tuple[str, bytes]]:
@@ -56,35 +57,35 @@ class LocalValues:
             yield unescape(key[len(prefix) :]), value
 
     def get_json(self, name: str, key: str = "") -> Any:
-        """Return a value that `put_json` stored, or None.
+        """Return a value that `put_json` stored, or None if it is missing.
 
-        Raises LocalValueError if the value is not JSON, or nested deeper than Python can read.
+        Raises ArgumentError if the value is not JSON, or is nested too deeply for Python's parser.
         """
         value = self.get(name, key)
         try:
             return None if value is None else json.loads(value)
         except (ValueError, RecursionError):
-            raise LocalValueError(
+            raise ArgumentError(
                 f"the value of {name!r}, {key!r} is not JSON, or nested too deep: read it with `get`"
             ) from None
 
     def put_json(self, name: str, key: str, value: Any, *, sync: bool = False) -> None:
-        """Store a value as JSON. Raises LocalValueError if JSON cannot represent it."""
+        """Store a value as JSON. Raises ArgumentError if JSON cannot represent it."""
         check(name=name, key=key, sync=sync)
         try:
             encoded = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
         except (TypeError, ValueError, RecursionError) as error:
-            raise LocalValueError(f"the value for {name!r}, {key!r} cannot be said in JSON: {error}") from None
+            raise ArgumentError(f"the value for {name!r}, {key!r} cannot be said in JSON: {error}") from None
         self.put(name, key, encoded, sync=sync)
 
-    # --- what clients have in common -----------------------------------------------------------
+    # --- values that all clients share ---------------------------------------------------------
 
     def draft(self, channel: str) -> str:
-        """Return the draft of a message to a channel, or ""."""
+        """Return the draft for a channel, or "" without one."""
         return (self._get(DRAFT, self._channel_key(channel)) or b"").decode(errors="replace")
 
     def set_draft(self, channel: str, text: str, *, sync: bool = False) -> None:
-        """Store the draft of a message to a channel; "" removes it."""
+        """Store the draft for a channel; "" removes it."""
         check(text=text)
         self._set(DRAFT, self._channel_key(channel), _utf8(text, "draft") or None, sync=sync)
 
@@ -98,7 +99,7 @@ class LocalValues:
         return self._get(MUTED, self._channel_key(channel)) is not None
 
     def mute(self, channel: str, *, sync: bool = False) -> None:
-        """Save that the user muted a channel."""
+        """Mute a channel. Clients decide how they treat muted channels."""
         self._set(MUTED, self._channel_key(channel), b"", sync=sync)
 
     def unmute(self, channel: str, *, sync: bool = False) -> None:
@@ -114,7 +115,7 @@ class LocalValues:
 
     def _channel_key(self, channel: str) -> bytes:
         check(channel=channel)
-        _utf8(channel, "channel")  # the dialect would refuse it with the error of posts
+        _utf8(channel, "channel")  # the dialect would raise the error class of posts
         return _part(self._engine.dialect.channel_id(channel), "channel")
 
     def _get(self, row_name: bytes, key: bytes) -> bytes | None:
@@ -122,7 +123,7 @@ class LocalValues:
             return reader.local(row_name, key)
 
     def _rows(self, row_name: bytes, prefix: bytes = b"") -> Iterator[Row]:
-        """Yield the rows under a name with keys that begin with `prefix`: the key after the name, and the value."""
+        """Yield the rows under a name whose keys begin with `prefix`: the key without the name, and the value."""
         start = len(local_key(row_name))
         with self._engine.reading() as reader:
             for key, value in reader.prefix(local_key(row_name, prefix)):
@@ -131,7 +132,7 @@ class LocalValues:
     def _set(self, row_name: bytes, key: bytes, value: bytes | None, *, sync: bool) -> None:
         check(sync=sync)
         if value is not None and len(value) > limits.MAX_LOCAL_VALUE_SIZE_BYTES:
-            raise LocalValueError(
+            raise ArgumentError(
                 f"the value has {len(value):,} bytes, at most {limits.MAX_LOCAL_VALUE_SIZE_BYTES:,} are kept"
             )
         with self._engine.transaction() as transaction:
@@ -143,15 +144,15 @@ class LocalValues:
 def _value_key(name: str, key: str) -> bytes:
     check(name=name, key=key)
     if not name:
-        raise LocalValueError("a value has a name: what your client calls its kind")
+        raise ArgumentError("a value has a name: what your client calls its kind")
     return _part(name, "name") + b"!" + _part(key, "key")
 
 
 def _part(text: str, what: str) -> bytes:
-    """Return a string escaped as a part of a key. Raises LocalValueError."""
+    """Escape a string as a part of a key. Raises ArgumentError if it is too long or cannot be encoded."""
     size_bytes = len(_utf8(text, what))
     if size_bytes > limits.MAX_LOCAL_NAME_SIZE_BYTES:
-        raise LocalValueError(f"the {what} has {size_bytes} bytes, at most {limits.MAX_LOCAL_NAME_SIZE_BYTES} are kept")
+        raise ArgumentError(f"the {what} has {size_bytes} bytes, at most {limits.MAX_LOCAL_NAME_SIZE_BYTES} are kept")
     return escape(text)
 
 
@@ -159,4 +160,4 @@ def _utf8(text: str, what: str) -> bytes:
     try:
         return text.encode()
     except UnicodeEncodeError:
-        raise LocalValueError(f"the {what} {text[:80]!r} cannot be encoded as UTF-8") from None
+        raise ArgumentError(f"the {what} {text[:80]!r} cannot be encoded as UTF-8") from None

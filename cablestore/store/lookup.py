@@ -1,4 +1,4 @@
-"""Lookup: the channel or user that a person means by a typed text. The client and the command line share it. Pure."""
+"""Look-up of the channel or user that a typed string names, for the client and the command line. No I/O."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from cablestore.errors import NotFoundError
 from cablestore.store.naming import folded, folded_name
 
 MIN_KEY_DIGITS: Final = 4
-"""Hex digits of a public key that are enough to name its user, if no other key begins with them."""
+"""Minimum number of hex digits of a public key that name its user, if no other key begins with them."""
 _KEY_HEX_DIGITS: Final = 64
 _DIGITS_SHOWN: Final = 16
 _MAX_LISTED: Final = 5
 
 
 class Named(Protocol):
-    """User with a name. One without a name has its public key in hex as its name."""
+    """A user. The name of a user without a chosen name is the public key in hex."""
 
     @property
     def public_key(self) -> bytes:
@@ -32,20 +32,20 @@ N = TypeVar("N", bound=Named)
 
 
 def typed_name(text: str) -> str:
-    """Return a typed name in the form that is stored: composed (NFC), without the spaces around it."""
+    """Return a typed name in its stored form: composed (NFC), without surrounding spaces."""
     return unicodedata.normalize("NFC", text).strip()
 
 
 def typed_channel(text: str) -> str:
-    """Return the name of a typed channel in the form that is stored: as a name, without the `#` before it."""
+    """Return a typed channel name in its stored form: like `typed_name`, without a leading `#`."""
     return typed_name(typed_name(text).removeprefix("#"))
 
 
 def find_channel(text: str, known: Iterable[str]) -> str:
-    """Return the channel that a typed text means: a known one, or else a new one of this name.
+    """Return the known channel that a typed string names, otherwise the typed name as a new channel.
 
-    A known channel of exactly this name is preferred to one that is the same when composed, and that to one that
-    differs in case or form. Raises NotFoundError if several are equally near.
+    Prefers exact matches, then names that are equal after composition (NFC), then names that differ in case or form.
+    Raises NotFoundError if several names match equally well.
     """
     name, folded_text = typed_channel(text), folded(typed_channel(text))
     alike = [each for each in known if each == text or folded(each) == folded_text]
@@ -64,9 +64,9 @@ def find_channel(text: str, known: Iterable[str]) -> str:
 
 
 def find_users(text: str, users: Iterable[N]) -> list[N]:
-    """Return all users that a typed text may mean: those of this name, and those whose public key begins with it.
+    """Return all users that a typed string may name: by name, or by the first digits of the public key.
 
-    Names are compared without case, spaces around them, and an `@` before them. All 64 digits mean the key alone.
+    Names are compared without case, surrounding spaces and leading `@`. All 64 digits match only the key.
     """
     if (key := typed_key(text)) is not None:
         return [user for user in users if user.public_key == key]
@@ -79,19 +79,19 @@ def find_users(text: str, users: Iterable[N]) -> list[N]:
 
 
 def typed_key(text: str) -> bytes | None:
-    """Return the public key of which a typed text has all 64 digits, None if it has not."""
+    """Return the public key if a typed string consists of its 64 digits, otherwise None."""
     digits = _digits(text)
     return bytes.fromhex(digits) if len(digits) == _KEY_HEX_DIGITS else None
 
 
 def _digits(text: str) -> str:
-    """Return the hex digits that a typed text consists of, "" if it has others or too few."""
+    """Return a typed string of at least MIN_KEY_DIGITS hex digits in lower case, otherwise ""."""
     digits = text.strip().removeprefix("@").lower()
     return "" if len(digits) < MIN_KEY_DIGITS or digits.strip("0123456789abcdef") else digits
 
 
 def require_one(text: str, found: Sequence[N]) -> N:
-    """Return the only user that a text means. Raises NotFoundError if there is none, or more than one."""
+    """Return the only user in `found`. Raises NotFoundError if it has no user, or several."""
     if not found:
         raise NotFoundError(
             f"User not found: no user here is called {text!r}, or has a public key that begins so. "
@@ -103,13 +103,13 @@ def require_one(text: str, found: Sequence[N]) -> N:
 
 
 def ambiguous(text: str, meanings: Iterable[str]) -> str:
-    """Return the message on a text that may mean several users or posts."""
+    """Return the error message for a typed string that may name several users or posts."""
     every = list(meanings)
     more = f" and {len(every) - _MAX_LISTED:,} more" if len(every) > _MAX_LISTED else ""
     return f"{text!r} may be any of {', '.join(every[:_MAX_LISTED])}{more}: write more digits of one"
 
 
 def described(user: Named, digits: int = _KEY_HEX_DIGITS) -> str:
-    """Return the name of a user, and the first digits of its public key, by default all."""
+    """Return the name of a user and the first digits of the public key, by default all."""
     key = user.public_key.hex()
     return key[:digits] if user.name == key else f"{user.name!r} {key[:digits]}"

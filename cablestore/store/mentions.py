@@ -1,21 +1,22 @@
-"""Mentions: the texts that name the user, found when they are stored, in local rows in order of time.
+"""Mentions: texts that name the user. Local rows list them in order of time; texts are checked when they are stored.
 
     !local!mention!<mono-ts>              -> hash u8[32] | author u8[32]
     !local!mention-in!<channel>!<mono-ts> -> hash u8[32] | author u8[32]
-    !local!mentioning!     -> msgpack [public key, [[<mono-ts> of a post/info, name], ...]]: by what mentions were found
-    !local!mention-rules!  -> version of the rules by which they were found, a number
+    !local!mentioning!     -> msgpack [public key, [[<mono-ts> of a post/info, name], ...]]: names that were searched
+    !local!mention-rules!  -> version of the rules of that search, a number
     !local!mention-search! -> msgpack [from, to, channel, place]: texts that must still be searched, between two
-                              <mono-ts> (b"" for no bound), and where that continues
+                              <mono-ts> (b"" for no bound), and the position where the search continues
 
-A text names the user by a name that the user had about when it was written. Clocks differ, so these names count:
+A text names the user by a name that the user had at about the time of the text. Clocks differ, so these names count:
 
-* those that the user had within `limits.MENTION_TOLERANCE_MS` of the text's time;
-* those that it had within the same time of a post that the text links to, in the same channel and dated less than
-  `limits.MAX_FUTURE_MS` after the text. Its author had seen that post.
+* names that the user had within `limits.MENTION_TOLERANCE_MS` of the text's time;
+* names that the user had within the same time of a post that the text links to. The post must be in the same channel
+  and dated less than `limits.MAX_FUTURE_MS` after the text. The text's author had seen that post.
 
-An own post/info that comes late, or goes, changes the names for a range of time. The texts of that range, and those
-that link to its posts, are searched again: `limits.MAX_BATCH_POSTS` posts in the same write, the others when mentions
-are read. A post that comes after a text that links to it, or goes, decides about that text again.
+An own post/info that arrives late or is removed changes the names for a range of time. The texts of that range, and the
+texts that link to its posts, are searched again: `limits.MAX_BATCH_POSTS` posts in the same write, the others when
+mentions are read. A post that arrives after a text that links to it, or is removed, causes that text to be checked
+again.
 """
 
 from __future__ import annotations
@@ -40,12 +41,12 @@ from cablestore.store.read_marks import named_value, unpacked
 from cablestore.views import links, messages, sync, user_info
 
 RULES: Final = b"1"
-"""Version of the rules by which a text names the user. All texts are searched again for another one."""
+"""Version of the rules that decide if a text names the user. After a change, all texts are searched again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Naming:
-    """Names of the user: its public key, and its names with the <mono-ts> from which each was the present one."""
+    """The user's public key, and the user's names, each with the <mono-ts> from which it was the current one."""
 
     own_key: bytes
     since: tuple[bytes, ...]
@@ -54,12 +55,12 @@ class Naming:
 
     @classmethod
     def of(cls, own_key: bytes, names: list[tuple[bytes, str]]) -> Self:
-        """Return the naming for a key and (<mono-ts>, folded name) in order of time."""
+        """Return the naming for a key and pairs (<mono-ts>, folded name) in order of time."""
         return cls(own_key, tuple(at for at, _ in names), tuple(name for _, name in names), own_key.hex())
 
     @classmethod
     def read(cls, reader: Reader, own_key: bytes | None) -> Self:
-        """Read the names in the user's post/infos. A user without a key has none."""
+        """Read the names from the user's post/infos. Without a key, there are no names."""
         names = []
         for key, digest in reader.prefix(b"%b%b!" % (user_info.PREFIX, own_key.hex().encode())) if own_key else ():
             post = reader.post(digest)
@@ -69,14 +70,14 @@ class Naming:
 
     @classmethod
     def stored(cls, reader: Reader) -> Self | None:
-        """Return that by which the mentions in a store were found, None if they are not looked for, or it is damaged."""
+        """Return the names that a store's mentions were searched for. None without such a search, or if damaged."""
         match unpacked(reader.local(MENTIONING, b"")):
             case [bytes() as own_key, list() as names] if all(map(_is_name, names)):
                 return cls.of(own_key, [(name[0], name[1]) for name in names])
         return None
 
     def encode(self) -> bytes:
-        """Return the value of its local row."""
+        """Return the value of the local row `mentioning`."""
         return pack([self.own_key, [list(pair) for pair in zip(self.since, self.names, strict=True)]])
 
     def name_at(self, place: bytes) -> str:
@@ -85,13 +86,13 @@ class Naming:
         return self.names[at - 1] if at else ""
 
     def names_near(self, time_ms: int) -> set[str]:
-        """Return the folded names that the user had about at a time."""
+        """Return the folded names that the user had within the tolerance of a time."""
         first = bisect_left(self.since, time_floor(max(time_ms - limits.MENTION_TOLERANCE_MS, 0))) - 1
         end = bisect_left(self.since, time_floor(time_ms + limits.MENTION_TOLERANCE_MS + 1))
         return {name for name in self.names[max(first, 0) : end] if name}
 
     def is_mentioned_by(self, post: Post, reader: Reader) -> bool:
-        """Return True if a post is a text of somebody else that names the user."""
+        """Return True if a post is a text of another author that names the user."""
         body = post.body
         if not isinstance(body, Text) or not self.own_key or post.author == self.own_key:
             return False
@@ -102,15 +103,15 @@ class Naming:
         return bool(named) and any(named & self.names_near(time_ms) for time_ms in _linked_times_ms(reader, post))
 
     def may_differ_for_links(self, post: Post) -> bool:
-        """Return True if texts that link to a post may name the user by another name than those of their own time."""
+        """Return True if a text that links to a post may name the user by a name of the post's time only."""
         steady_ms = post.timestamp_ms - limits.MAX_FUTURE_MS - limits.MENTION_TOLERANCE_MS
         is_steady = not self.since or time_of(self.since[-1]) < steady_ms
         return post.is_linkable and not is_steady and bool(self.names_near(post.timestamp_ms))
 
     def difference(self, other: Self) -> tuple[bytes, bytes] | None:
-        """Return the range (from, to) of times, as keys have them, near which two namings differ. None if equal.
+        """Return the range (from, to) of times near which two namings differ, in key format. None if they are equal.
 
-        b"" means without a bound.
+        b"" means no bound.
         """
         if self.own_key != other.own_key:
             return b"", b""
@@ -132,7 +133,7 @@ def _is_name(fields: object) -> bool:
 
 
 class Search(NamedTuple):
-    """Search of stored texts for mentions, that is not finished: the range of time, and where it continues."""
+    """An unfinished search of stored texts for mentions: the range of time, and the position where it continues."""
 
     start: bytes = b""
     stop: bytes = b""
@@ -141,7 +142,7 @@ class Search(NamedTuple):
 
     @classmethod
     def stored(cls, reader: Reader) -> Self | None:
-        """Return the search that a store must still do: of all texts if its row is damaged."""
+        """Return the unfinished search of a store. If its row is damaged, all texts are searched again."""
         value = reader.local(MENTION_SEARCH, b"")
         match unpacked(value):
             case [bytes() as start, bytes() as stop, bytes() as channel_key, bytes() as place]:
@@ -149,22 +150,22 @@ class Search(NamedTuple):
         return None if value is None else cls()
 
     def widened(self, start: bytes, stop: bytes) -> Search:
-        """Return a search from the beginning, of this range and another."""
+        """Return a search over both ranges, from the beginning."""
         return Search(min(self.start, start), max(self.stop, stop) if self.stop and stop else b"")
 
     def put(self, plan: Plan) -> None:
-        """Put its local row."""
+        """Add the local row of the search to a plan."""
         plan.set_local(MENTION_SEARCH, b"", pack(list(self)))
 
 
 def require_search(plan: Plan, start: bytes, stop: bytes) -> None:
-    """Let the texts of a range of time be searched by `search_some`, and those that link to its posts."""
+    """Add a range of time to the search: its texts, and the texts that link to its posts."""
     known = Search.stored(plan.reader)
     (Search(start, stop) if known is None else known.widened(start, stop)).put(plan)
 
 
 def search_some(plan: Plan, naming: Naming, most: int) -> int:
-    """Search up to `most` posts that must still be searched. Returns how many were; less than `most` means all."""
+    """Search up to `most` of the remaining posts. Returns their number; fewer than `most` means the search is done."""
     search = Search.stored(plan.reader)
     if search is None:
         return 0
@@ -184,7 +185,7 @@ def search_some(plan: Plan, naming: Naming, most: int) -> int:
 
 
 def search_linking(plan: Plan, naming: Naming, post: Post) -> None:
-    """Search the texts that link to a post: at most `limits.MAX_BATCH_POSTS`, which nobody but an attacker exceeds."""
+    """Search the texts that link to a post, up to `limits.MAX_BATCH_POSTS`. Only an attacker creates more."""
     for digest in islice(links.linking(plan.reader, post.hash), limits.MAX_BATCH_POSTS):
         text = plan.reader.post(digest)
         if text is not None and text.channel_key == post.channel_key:
@@ -192,14 +193,14 @@ def search_linking(plan: Plan, naming: Naming, post: Post) -> None:
 
 
 def _search_text(plan: Plan, naming: Naming, post: Post) -> None:
-    """Put the rows of a text that names the user, or delete those that are there."""
+    """Add the rows of a text that names the user, or delete the rows of one that no longer does."""
     is_mentioned = naming.is_mentioned_by(post, plan.reader)
     if is_mentioned or plan.reader.local(MENTION, post.sort_time) is not None:
         set_mention(plan, post, is_mentioned=is_mentioned)
 
 
 def _posts(reader: Reader, search: Search) -> Iterator[tuple[bytes, bytes, bytes]]:
-    """Yield (channel as keys have it, <mono-ts>, hash) of the posts that a search has not read."""
+    """Yield (escaped channel name, <mono-ts>, hash) of the posts that a search has not read yet."""
     for channel in messages.channels(reader, unescape(search.channel_key)):
         channel_key = escape(channel)
         after = search.place + b"~" if channel_key == search.channel_key and search.place else search.start
@@ -209,7 +210,7 @@ def _posts(reader: Reader, search: Search) -> Iterator[tuple[bytes, bytes, bytes
 
 
 def _linked_times_ms(reader: Reader, text: Post) -> Iterator[int]:
-    """Yield the times of posts that a text links to. Writers link to MAX_LINKS_WRITTEN posts at most."""
+    """Yield the times of posts that a text links to. Checks MAX_LINKS_WRITTEN links, the most that clients write."""
     for post in map(reader.post, text.links[: limits.MAX_LINKS_WRITTEN]):
         is_in_channel = post is not None and post.is_linkable and post.channel_key == text.channel_key
         if post is not None and is_in_channel and post.timestamp_ms - text.timestamp_ms < limits.MAX_FUTURE_MS:
@@ -217,14 +218,14 @@ def _linked_times_ms(reader: Reader, text: Post) -> Iterator[int]:
 
 
 def set_mention(plan: Plan, post: Post, *, is_mentioned: bool) -> None:
-    """Put the rows of a text that names the user, or delete them."""
+    """Add the rows of a text that names the user, or delete them."""
     value = named_value(post) if is_mentioned else None
     plan.set_local(MENTION, post.sort_time, value)
     plan.set_local(MENTION_IN, post.channel_key + b"!" + post.sort_time, value)
 
 
 def newest(reader: Reader, before: bytes | None, channel_key: bytes | None) -> Iterator[tuple[bytes, bytes]]:
-    """Yield (<mono-ts>, hash) of the mentions before a <mono-ts>, newest first, in all channels or in one."""
+    """Yield (<mono-ts>, hash) of the mentions before a <mono-ts>, newest first, in one channel or in all."""
     prefix = local_key(MENTION) if channel_key is None else local_key(MENTION_IN, channel_key + b"!")
     for key, value in reader.scan(prefix, after_prefix(prefix) if before is None else prefix + before, reverse=True):
         yield key[len(prefix) :], value[:HASH_SIZE_BYTES]

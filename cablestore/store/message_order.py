@@ -1,18 +1,20 @@
-"""The order in which people read a channel: by time, and no message before one that it links to.
+"""Reading order of a channel: by time, but each message follows the messages that it links to.
 
-A text's place is
+Texts are compared by
 
-1. its effective time: the greatest timestamp among the text and the texts of the channel that it reaches by links,
-2. its steps from there: 0 if it reaches no other text of that time, else one more than the furthest that it links to,
-3. its timestamp, and its hash.
+1. effective time: the greatest timestamp among the text and the texts of the channel that it reaches by links,
+2. steps: 0 if it reaches no other text of that time, else one more than the furthest text that it links to,
+3. timestamp, then hash.
 
-Where clocks agree, this is the order by (timestamp, hash). A text with a greater effective time than its own is moved:
-it is left out where the view `messages` has its row, and found by links where it belongs. Joins, topics and removed
-posts count by their links alone, posts of other channels do not count.
+If clocks agree, this is the order by (timestamp, hash). A text whose effective time is later than its own timestamp is
+*moved*. It is left out where its row is in the view `messages`, and found by links at its effective time. Joins, topics
+and removed posts count only by their links. Posts of other channels do not count.
 
-A page from an end of the channel knows all texts that are moved. `store.frontier` finds the texts that are alone at
-their effective time from the posts that the page reads; for the others it is looked up who links to them. In a page in
-the middle, a text is moved by one that it reaches in at most `limits.MAX_LINKS_FOLLOWED` links, or that was read before.
+A page that begins at an end of the channel knows all moved texts. `store.frontier` finds the texts that are alone at
+their effective time from the posts that the page reads. For other texts, the posts that link to them are looked up.
+
+In a page from the middle, links are followed to a depth of `limits.MAX_LINKS_FOLLOWED`. A text that would be moved by a
+text beyond it stays at its own timestamp, unless that text was read before.
 """
 
 from __future__ import annotations
@@ -40,10 +42,10 @@ class MessageOrder:
         self._known = known
         self._nodes = ChannelNodes(reader, channel)
         self._reached: dict[bytes, tuple[int, int]] = {}
-        """The latest time that posts reach, and in how many links."""
+        """The latest time that each post reaches, and the number of links that were followed."""
 
     def post(self, digest: bytes) -> Post | None:
-        """Return a post that was read, or read it."""
+        """Return a stored post. A post that was read for its links is not read again."""
         return self._nodes.post(digest)
 
     def texts(
@@ -55,9 +57,9 @@ class MessageOrder:
         end_ms: int | None = None,
         at_once: int = 0,
     ) -> Iterator[TextRow]:
-        """Yield (sort time, hash) of the texts after a text in the order, given by its sort time.
+        """Yield (sort time, hash) of the texts that follow the text with the sort time `cursor`.
 
-        Only texts with start <= effective time < end are yielded. The rows of the first `at_once` are read in one go.
+        Only texts with start <= effective time < end are yielded. The first `at_once` rows are read in one batch.
         """
         self._known.note_latest(self._reader, self._channel)
         bound = None if cursor is None else self._place_at(cursor)
@@ -86,7 +88,7 @@ class MessageOrder:
         yield from self._below(frontier, chain(below, rows), to_the_end=start_ms == 0)
 
     def _frontier(self, end_ms: int | None) -> Frontier | None:
-        """Return the frontier of what was read without a gap from the newest text on, None if there is a gap."""
+        """Return the frontier if all texts from the newest down to it were read, None if there is a gap."""
         frontier = self._known.frontiers.get(self._channel)
         if end_ms is None and frontier is None:
             heads = self._nodes.heads()
@@ -96,7 +98,7 @@ class MessageOrder:
         return frontier
 
     def _below(self, frontier: Frontier, rows: Iterable[TextRow], *, to_the_end: bool) -> Iterator[TextRow]:
-        """Yield the texts below a frontier, from the newest on."""
+        """Yield the texts below a frontier, newest first."""
         known, descent = self._known, Descent(self._nodes, frontier)
         for block in descent.blocks(rows, known.moved, to_the_end=to_the_end):
             texts = block.rows
@@ -113,7 +115,7 @@ class MessageOrder:
             known.frontiers[self._channel] = descent.frontier
 
     def _looked_up(self, block: RowBlock, descent: Descent) -> list[TextRow]:
-        """Return the texts where a block is, with those that are moved there."""
+        """Return the texts at the position of a block in order, including texts that are moved there."""
         texts = list(self._by_time(block.rows, 0, None, newest_first=True))
         here = {digest for _, digest in block.rows}
         for _, digest in texts:
@@ -122,10 +124,10 @@ class MessageOrder:
         return texts
 
     def _rising(self, rows: Iterator[TextRow], start_ms: int, bound: ReadingPlace | None) -> Iterator[TextRow]:
-        """Yield the texts after a place from the oldest on.
+        """Yield the texts after a position, oldest first.
 
-        If all older ones were read, those that link to older ones alone are in order of time. The others are moved, and
-        it is known where they belong.
+        If all older texts were read, a text that links only to older texts is in order of time. Other texts are moved,
+        to a known position.
         """
         known, risen = self._known, self._known.risen.get(self._channel, b"")
         if start_ms > (time_of(risen) if risen else 0):
@@ -150,7 +152,7 @@ class MessageOrder:
             row = following
 
     def _links_to_older(self, row: TextRow, previous: bytes) -> bool:
-        """Return True if a text and all that it links to keep their places, and nothing is moved to its time."""
+        """Return True if the text and the texts that it links to are not moved, and no text is moved to its time."""
         sort_time, digest = row
         moved = self._known.moved
         texts = self._nodes.texts_before(digest, previous)
@@ -165,7 +167,7 @@ class MessageOrder:
     def _by_time(
         self, rows: Iterable[TextRow], depth: int, bound: ReadingPlace | None, *, newest_first: bool
     ) -> Iterator[TextRow]:
-        """Yield the texts after a place, given the rows of the texts that claim their times. It looks up who links."""
+        """Yield the texts after a position, given rows in order of timestamps. Looks up links to find moved texts."""
         alone = self._known.alone
         same: list[TextRow] = []
         for row in rows:
@@ -174,7 +176,7 @@ class MessageOrder:
             is_alone = bound is None and row[1] in alone
             if same and (is_alone or row[0][:TIME_DIGITS] != same[0][0][:TIME_DIGITS]):
                 yield from self._read_time(same, depth, bound, newest_first=newest_first)
-                same, bound = [], None  # only the first time may be that of the cursor
+                same, bound = [], None  # only the first time can contain the cursor
             if is_alone:
                 yield row
             else:
@@ -185,14 +187,14 @@ class MessageOrder:
     def _read_time(
         self, rows: list[TextRow], depth: int, bound: ReadingPlace | None, *, newest_first: bool
     ) -> Iterator[TextRow]:
-        """Yield the texts of one effective time after a place."""
+        """Yield the texts of one effective time after a position."""
         found = self._group(time_of(rows[0][0]), rows, depth)
         for place, digest in reversed(found) if newest_first else found:
             if bound is None or (place < bound if newest_first else place > bound):
                 yield place.sort_time, digest
 
     def _place_at(self, sort_time: bytes) -> ReadingPlace:
-        """Return the place of the text with a sort time. One that is gone has the place that its time says."""
+        """Return the position of the text with a sort time. For a removed text, it follows from the sort time alone."""
         time_ms = time_of(sort_time)
         rows = self._rows_of(time_ms)
         digest = next((digest for at, digest in rows if at == sort_time), None)
@@ -206,15 +208,15 @@ class MessageOrder:
         return ReadingPlace(time_ms, 0, sort_time)
 
     def _rows_of(self, time_ms: int) -> list[TextRow]:
-        """Return (sort time, hash) of the texts that claim a time."""
+        """Return (sort time, hash) of the texts with a timestamp."""
         return list(
             messages.texts(self._reader, self._channel, newest_first=False, start_ms=time_ms, end_ms=time_ms + 1)
         )
 
-    # --- the texts of one time -----------------------------------------------------------------
+    # --- the texts of one effective time -------------------------------------------------------
 
     def _group(self, time_ms: int, rows: list[TextRow], depth: int) -> list[tuple[ReadingPlace, bytes]]:
-        """Return the texts of an effective time in order, given the rows of the texts that claim it."""
+        """Return the texts of an effective time in order, given the rows of the texts with that timestamp."""
         rows = sorted(rows)
         if len(rows) == 1 and rows[0][1] in self._known.alone:
             return [(ReadingPlace(time_ms, 0, rows[0][0]), rows[0][1])]
@@ -232,7 +234,7 @@ class MessageOrder:
         return found
 
     def _members(self, time_ms: int, first: list[bytes], depth: int) -> list[bytes]:
-        """Return posts of an effective time: these, and those that link to them and claim no later time."""
+        """Return the posts of an effective time: `first`, and earlier posts that reach them by links."""
         members = dict.fromkeys(first)
         upcoming = deque(first)
         while upcoming:
@@ -249,9 +251,9 @@ class MessageOrder:
         return list(members)
 
     def _in_order(self, time_ms: int, members: Iterable[bytes]) -> list[tuple[ReadingPlace, bytes]]:
-        """Return the texts among the posts of one effective time, by steps, time and hash."""
+        """Return the texts among the posts of one effective time, sorted by steps, time and hash."""
         steps: dict[bytes, int] = {}
-        entered: set[bytes] = set()  # what others say of deleted posts may have cycles
+        entered: set[bytes] = set()  # unsigned skeletons of deleted posts may contain cycles
         inside = dict.fromkeys(members)
         stack = list(inside)
         while stack:
@@ -275,7 +277,7 @@ class MessageOrder:
     # --- links ---------------------------------------------------------------------------------
 
     def _reaches_later(self, digest: bytes, node: LinkedPost, time_ms: int, depth: int) -> bool:
-        """Return True if a post reaches a later time. Without a depth all later times are known."""
+        """Return True if a post reaches a later time. A `depth` of 0 uses only the known effective times."""
         if depth:
             return self._effective_ms(digest, depth) > time_ms
         return any(self._claimed_ms(link) > time_ms for link in node.links)
@@ -291,7 +293,7 @@ class MessageOrder:
         return found
 
     def _claimed_ms(self, digest: bytes) -> int:
-        """Return the time of a post, or the later one that it is known to have."""
+        """Return the effective time of a post if it is known to be moved, otherwise its timestamp."""
         moved_ms = self._known.moved.get(digest)
         if moved_ms is not None:
             return moved_ms
@@ -299,7 +301,10 @@ class MessageOrder:
         return -1 if node is None else node.timestamp_ms
 
     def _reached_ms(self, digest: bytes, depth: int) -> int:
-        """Return the latest time among a post and what it reaches in this many links, or half as many."""
+        """Return the latest time among a post and the posts that it reaches in `depth` links.
+
+        An earlier result for at least half of MAX_LINKS_FOLLOWED is used as it is.
+        """
         found, followed = self._reached.get(digest, (-1, -1))
         if followed >= min(depth, limits.MAX_LINKS_FOLLOWED // 2):
             return found
@@ -311,7 +316,7 @@ class MessageOrder:
 
 
 def _up_to(rows: Iterator[TextRow], is_beyond: Callable[[TextRow], bool], beyond: list[TextRow]) -> Iterator[TextRow]:
-    """Yield the rows before the first one beyond a place, which is put into `beyond`."""
+    """Yield the rows before the first one for which `is_beyond` is True, which is added to `beyond`."""
     for row in rows:
         if is_beyond(row):
             beyond.append(row)

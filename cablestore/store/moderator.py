@@ -18,7 +18,7 @@ from cablestore.arguments import (
     check_instance,
     checked_each,
 )
-from cablestore.errors import ModerationError, StoreClosedError
+from cablestore.errors import ArgumentError, StoreClosedError
 from cablestore.index.batches import Progress, no_progress
 from cablestore.index.drops import dropped_post
 from cablestore.index.engine import Engine, Transaction
@@ -57,8 +57,8 @@ from cablestore.store.repeated import without_repeated
 class Effect:
     """Effect of a moderation action: the written posts (none in a dry run), and the changes for the store's user.
 
-    A dry run reports all changes, including those from earlier actions of a user who receives a role. Otherwise the
-    changes are those of the action's own targets.
+    A dry run reports all changes, including those from earlier actions of a user who receives a role. Otherwise, only
+    changes on the action's own targets are reported.
 
     `dropped_posts` is the number of stored posts that are dropped and removed. `unchanged` has the users and posts that
     `skip_repeated` left out, b"" for a channel.
@@ -107,7 +107,7 @@ class _How:
 
 
 class _Acts(NamedTuple):
-    """Actions of a post/moderation: on users or on a channel, and on posts of some types."""
+    """The two actions of a method: on users or a channel, and on posts of `types`."""
 
     first: Action
     on_posts: Action
@@ -126,8 +126,7 @@ class Moderator:
     """Moderation actions of the store's user, and the decisions that apply for the user. Use `CableStore.moderation`.
 
     Users are 32-byte public keys, posts 32-byte hashes. `channel` is the context of an action; None is the whole cabal.
-    Every action accepts `ActOptions`. All methods that write raise ModerationError for actions that moderation.md
-    forbids.
+    Every action accepts `ActOptions`. Methods that write raise ArgumentError for actions that moderation.md forbids.
 
     Reads reflect an action at once. Dropped posts are removed in batches: the first with the action, further ones with
     later writes and by `sweep`.
@@ -152,7 +151,7 @@ class Moderator:
     ) -> Effect:
         """Assign a role to a user. `UserRole.USER` removes a role, including one that others assigned (4.2, 5.1.2).
 
-        Raises ModerationError for the own user (4.4.3) and for a user who declines roles (4.2.4).
+        Raises ArgumentError for the own user (4.4.3) and for a user who declines roles (4.2.4).
         """
         how = _How(**options)
         check(user=user)
@@ -169,9 +168,9 @@ class Moderator:
         channel: str | None = None,
         **options: Unpack[ActOptions],
     ) -> Effect:
-        """Hide all messages of users, in a channel or the whole cabal, or single post/text (5.1.3.4, 5.1.3.5).
+        """Hide all messages of users, in a channel or the whole cabal, or single post/texts (5.1.3.4, 5.1.3.5).
 
-        Posts must be stored: the action names their channels.
+        Posts must be stored, because the action contains the names of their channels.
         """
         return self._moderate(_HIDE, users, posts, channel, _How(**options))
 
@@ -233,7 +232,7 @@ class Moderator:
     ) -> Effect:
         """Reject posts of users from now on. With `drop`, also remove their stored posts (4.6, 5.1.4).
 
-        With `notify`, the users receive the post/block.
+        With `notify`, the post/block is sent to the blocked users.
         """
         check(drop=drop, notify=notify)
         how, people = _How(**options), self._users(users)
@@ -258,7 +257,7 @@ class Moderator:
     def join_with_seed(self, seed: bytes | str, *, dry_run: bool = False) -> Effect:
         """Apply the roles of a moderation seed, until each user receives another role or the seed is revoked (4.7).
 
-        `seed` is bytes or a hex string. Raises ModerationError if it is malformed, or if another seed is in force:
+        `seed` is bytes or a hex string. Raises ArgumentError if it is malformed, or if another seed is in force:
         revoke that one first.
         """
         check(dry_run=dry_run)
@@ -267,18 +266,18 @@ class Moderator:
         given = Seed.read_hex(seed, now_ms) if isinstance(seed, str) else Seed.read(seed, now_ms)
         known = self.seed
         if known is not None and known.revoked_at_ms is None and known.roles != given.roles:
-            raise ModerationError("another moderation seed is in force. Revoke it first")
+            raise ArgumentError("another moderation seed is in force. Revoke it first")
         return self._with_seed(given, dry_run=dry_run)
 
     def revoke_seed(self, *, dry_run: bool = False) -> Effect:
         """Revoke the moderation seed. Earlier actions of its users stay applied (4.7.2).
 
-        Raises ModerationError if no seed is in force.
+        Raises ArgumentError if no seed is in force.
         """
         check(dry_run=dry_run)
         known = self.seed
         if known is None or known.revoked_at_ms is not None:
-            raise ModerationError("no moderation seed is in force")
+            raise ArgumentError("no moderation seed is in force")
         return self._with_seed(known.revoked(self._clock()), dry_run=dry_run)
 
     def sweep(self, progress: Progress = no_progress) -> int:
@@ -317,14 +316,14 @@ class Moderator:
         return None if moderation is None else moderation.seed
 
     def in_force(self, channel: str | None = None) -> list[Decision]:
-        """Return the actions in force in a context, oldest first: roles, and what is hidden, dropped or blocked.
+        """Return the actions in force in a context, oldest first: roles and hidden, dropped or blocked targets.
 
-        Each has the action with its author, time and reason.
+        Each `Decision` contains the action with its author, time and reason.
         """
         return [judged for judged in self.history(channel) if judged.result is ActResult.APPLIES]
 
     def history(self, channel: str | None = None) -> list[Decision]:
-        """Return all actions in a context with their results, oldest first, of users who may have had authority."""
+        """Return all actions in a context with their results, oldest first, by users who may have had authority."""
         check_given(channel=channel)
         with self._engine.reading() as reader:
             moderation = self._present.state.moderation
@@ -336,7 +335,7 @@ class Moderator:
     def own_acts(self, kind: Literal["hide", "block"], target: bytes) -> list[ModerationAct]:
         """Return the own actions in force that hide or block a user, or hide a post, private ones first.
 
-        An action of the same privacy in the same channel undoes each.
+        To undo one, issue the opposite action with the same privacy and channel.
         """
         check_choice("kind", kind, _ON_USERS)
         check(target=target)
@@ -382,7 +381,7 @@ class Moderator:
         check_instance("place", place, Place)
         return read_again(self._engine, partial(self._since, place))
 
-    # --- how -----------------------------------------------------------------------------------
+    # --- implementation ------------------------------------------------------------------------
 
     def _since(self, place: Place) -> tuple[list[Difference], Place]:
         sequence = self._engine.next_sequence - 1
@@ -395,7 +394,7 @@ class Moderator:
     def _context(self, channel: str | None) -> str:
         check_given(channel=channel)
         if channel == "":
-            raise ModerationError("a channel has a name: leave it out for the whole cabal")
+            raise ArgumentError("a channel has a name: leave it out for the whole cabal")
         return channel or ""
 
     def _users(self, users: Iterable[bytes]) -> tuple[bytes, ...]:
@@ -406,13 +405,13 @@ class Moderator:
     def _moderate(
         self, acts: _Acts, users: Iterable[bytes], posts: Iterable[bytes], channel: str | None, how: _How
     ) -> Effect:
-        """Write one post/moderation on users or on a channel, or one for the posts of each channel."""
+        """Write one post/moderation on users or on a channel, or one for each channel of the posts."""
         check_given(channel=channel)
         people = tuple(dict.fromkeys(checked_each("users", users, check_bytes)))
         hashes = tuple(dict.fromkeys(checked_each("posts", posts, check_bytes)))
         on_channel = acts.first >= Action.DROP_CHANNEL
         if bool(people) + bool(hashes) + (on_channel and not hashes and channel is not None) != 1:
-            raise ModerationError("name either " + ("posts or a channel" if on_channel else "users or posts"))
+            raise ArgumentError("name either " + ("posts or a channel" if on_channel else "users or posts"))
         with self._engine.transaction() as transaction:
             if hashes:
                 _require_keys(hashes, "posts")
@@ -430,7 +429,7 @@ class Moderator:
     def _by_channel(
         self, reader: Reader, acts: _Acts, hashes: tuple[bytes, ...], channel: str | None
     ) -> dict[str, tuple[bytes, ...]]:
-        """Return the posts by the names of their channels, which actions on posts contain (5.1.3.2)."""
+        """Group posts by channel: actions on posts contain the channel's name (5.1.3.2)."""
         found: dict[str, list[bytes]] = {}
         for digest in hashes:
             post = reader.post(digest)
@@ -438,14 +437,12 @@ class Moderator:
             bones = remains if post is None else Skeleton.of(post)
             if bones is not None and bones.type not in acts.types:
                 names = " or ".join(f"post/{TYPE_NAMES[each]}" for each in acts.types)
-                raise ModerationError(
+                raise ArgumentError(
                     f"the post {digest.hex()} is a post/{TYPE_NAMES[bones.type]}. This act is for a {names} alone"
                 )
             name = getattr(post.body, "channel", None) if post else (bones.channel if bones else channel)
             if name is None or (bones is None and not acts.on_posts % 2):
-                raise ModerationError(
-                    f"the post {digest.hex()} is not stored. To undo an action on it, name its channel"
-                )
+                raise ArgumentError(f"the post {digest.hex()} is not stored. To undo an action on it, name its channel")
             found.setdefault(name, []).append(digest)
         return {name: tuple(targets) for name, targets in found.items()}
 
@@ -461,7 +458,7 @@ class Moderator:
         for body in bodies:
             posts += composer.compose(transaction, body, self._present.state.moderation)
             composer.written(posts[-1])
-        state = self._present.follow_identity()  # a store without one has made it for the first act
+        state = self._present.follow_identity()  # composing the first action may have created the identity
         plan = transaction.plan()
         for post in posts:
             plan.add(post)
@@ -482,9 +479,7 @@ class Moderator:
         with self._engine.transaction() as transaction:
             before = self._present.follow_identity().moderation
             if before is None:
-                raise ModerationError(
-                    "this store is open without moderation: open it with moderation to give it a seed"
-                )
+                raise ArgumentError("this store is open without moderation: open it with moderation to give it a seed")
             reader = transaction.reader
             after = read_with_seed(reader, before, seed)
             effect = Effect((), tuple(differences(before, after, reader)), count_removed(before, after, reader))
@@ -497,20 +492,20 @@ class Moderator:
 
 def _require_keys(values: Sequence[bytes], what: str) -> None:
     if not 1 <= len(values) <= limits.MAX_RECIPIENTS:
-        raise ModerationError(f"{len(values)} {what} are named, allowed are 1 to {limits.MAX_RECIPIENTS}")
+        raise ArgumentError(f"{len(values)} {what} are named, allowed are 1 to {limits.MAX_RECIPIENTS}")
     for value in values:
         if len(value) != KEY_SIZE_BYTES:
-            raise ModerationError(f"{value.hex()} has {len(value)} bytes. Name {what} by {KEY_SIZE_BYTES} bytes")
+            raise ArgumentError(f"{value.hex()} has {len(value)} bytes. Name {what} by {KEY_SIZE_BYTES} bytes")
 
 
 def _require_alone(posts: Iterable[bytes], channel: str | None) -> None:
     check_given(channel=channel)
     if checked_each("posts", posts, check_bytes) or channel is not None:
-        raise ModerationError("name either users, posts or a channel. Users are dropped in the whole cabal")
+        raise ArgumentError("name either users, posts or a channel. Users are dropped in the whole cabal")
 
 
 def _author_of(reader: Reader, digest: bytes) -> bytes | None:
-    """Return the author of a post that is stored or remembered."""
+    """Return the author of a post that is stored or recorded as dropped."""
     post = reader.post(digest)
     if post is not None:
         return post.author

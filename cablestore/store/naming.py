@@ -1,9 +1,9 @@
-"""Naming: whether a text names a user, by `@name`, by the name as a word, or by the first digits of the key.
+"""Naming: a text names a user by `@name`, by the name as a word, or by the first digits of the key.
 
-Before a name, and after one without `@`, a word must end: letters of the same word make another one of it. Where the
-script has no spaces between words (Thai, Chinese), it may begin and end anywhere, and Korean particles follow a name.
-After an `@` only Latin letters, digits and `_` make another name of it: in many languages endings follow a name without
-a sign between. Addresses and paths name nobody.
+A word must end before a name, and after a name without `@`: adjacent letters of the same word make a different name.
+Scripts without spaces between words (Thai, Chinese) have no such boundary, and Korean particles may follow a name. In
+many languages, endings follow a name directly. After a name with `@`, therefore, only Latin letters, digits and `_`
+continue the name. Parts of addresses and paths name no user.
 """
 
 from __future__ import annotations
@@ -25,26 +25,27 @@ from cablestore.scripts import (
 )
 
 KEY_DIGITS: Final = 8
-"""Hex digits of a public key that name its user: clients show this many for a user without a name. By chance a word of
-eight hex digits names a given user once in 4,000 million."""
+"""Number of hex digits of a public key that name its user. Clients show this many for a user without a name. A random
+word of eight hex digits names a given user once in 4,000 million."""
 _TURKISH_I: Final = re.compile("i\u0307|\u0131")
 _SELECTORS: Final = r"\p{Variation_Selector}"
 _ADDRESS: Final = re.compile(r"""(?:[a-z][a-z0-9+.-]*://|www\.|mailto:|xmpp:)[^\s<>"「」。、]+""")
 _PATH_SIGNS: Final = frozenset("/\\")
 _NAME_SIGNS: Final = frozenset(".-\u2010")
-"""Signs inside of names, hosts and files: `ann-marie`, `ann.example.org`, `ann.py`. At the end of a word they are none."""
+"""Signs inside names, hosts and files: `ann-marie`, `ann.example.org`, `ann.py`. They do not count at a word's end."""
 _ADDRESS_SIGNS: Final = frozenset("@:")
 _EMOJI_JOINERS: Final = frozenset({"\u200d", *map(chr, range(0x1F3FB, 0x1F400))})
-"""Characters that make another emoji of the one before them."""
+"""Characters that change the emoji before them into another one."""
 _APOSTROPHES: Final = frozenset("\u02bb\u02bc\u02b9")
-"""Apostrophes that Unicode has among the letters."""
+"""Apostrophes that Unicode classifies as letters."""
 
 
 def folded(text: str) -> str:
-    """Return a text in the form in which names are compared.
+    """Return a string in the form in which names are compared.
 
-    Without case, where both Turkish i are one letter, composed (NFKC), with one space for each space between words, and
-    without the selectors of emoji. Zero-width characters stay: bridges break names with them, so that nobody is called.
+    Case and emoji selectors are removed, and both Turkish i become one letter. Compatibility characters are composed
+    (NFKC), and white space becomes one space. Zero-width characters stay: bridges insert them into names so that a text
+    does not mention the user.
     """
     if not text.isascii():
         text = unicodedata.normalize("NFKC", unicodedata.normalize("NFKD", korean_letters_apart(text)).casefold())
@@ -55,17 +56,17 @@ def folded(text: str) -> str:
 
 
 def folded_name(name: str) -> str:
-    """Return a name in the form in which it is compared: without the spaces and the `@` around it, "" if invisible."""
+    """Return a name in the form in which it is compared: `folded`, without leading `@`, or "" if invisible."""
     return "" if is_invisible(name) else folded(name).lstrip("@ ")
 
 
 def shown_name(name: str | None, public_key: bytes) -> str:
-    """Return the name of a user as others see it: its public key in hex if it has none, or one that nobody sees."""
+    """Return the displayed name of a user: the public key in hex if the name is missing or invisible."""
     return public_key.hex() if name is None or is_invisible(name) else name
 
 
 def require_visible(what: str, name: str | None) -> None:
-    """Raise InvalidPostError for the name of a user or a channel that nobody sees."""
+    """Raise InvalidPostError if the name of a user or a channel has only invisible characters."""
     if name and is_invisible(name):
         raise InvalidPostError(
             f"the {what} name {name!a} has only invisible characters: choose one that others can see"
@@ -73,9 +74,9 @@ def require_visible(what: str, name: str | None) -> None:
 
 
 def is_named(folded_text: str, folded_name: str) -> bool:
-    """Tell whether a text has a name as a word, or after an `@`. Both are folded.
+    """Return True if a text contains a name as a word or after an `@`. Both strings are folded.
 
-    A name of one character counts after an `@` alone: otherwise "I" or "a" would be named all the time.
+    A name of one character counts only after an `@`. Otherwise "I" or "a" would match in most texts.
     """
     at = folded_text.find(folded_name) if folded_name else -1
     while at >= 0:
@@ -86,7 +87,7 @@ def is_named(folded_text: str, folded_name: str) -> bool:
 
 
 def has_key(folded_text: str, key_hex: str) -> bool:
-    """Tell whether a word of a folded text is the beginning of a public key, of KEY_DIGITS hex digits or more."""
+    """Return True if a word of a folded text is a prefix of a public key with at least KEY_DIGITS digits."""
     at = folded_text.find(key_hex[:KEY_DIGITS])
     while at >= 0:
         end = at + KEY_DIGITS
@@ -99,7 +100,7 @@ def has_key(folded_text: str, key_hex: str) -> bool:
 
 
 def _names_at(text: str, start: int, end: int) -> bool:
-    """Tell whether what a folded text has at a place names a user."""
+    """Return True if the part from `start` to `end` of a folded text is a separate name."""
     has_sign = text[start - 1 : start] == "@"
     if not has_sign and _is_one_character(text[start:end]):
         return False
@@ -116,7 +117,7 @@ def _is_one_character(text: str) -> bool:
 
 
 def _ends_with_word(before: str, first: str) -> bool:
-    """Tell whether what is before a name, or its `@`, is the begin of a longer word, of an address or of a path."""
+    """Return True if the string before a name, or its `@`, ends in a part of the same word, address or path."""
     sign = before[-1:]
     if sign in _PATH_SIGNS:
         return first != "@" or not before.rsplit(" ", 1)[-1].startswith("@")
@@ -129,7 +130,10 @@ def _ends_with_word(before: str, first: str) -> bool:
 
 
 def _is_continued(after: str, last: str, *, has_sign: bool) -> bool:
-    """Tell whether what follows a name makes a longer word, an address or a path of it. `last` is its last letter."""
+    """Return True if the string after a name continues it as a longer word, an address or a path.
+
+    `last` is the last letter of the name. `has_sign` is True if an `@` precedes the name.
+    """
     first, second = after[:1], after[1:2]
     if first in _PATH_SIGNS:
         return not has_sign or _is_word(second)
@@ -146,12 +150,12 @@ def _is_continued(after: str, last: str, *, has_sign: bool) -> bool:
 
 
 def _last_letter(text: str) -> str:
-    """Return the last character that is not a mark, "" if there is none."""
+    """Return the last character that is not a combining mark, "" if there is none."""
     return next((character for character in reversed(text) if not _is_mark(character)), "")
 
 
 def _is_host(text: str) -> bool:
-    """Tell whether a text begins with a host that has a dot, as in `@ann@example.org` and `@ann:example.org`."""
+    """Return True if a string begins with a host name with a dot, as in `@ann@example.org` and `@ann:example.org`."""
     return pattern(r"[\w-]+(?:\.[\w-]+)+").match(text) is not None
 
 
@@ -162,7 +166,7 @@ def _is_mark(character: str) -> bool:
 
 @lru_cache(maxsize=4096)
 def _is_word(character: str) -> bool:
-    """Tell whether a character is a part of words, "" is not."""
+    """Return True if a character is part of words. "" is not."""
     if not character or character in _APOSTROPHES:
         return False
     return character == "_" or unicodedata.category(character)[0] in "LMN"

@@ -1,4 +1,4 @@
-"""Options of an open store that few programs change."""
+"""Less common options of an open store."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cablestore.views import CATALOG
 
 
 def system_clock_ms() -> int:
-    """Return the present time in milliseconds since 1970."""
+    """Return the current time in milliseconds since 1970."""
     return time.time_ns() // 1_000_000
 
 
@@ -25,18 +25,18 @@ class StoreOptions:
     catalog: Catalog = CATALOG
     """Views to maintain: `cablestore.views.CATALOG`, or `CATALOG.extended([...])` with custom views."""
     allow_missing_views: bool = False
-    """Open a store that has views which `catalog` lacks, for reading: writes raise MissingViewError."""
+    """Open a store with views that `catalog` lacks. Such a store can be read; writes raise MissingViewError."""
     moderated: bool = True
-    """If False, the store keeps and shows everything and ignores the moderation posts in it."""
+    """If False, moderation posts are stored but ignored: nothing is hidden, dropped or blocked."""
     clock: Callable[[], int] = system_clock_ms
     """Function that returns milliseconds since 1970."""
     verify_threads: int | None = None
-    """Threads that verify signatures, None for one per core."""
+    """Number of threads that verify signatures, None for one per core."""
     tuning: Tuning = field(default_factory=Tuning)
-    """Memory and file sizes of LevelDB. A store in memory does not use it."""
+    """Memory and file sizes of LevelDB. Stores in memory ignore it."""
 
     def __post_init__(self) -> None:
-        """Raise ArgumentError for a wrong type."""
+        """Raise ArgumentError for a value of the wrong type."""
         check_instance("catalog", self.catalog, Catalog)
         check_instance("tuning", self.tuning, Tuning)
         check_instance("verify_threads", self.verify_threads, (int, NoneType))

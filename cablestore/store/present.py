@@ -1,4 +1,4 @@
-"""Present state of an open store, which each write changes together with the rows.
+"""Current state of an open store. Each write changes it together with the rows.
 
     with engine.transaction() as transaction:
         state = present.follow_identity()
@@ -6,12 +6,12 @@
         ...                                         the posts and rows of this write
         present.commit(transaction, finish(plan, state), sync=sync)
 
-`finish` reads the plan and the state before it and changes nothing else, so a plan can be dropped and made again.
+`finish` reads the plan and the previous state and changes only the plan, so a plan can be discarded and repeated.
 
-Readers take their snapshot first and the state after it, so this is the state of the snapshot or a newer one.
+Readers take their snapshot first and the state second, so the state is that of the snapshot or a newer one.
 
-Removing what is dropped takes further writes, of `limits.MAX_BATCH_POSTS` posts each. Each write of the store is
-followed by one of them; `sweep_batch` does the rest. Until then reads and answers leave the posts out.
+Dropped posts are removed in further writes of `limits.MAX_BATCH_POSTS` posts each. One of them follows each write of
+the store; `sweep_batch` removes the rest. Until then, reads and answers leave the posts out.
 """
 
 from __future__ import annotations
@@ -32,54 +32,54 @@ from cablestore.store.discarded import note_discarded
 from cablestore.store.key_file import StoreIdentity
 
 _NOBODY: Final = bytes(KEY_SIZE_BYTES)
-"""Public key of the local user as long as the store has no identity."""
+"""Public key of the local user of a store without an identity."""
 
 
 class State(NamedTuple):
-    """What a store keeps in memory of its rows. A store that is not moderated keeps and shows everything."""
+    """State that a store keeps in memory. `moderation` is None in an unmoderated store, which shows all posts."""
 
     moderation: AppliedModeration | None
     attention: Attention
 
 
 class Planned(NamedTuple):
-    """Finished plan: what it writes, and the state after it."""
+    """A finished plan: its write, and the state after it."""
 
     changes: PlannedWrite
     state: State
 
 
 def finish(plan: Plan, state: State) -> Planned:
-    """Add to a plan what follows from its posts, in the state before it: moderation, mentions, discarded posts."""
+    """Finish a plan: add the rows for moderation, mentions and discarded posts that follow from its posts."""
     state = State(changed(plan, state.moderation), state.attention.after(plan))
     note_discarded(plan)
     return Planned(plan.finish(), state)
 
 
 class Present:
-    """Present state of one open store. The writer replaces it; any thread reads it."""
+    """Holder of an open store's current state. Only the writer replaces the state; any thread may read it."""
 
     def __init__(self, engine: Engine, identity: StoreIdentity, *, moderated: bool) -> None:
         self._engine = engine
         self._identity = identity
         reader, own_key = engine.live_readers()[0], identity.known_key
-        # A read-only store whose key file cannot be read is moderated for the user of the last write.
+        # A read-only store whose key file cannot be read uses the moderation of the last writer's key.
         user = own_key or (reader.local(JUDGED, b"") if engine.is_read_only else None) or _NOBODY
         moderation = AppliedModeration.read(reader, user) if moderated else None
         self.state = State(moderation, Attention.read(reader, own_key))
         engine.when_reloaded(self._read_again)
 
     def _read_again(self) -> None:
-        """Read the state again, for the same identity: `follow_identity` decides for another one."""
+        """Read the state again, for the same identity. Only `follow_identity` changes the identity."""
         reader, (moderation, attention) = self._engine.live_readers()[0], self.state
         if moderation is not None:
             moderation = AppliedModeration.read(reader, moderation.own_key)
         self.state = State(moderation, Attention.read(reader, attention.own_key))
 
     def catch_up(self) -> None:
-        """Write what follows from changes that no write of a store made, such as a reindexing or another key file.
+        """Write the rows that changes outside of the store require, such as a reindexing or another key file.
 
-        The store does it when it is opened. It also begins to remove dropped posts.
+        Opening a store calls it. It also starts to remove dropped posts.
         """
         with self._engine.transaction() as transaction:
             while not self.state.attention.is_caught_up(transaction.reader):
@@ -92,7 +92,7 @@ class Present:
             self._sweep_if_possible(transaction, sync=False)
 
     def follow_identity(self) -> State:
-        """Decide for the identity that the store got since its last write, if it got one. Returns the present state."""
+        """Update the state if the store's identity changed since its last write. Returns the current state."""
         own_key = self._identity.known_key
         if own_key is None or own_key == self.state.attention.own_key or not self._engine.is_writable:
             return self.state
@@ -110,19 +110,19 @@ class Present:
         return self.state
 
     def commit(self, transaction: Transaction, planned: Planned, *, sync: bool) -> None:
-        """Write a plan. The state changes with it, and some of what it drops is removed in a further write.
+        """Write a plan and set its state. A further write then removes some of the dropped posts.
 
-        If only the removal fails, the plan is in force all the same: reads leave out what is dropped, and a later write
-        or `sweep_batch` removes it.
+        If only the removal fails, the plan stays in force. Reads leave out the dropped posts, and a later write or
+        `sweep_batch` removes them.
         """
         self._write(transaction, planned, sync=sync)
         if planned.state.moderation is not None and planned.state.moderation.is_sweeping:
             self._sweep_if_possible(transaction, sync=sync)
 
     def sweep_batch(self, transaction: Transaction, *, sync: bool = False) -> int:
-        """Remove some of the dropped posts, or compare some remembered ones with the drops, in one write.
+        """Remove a batch of dropped posts, or compare a batch of remembered posts with the drops, in one write.
 
-        Returns how many posts were read; 0 means that all is done.
+        Returns the number of posts that were read; 0 means that the sweep is done.
         """
         before = self.state.moderation
         if before is None or not before.is_sweeping:
@@ -133,7 +133,7 @@ class Present:
         return done
 
     def _sweep_if_possible(self, transaction: Transaction, *, sync: bool) -> None:
-        """Begin to remove dropped posts, unless the disk refuses it, which the engine reports. Damage is raised."""
+        """Remove a batch of dropped posts. The engine reports errors of the disk; only CorruptStoreError is raised."""
         try:
             self.sweep_batch(transaction, sync=sync)
         except CorruptStoreError:
@@ -142,15 +142,15 @@ class Present:
             pass
 
     def _store_drops(self, transaction: Transaction, moderation: AppliedModeration, *, noted: bool) -> None:
-        """Make the local rows of drops those that follow from the decisions. `noted` logs it for clients."""
+        """Rewrite the local rows of drops to match the decisions. `noted` logs the change for clients."""
         plan = transaction.plan()
         state = self.state._replace(moderation=store_drops(plan, moderation, noted=noted))
         self._write(transaction, finish(plan, state), sync=False)
 
     def _write(self, transaction: Transaction, planned: Planned, *, sync: bool) -> None:
-        before, self.state = self.state, planned.state  # before the write, so that no reader has a newer snapshot
+        before, self.state = self.state, planned.state  # before the write, so that no snapshot is newer than the state
         try:
             transaction.commit(planned.changes, sync=sync)
         except BaseException:
-            self.state = before  # `_read_again` decides for the same identity
+            self.state = before  # `_read_again` uses the same identity
             raise

@@ -1,16 +1,16 @@
-"""Read marks: up to where the user has read each channel, and which texts of others are unread.
+"""Read marks: the position up to which the user has read each channel, and the unread texts of other users.
 
     !local!read!<channel>            -> msgpack [<mono-ts> up to which it is read, number of the arrival log then]
     !local!late!<channel>!<mono-ts>  -> hash u8[32] | author u8[32] of an unread text that is dated before the mark
 
-A text is late if it came after the marking, or if the user saw a later one first. Each late text is read by itself
-(`CableStore.mark_seen`); a channel keeps at most about `limits.MAX_LATE_TEXTS` of them.
+A text is late if it arrived after the channel was marked, or if the user saw a later text first. Late texts are marked
+as read one by one (`CableStore.mark_seen`). A channel keeps about `limits.MAX_LATE_TEXTS` of them at most.
 
-Unread are the texts after the mark and the late ones, without those of the user and those that moderation hides. There
-is no counter. The texts after a mark are one range of the view `messages`, those of one author in a channel one range
-of `channel_state`, those of a hidden user one of `author`. So the posts themselves say what is unread, whichever way
-they came, and nothing is written for a text that is dated after the mark. A channel without a mark was never read: its
-number of texts is in the view `activity`.
+Unread texts are the texts after the mark and the late texts, except own and hidden ones. Their number is not stored.
+It is computed from three ranges: the texts after a mark in the view `messages`, an author's texts in a channel in
+`channel_state`, and a hidden user's texts in `author`. The result does not depend on the order of arrival, and a text
+dated after the mark needs no extra row. A channel without a mark was never read: the view `activity` has its number of
+texts.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ from cablestore.views import author as author_view
 from cablestore.views import channel_state, membership, messages
 
 _MOST_HELD: Final = 1_000
-"""Texts of one hidden user that are held in memory to leave them out. Those of others are read for each channel."""
+"""Maximum number of one hidden user's texts that are kept in memory. Other users' texts are read for each channel."""
 
 
 class ReadMark(NamedTuple):
-    """Mark of a channel: the <mono-ts> up to which it is read, b"" for an empty one, and the log's number then."""
+    """Mark of a channel: the <mono-ts> up to which it is read (b"" if it was empty), and the log's number then."""
 
     place: bytes
     sequence: int
@@ -51,7 +51,7 @@ def encode_mark(mark: ReadMark) -> bytes:
 
 
 def stored_marks(reader: Reader) -> dict[bytes, ReadMark]:
-    """Return the marks by channel, as keys have it. A damaged one is left out: its channel must be marked again."""
+    """Return the marks by escaped channel name. Damaged marks are left out, so their channels count as never read."""
     found = {}
     for key, value in reader.local_rows(READ):
         match unpacked(value):
@@ -61,19 +61,19 @@ def stored_marks(reader: Reader) -> dict[bytes, ReadMark]:
 
 
 def unpacked(value: bytes | None) -> object:
-    """Return what a local row has, None if it is missing or damaged."""
+    """Return the unpacked value of a local row, None if it is missing or damaged."""
     with suppress(CorruptStoreError):
         return None if value is None else unpack(value)
     return None
 
 
 def named_value(post: Post) -> bytes:
-    """Return the value of a row that names a text: hash and author."""
+    """Return the value of a row that refers to a text: its hash and author."""
     return post.hash + post.author
 
 
 class Unread:
-    """Numbers of unread texts and mentions in one state of a store, each at most `limits.MAX_UNREAD_COUNTED`."""
+    """Unread texts and mentions in one state of a store. Each number is at most `limits.MAX_UNREAD_COUNTED`."""
 
     def __init__(self, reader: Reader, moderation: AppliedModeration | None, own_key: bytes | None) -> None:
         self._reader = reader
@@ -86,7 +86,7 @@ class Unread:
         self._has_mentions = next(reader.local_rows(MENTION_IN), None) is not None
 
     def texts(self, channel: str, held: int) -> int:
-        """Return how many texts of a channel are unread. `held` is how many it has."""
+        """Return the number of unread texts of a channel. `held` is the number of its stored texts."""
         mark = self._marks.get(escape(channel))
         if mark is None:
             left_out = len(self._hidden_in(channel, b"", self._hidden_users))
@@ -101,7 +101,7 @@ class Unread:
         return b"" if mark is None else mark.place, found
 
     def _places(self, channel: str, mark: ReadMark | None, most: int) -> Iterator[bytes]:
-        """Yield the <mono-ts> of up to `most` unread texts of a channel in order: the late ones are before the mark."""
+        """Yield the <mono-ts> of up to `most` unread texts of a channel: late texts, then those after the mark."""
         if mark is None:
             return self._after(channel, b"", self._hidden_in(channel, b"", self._hidden_users), most)
         late = list(islice(self._late(channel), most)) if self._has_late else []
@@ -109,7 +109,7 @@ class Unread:
         return chain(late, self._after(channel, mark.place, hidden, most - len(late)))
 
     def mentions(self, channel: str) -> int:
-        """Return how many unread texts of a channel name the user."""
+        """Return the number of unread texts of a channel that name the user."""
         if not self._has_mentions:
             return 0
         mark = self._marks.get(escape(channel))
@@ -121,7 +121,7 @@ class Unread:
         return place > mark.place or self._reader.local(LATE, escape(channel) + b"!" + place) is not None
 
     def _after(self, channel: str, place: bytes, hidden: set[bytes], most: int) -> Iterator[bytes]:
-        """Yield the <mono-ts> of up to `most` unread texts after a place, without the hidden ones."""
+        """Yield the <mono-ts> of up to `most` unread texts after a position, without the hidden ones."""
         prefix = messages.PREFIX + escape(channel) + b"!"
         size = len(prefix) + SORT_TIME_SIZE_BYTES  # the row of a deletion has a longer key
         start = prefix + place + b"~" if place else prefix
@@ -137,7 +137,7 @@ class Unread:
             yield place
 
     def _shown(self, name: bytes, channel: str) -> Iterator[tuple[bytes, bytes, bytes]]:
-        """Yield (<mono-ts>, hash, author) of the shown texts of others that local rows of a channel name."""
+        """Yield (<mono-ts>, hash, author) from local rows, for texts of others that are stored and not hidden."""
         prefix = local_key(name, escape(channel) + b"!")
         for key, value in self._reader.prefix(prefix):
             place, digest, author = key[len(prefix) :], value[:HASH_SIZE_BYTES], value[HASH_SIZE_BYTES:]
@@ -145,14 +145,14 @@ class Unread:
             if is_held and not self._is_hidden(digest, author, channel, place):
                 yield place, digest, author
 
-    # --- what does not count -------------------------------------------------------------------
+    # --- texts that do not count ---------------------------------------------------------------
 
     def _own_texts(self, channel: str, after: bytes) -> Iterator[bytes]:
-        """Yield the <mono-ts> of the user's own texts after a place, in order. Memory does not grow with them."""
+        """Yield the <mono-ts> of the user's own texts after a position, in order. Memory use is constant."""
         return iter(()) if self._own_key is None else (place for place, _ in self._by(self._own_key, channel, after))
 
     def _hidden_in(self, channel: str, after: bytes, hidden_users: list[HiddenUser]) -> set[bytes]:
-        """Return the <mono-ts> of the hidden texts of others after a place: of users, and of posts."""
+        """Return the <mono-ts> of other users' hidden texts after a position: by hidden users, or hidden singly."""
         found: set[bytes] = set()
         for user in hidden_users:
             if user.is_hidden_in(channel) and user.public_key != self._own_key:
@@ -164,7 +164,7 @@ class Unread:
 
     @cached_property
     def _acted_on(self) -> dict[bytes, list[tuple[bytes, bytes, bytes]]]:
-        """(<mono-ts>, hash, author) of the texts on which there are acts, by channel, as keys have it."""
+        """(<mono-ts>, hash, author) of the texts that are targets of actions, by escaped channel name."""
         found: dict[bytes, list[tuple[bytes, bytes, bytes]]] = {}
         for digest in self._moderation.decisions.hidden_posts() if self._moderation is not None else ():
             post = self._reader.post(digest)
@@ -174,13 +174,13 @@ class Unread:
 
     @cached_property
     def _hidden_users(self) -> list[HiddenUser]:
-        """Hidden users with texts here. Each of them is looked up in each channel, so the others are left out."""
+        """Hidden users with stored texts. Users without texts are left out to save a look-up in each channel."""
         hidden = self._moderation.hidden_users if self._moderation is not None else ()
         return [user for user in hidden if next(author_view.hashes(self._reader, user.public_key, TEXT), None)]
 
     @cached_property
     def _hidden_since(self) -> tuple[dict[bytes, tuple[bytes, bytes]], list[HiddenUser]]:
-        """Texts of hidden users after the oldest mark, by <mono-ts>: hash and author. And the users with too many."""
+        """Hash and author by <mono-ts> of hidden users' texts after the oldest mark, and the users with too many."""
         found: dict[bytes, tuple[bytes, bytes]] = {}
         often = []
         oldest = min((mark.place for mark in self._marks.values()), default=b"")
@@ -212,7 +212,7 @@ class Unread:
         return moderation.decisions.text_hidden_by(digest, author, channel, time_of(place)) is not None
 
     def _by(self, author: bytes, channel: str, after: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """Yield (<mono-ts>, hash) of an author's texts in a channel after a place."""
+        """Yield (<mono-ts>, hash) of an author's texts in a channel after a position."""
         latest_ms = membership.latest_ms(self._reader, channel, author)
         if latest_ms is None or (after and latest_ms < time_of(after)):
             return
@@ -224,7 +224,7 @@ class Unread:
 
 
 def _without(places: Iterator[bytes], left_out: Iterator[bytes]) -> Iterator[bytes]:
-    """Yield the places that are not left out. Both are in order."""
+    """Yield the values of `places` that are not in `left_out`. Both iterators are sorted."""
     other = next(left_out, None)
     for place in places:
         while other is not None and other < place:

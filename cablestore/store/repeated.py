@@ -1,4 +1,4 @@
-"""Acts of moderation that would change nothing, because an earlier act of the own user says the same already."""
+"""Moderation actions that would change nothing, because an earlier own action has the same effect."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _OnTargets = Moderation | Block | Unblock
 
 
 class _Act(NamedTuple):
-    """New act: the fields that acts of all types have."""
+    """The fields that new actions of all types share."""
 
     pair: int
     channel: str | None
@@ -29,9 +29,9 @@ class _Act(NamedTuple):
 def without_repeated(
     reader: Reader, decisions: Decisions, own_key: bytes, body: Body
 ) -> tuple[Body | None, tuple[bytes, ...]]:
-    """Return an act on the targets for which it changes anything, None for no target; and the other targets.
+    """Return an action limited to the targets that it changes (None without any), and the other targets.
 
-    The target of an act on a channel is b"".
+    The target of an action on a channel is b"".
     """
     if isinstance(body, Role):
         is_repeated = _is_repeated_role(reader, decisions, body)
@@ -65,7 +65,7 @@ def _held(decisions: Decisions, act: _Act, target: bytes | str) -> list[Moderati
 
 
 def _is_repeated(act: _Act, held: list[ModerationAct], own_key: bytes) -> bool:
-    """Return True if an act changes nothing after the acts that are held on its target, oldest first."""
+    """Return True if an action changes nothing after the actions that are stored for its target, oldest first."""
     if act.is_doing:
         if act.is_private:
             held = [each for each in held if each.is_private]
@@ -85,7 +85,7 @@ def _says_same(act: _Act, held: ModerationAct, own_key: bytes) -> bool:
 
 
 def _ends(act: _Act, later: ModerationAct, doing: ModerationAct, own_key: bytes) -> bool:
-    """Return True if a later act undoes a doing one at least as far as the new act would."""
+    """Return True if `later` undoes the action `doing` at least as far as the new action would."""
     if is_doing(later) or later.author not in (own_key, doing.author):
         return False
     if later.channel not in (None, doing.channel) or (act.drops and doing.drops and not later.drops):

@@ -1,7 +1,7 @@
-"""Retention: which posts to discard so that a store stays small (wire.md 5.1.5). Pure; the store discards them.
+"""Retention: choose posts to discard so that a store stays small (wire.md 5.1.5). The store discards them.
 
-No post/delete is ever chosen: without it, the posts that it deleted could come back, and no peer would believe the
-deletion.
+A post/delete is never chosen. Without it, the posts that it deleted could return, and peers could not be convinced of
+the deletion.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from cablestore.views import author as author_view
 from cablestore.views import channel_state, messages, user_info
 
 _OF_MEMBERS: Final = (TYPE_PARTS[JOIN], TYPE_PARTS[LEAVE])
-"""Types in the rows of channel state whose posts are superseded by newer ones of their author."""
+"""Types in the rows of channel state whose posts are superseded by newer posts of their author."""
 
 
 def chosen(reader: Reader, before_ms: int | None, keep_newest: int | None, by_author: bytes | None) -> Iterator[bytes]:
-    """Yield the hashes that the given rules choose, one rule after the other; None is no rule."""
+    """Yield the hashes that the given rules choose, one rule after the other. None means no rule."""
     if before_ms is not None:
         yield from older_than(reader, before_ms)
     if keep_newest is not None:
@@ -35,9 +35,9 @@ def chosen(reader: Reader, before_ms: int | None, keep_newest: int | None, by_au
 
 
 def older_than(reader: Reader, before_ms: int) -> Iterator[bytes]:
-    """Yield the hashes of texts dated before `before_ms`, and of state posts before it that newer ones supersede.
+    """Yield the hashes of texts dated before `before_ms`, and of superseded state posts dated before it.
 
-    The latest three of each user's joins, leaves and infos, and of each channel's topics, stay (wire.md 5.1.5.1).
+    The latest three joins, leaves and infos of each user, and topics of each channel, are kept (wire.md 5.1.5.1).
     """
     for channel in messages.channels(reader):
         for place, digest in messages.texts(reader, channel, newest_first=False):
@@ -49,7 +49,7 @@ def older_than(reader: Reader, before_ms: int) -> Iterator[bytes]:
 
 
 def beyond_newest(reader: Reader, keep: int) -> Iterator[bytes]:
-    """Yield the hashes of every channel's texts but the `keep` newest."""
+    """Yield the hashes of every channel's texts except the `keep` newest."""
     for channel in messages.channels(reader):
         found = messages.texts(reader, channel, newest_first=True)
         yield from (digest for _, digest in islice(found, min(keep, sys.maxsize), None))

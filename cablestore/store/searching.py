@@ -1,4 +1,4 @@
-"""Searching of a store: pages of messages that match what a person entered, with the matches marked."""
+"""Full-text search in a store: pages of matching messages, with the matches marked."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final, Literal, NamedTuple, get_args
 
 from cablestore import limits
 from cablestore.arguments import Time, check, check_choice, check_given, checked_window
-from cablestore.errors import SearchError
+from cablestore.errors import ArgumentError
 from cablestore.index.batches import Progress
 from cablestore.index.engine import Engine
 from cablestore.index.reader import DATA_PREFIX, Reader
@@ -22,18 +22,18 @@ from cablestore.store.display import Display, Message
 from cablestore.store.present import Present
 
 Order = Literal["newest", "ranked"]
-"""Order of what is found: by time, or by how often and in how short a text the words occur (BM25)."""
+"""Order of results: newest first, or by frequency of the words and length of the text (BM25)."""
 
 _FOUND_AT_ONCE: Final = 100
-"""Texts that are asked for together: each question for the best of them ranks all."""
+"""Number of texts per query to the index. Each ranked query ranks up to `limits.MAX_SEARCH_RANKED` matches again."""
 
 _CURSOR_DIGITS: Final = 32
-"""Hex digits of a place in a cursor."""
+"""Number of hex digits of a position in a cursor."""
 
 
 @dataclass(frozen=True, slots=True)
 class SearchHit:
-    """Message that matches. `marks` are begin and end of each match in its text; `excerpt` is the part around them."""
+    """A matching message. `marks` are (begin, end) of each match in its text; `excerpt` is the part around them."""
 
     message: Message
     marks: tuple[tuple[int, int], ...]
@@ -41,10 +41,10 @@ class SearchHit:
 
 
 class SearchPage(NamedTuple):
-    """Messages that match, the cursor of the next page, None at the end, and what the index lacks.
+    """Matching messages, the cursor of the next page (None at the end), and the backlog of the index.
 
-    `pending` is about how many posts and events the index has still to read. It is 0 if the page is complete. As in
-    `Page`, a page before the end may have few messages, or none.
+    `pending` is the approximate number of posts and events that the index has not read yet. It is 0 if the page is
+    complete. As with `Page`, a page before the end may have few messages, or none.
     """
 
     hits: list[SearchHit]
@@ -53,7 +53,7 @@ class SearchPage(NamedTuple):
 
 
 class Searcher:
-    """Full-text search of an open store. It needs the extra `search` and raises MissingExtraError without it."""
+    """Full-text search of an open store. Raises MissingExtraError if the extra `search` is not installed."""
 
     def __init__(self, engine: Engine, present: Present) -> None:
         self._engine = engine
@@ -78,7 +78,7 @@ class Searcher:
         order: Order,
         catch_up_s: float,
     ) -> SearchPage:
-        """Return up to `limit` messages that match: see `CableStore.search`."""
+        """Return up to `limit` matching messages: see `CableStore.search`."""
         check(text=text, limit=limit, catch_up_s=catch_up_s)
         check_choice("order", order, get_args(Order))
         check_given(channel=channel, author=author, cursor=cursor)
@@ -98,7 +98,7 @@ class Searcher:
         raise AssertionError
 
     def catch_up(self, timeout_s: float | None, progress: Progress) -> int:
-        """Bring the index up to date, until time is up. Returns about how many posts and events are left."""
+        """Update the index for up to `timeout_s`. Returns about how many posts and events remain."""
         try:
             return self._index.catch_up(timeout_s, progress)
         except IndexThrownAwayError:
@@ -121,7 +121,7 @@ class Searcher:
         return messages, None
 
     def _found(self, question: Question, order: Order, place: int | None, number: int) -> Iterator[tuple[int, int]]:
-        """Yield the place after which a next page continues, and the place among all texts, of each text found."""
+        """Yield the cursor position of each match, and its number in the index."""
         while True:
             if order == "newest":
                 found = [(at, at) for at in self._index.newest(question, place, number)]
@@ -142,7 +142,7 @@ class Searcher:
 
 
 def _posts(reader: Reader, prefix: bytes) -> list[Post]:
-    """Return the stored posts whose hashes begin so: one, or none if it was removed meanwhile."""
+    """Return the stored posts whose hashes begin with `prefix`: normally one, none if it was removed meanwhile."""
     start = DATA_PREFIX + prefix.hex().encode()
     rows = islice(reader.scan(start, start + b"~", at_once=2), 2)
     found = (reader.post(unhex(key[len(DATA_PREFIX) :])) for key, _ in rows)
@@ -154,5 +154,5 @@ def _place_of(cursor: str | None, order: Order) -> int | None:
         return None
     name, _, digits = cursor.partition("-")
     if name != order or len(digits) != _CURSOR_DIGITS or set(digits) - set("0123456789abcdef"):
-        raise SearchError(f"invalid cursor of a search in the order {order!r}: {cursor!r}. Begin with the first page")
+        raise ArgumentError(f"invalid cursor of a search in the order {order!r}: {cursor!r}. Begin with the first page")
     return int(digits, 16)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -15,7 +14,6 @@ from cablestore import limits
 from cablestore.arguments import (
     Time,
     check,
-    check_bytes,
     check_given,
     check_id,
     check_instance,
@@ -37,24 +35,24 @@ from cablestore.index.place import LogPlace
 from cablestore.index.reader import Reader
 from cablestore.index.rebuild import RebuildReport
 from cablestore.index.signatures import SignatureVerifier
-from cablestore.index.tombstone import Tombstone
 from cablestore.index.verdict import Outcome, Verdict
 from cablestore.moderation.applied import AppliedModeration
 from cablestore.protocol.body import Body, Info, Join, Leave, Text, Topic
 from cablestore.protocol.crypto import Identity
 from cablestore.protocol.dialect import LEGACY, Dialect
 from cablestore.protocol.post import Post
-from cablestore.store import answers, retention
+from cablestore.store import retention
 from cablestore.store.authoring import Composer
 from cablestore.store.clock_check import ClockDifference, clock_difference
 from cablestore.store.following import Follower
 from cablestore.store.hidden import HiddenMessages
-from cablestore.store.intake import Intake, IntakeBatch
+from cablestore.store.intake import Intake
 from cablestore.store.key_file import StoreIdentity
 from cablestore.store.known_places import KnownPlaces, PlacesMemory
 from cablestore.store.local_values import LocalValues
 from cablestore.store.moderator import Moderator
 from cablestore.store.options import StoreOptions
+from cablestore.store.parts import StoreParts
 from cablestore.store.present import Present
 from cablestore.store.queries import Queries, Snapshot, stats_of
 from cablestore.store.results import Event, Page, Stats
@@ -99,11 +97,13 @@ class CableStore(Queries, Closable, ProcessBound):
         self._engine = engine
         self._identity = store_identity
         self._verifier = SignatureVerifier(options.verify_threads)
-        self._intake = Intake(engine.dialect, self._verifier, options.clock, store_identity)
+        intake = Intake(engine.dialect, self._verifier, options.clock, store_identity)
         composer = Composer(store_identity, options.clock)
         engine.when_reloaded(composer.forget)
         self._present = Present(engine, store_identity, moderated=options.moderated)
-        self._writer = Writer(engine, self._present, self._intake, composer)
+        self._writer = Writer(engine, self._present, intake, composer)
+        self.parts: Final = StoreParts(engine, self._present, intake, self._writer)
+        """Parts for packages of cablestore. The API does not promise them."""
         self._follower = Follower(engine, self._present)
         self._places = PlacesMemory()
         self._searcher = Searcher(engine, self._present)
@@ -135,7 +135,7 @@ class CableStore(Queries, Closable, ProcessBound):
         another version built is rebuilt first, and `progress` counts its posts. An interrupted upgrade leaves the store
         unchanged; the next call repeats it. A store with views that `options.catalog` lacks raises MissingViewError.
 
-        Raises LocationError for an unusable path, and a subclass of OpenError that states the reason. Raises
+        Raises ArgumentError for an unusable path, and a subclass of OpenError that states the reason. Raises
         StorageError for I/O errors and damaged files. Its subclass CorruptStoreError means that an upgrade would lose a
         post; then nothing changes. Its subclass MissingDatabaseError means that the header or the database is lost;
         then nothing is created. Raises IdentityError if the key file is unreadable, malformed, empty or readable by
@@ -266,38 +266,6 @@ class CableStore(Queries, Closable, ProcessBound):
         check(sync=sync, batch_posts=batch_posts, verify=verify)
         check_iterable("posts", posts)
         return self._writer.ingest(posts, sync=sync, batch_posts=batch_posts, verify=verify)
-
-    def appraise(self, posts: list[bytes], dialect: Dialect) -> list[Outcome]:
-        """Check encoded posts that peers forward to each other, and store nothing. ACCEPTED posts may be forwarded."""
-        check_instance("dialect", dialect, Dialect)
-        posts = checked_each("posts", posts, check_bytes)
-        intake = replace(self._intake, dialect=dialect)
-        batch = intake.decode(posts)
-        intake.verify(batch)
-        with self._engine.reading() as reader:
-            moderation = self._present.state.moderation
-            verdicts = [
-                answers.appraised(reader, moderation, post) if is_signed else Verdict.BAD_SIGNATURE
-                for post, is_signed in zip(batch.posts, batch.signed(), strict=True)
-            ]
-        return batch.settle(verdicts)
-
-    def admit(self, posts: Iterable[Post]) -> IntakeBatch:
-        """Start verifying decoded posts for `replace` in threads. Writes nothing."""
-        check_iterable("posts", posts)
-        return self._intake.admit(posts)
-
-    def replace(
-        self, admitted: IntakeBatch, surplus: Callable[[Reader], Iterable[bytes]], *, sync: bool = True
-    ) -> tuple[list[Outcome], list[Outcome]]:
-        """Store the posts of an `admit` and discard others, in one atomic write. Returns the outcomes of both.
-
-        `surplus` receives a reader and returns the hashes of the posts to discard. All posts are held in memory. Raises
-        InvalidPostError, and changes nothing, if one of the posts must be rejected.
-        """
-        check(surplus=surplus, sync=sync)
-        check_instance("admitted", admitted, IntakeBatch, "what `admit` returned")
-        return self._writer.replace(admitted, surplus, sync=sync)
 
     # --- own posts -----------------------------------------------------------------------------
 
@@ -515,7 +483,7 @@ class CableStore(Queries, Closable, ProcessBound):
 
     def now_ms(self) -> int:
         """Return the time of the store's clock, in milliseconds since 1970."""
-        return self._intake.clock()
+        return self.parts.intake.clock()
 
     def clock_difference(self) -> ClockDifference | None:
         """Return how far the clock differs from those of most recent authors, or None without evidence in their texts.
@@ -589,7 +557,7 @@ class CableStore(Queries, Closable, ProcessBound):
         `SearchPage.pending` is the number of posts left. A search does not wait until the words of removed messages are
         overwritten in a large index: later searches and `update_search_index` continue that.
 
-        Raises SearchError for a text without words, an exceeded limit or an invalid cursor. Raises StorageError if the
+        Raises ArgumentError for a text without words, an exceeded limit or an invalid cursor. Raises StorageError if the
         index cannot be written, and MissingExtraError without the extra `search`.
         """
         return self._searcher.search(
@@ -653,30 +621,9 @@ class CableStore(Queries, Closable, ProcessBound):
         """
         check(progress=progress)
         folders = checked_each("folders", folders, check_location)
-        from cablestore.export import importer  # noqa: PLC0415 - opening a store does without it
+        from cablestore.store.importing import import_exports  # noqa: PLC0415 - opening a store does without it
 
-        manifests = importer.manifests_of(folders, self.dialect)
-        summary = importer.ImportSummary(len(manifests))
-        for outcomes in self.ingest_batches(importer.posts_of(manifests), batch_posts=limits.MAX_BATCH_POSTS):
-            summary.count(outcomes)
-            progress(len(outcomes))
-        for claims in importer.consents_of(manifests):
-            summary.consents += self._writer.lay_claims(claims)
-        for stones in chain(importer.effective_tombstones(manifests), [[]]):
-            # The last write, which may be empty, also brings all writes before it to the disk.
-            laid, refused = self.lay_skeletons(stones, sync=not stones)
-            summary.skeletons += laid
-            summary.refused_skeletons += refused
-        return summary
-
-    def lay_skeletons(self, stones: Iterable[Tombstone], *, sync: bool = True) -> tuple[int, int]:
-        """Store the unsigned skeletons of tombstones whose post/delete is stored.
-
-        Returns the number of new skeletons and the number of rejected ones.
-        """
-        check(sync=sync)
-        stones = checked_each("stones", stones, _check_tombstone)
-        return self._writer.lay_skeletons(stones, sync=sync)
+        return import_exports(self.parts, folders, progress)
 
     # --- maintenance ---------------------------------------------------------------------------
 
@@ -744,7 +691,3 @@ def _check_parts(dialect: Dialect | None, identity: Identity | None, options: St
     check_instance("dialect", dialect, (Dialect, NoneType))
     check_instance("identity", identity, (Identity, NoneType))
     check_instance("options", options, StoreOptions)
-
-
-def _check_tombstone(name: str, value: object) -> None:
-    check_instance(name, value, Tombstone)

@@ -1,6 +1,6 @@
-"""Topics of a channel that count for the user of a store: not those of users whom it blocks, drops or hides.
+"""Topics of a channel that apply for the store's user. Topics of blocked, dropped or hidden users do not count.
 
-A topic of a hidden user counts if nobody else set one: to hide a user is about its messages.
+Exception: a hidden user's topic counts if no other user's topic does, because hiding concerns messages.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def topic_of(reader: Reader, moderation: AppliedModeration, channel: str) -> str
 def topics_that_count(
     reader: Reader, moderation: AppliedModeration | None, channel: str, *, also_hidden: bool = False
 ) -> Iterator[Post]:
-    """Yield the post/topics of a channel that count, latest first, of the latest `limits.MAX_TOPICS_READ`."""
+    """Yield the post/topics that count among the latest `limits.MAX_TOPICS_READ` of a channel, latest first."""
     for digest in islice(channel_state.topics(reader, channel), limits.MAX_TOPICS_READ):
         post = reader.post(digest)
         if post is not None and (moderation is None or moderation.counts_topic(post, also_hidden=also_hidden)):

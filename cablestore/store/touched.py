@@ -1,11 +1,11 @@
-"""Touched things: what entries of the arrival log are about, and how each is in one state of the store.
+"""Touched things: the subjects of arrival log entries, and their values in one state of the store.
 
-Entries say what happened. Here they are taken only as the names of things that may be different now: a message, a
-member, a topic. How it is now is read from the state. So one thing is told once however often it changed, and a second
-reading of the same entries tells nothing wrong.
+An entry records an event. Here, it only names things that may have changed: a message, a member, a topic. Their current
+values are read from the state. So each thing is reported once, however often it changed, and a repeated read of the
+same entries is harmless.
 
-An entry that is not read yet may be about the same thing. So what was not there at the cursor is found by what the
-entries that were read leave over, and if in doubt it is told.
+An unread entry may concern the same thing. The earlier state is therefore derived from the posts that the read entries
+do not name. In case of doubt, the thing is reported.
 """
 
 from __future__ import annotations
@@ -64,11 +64,11 @@ from cablestore.views import activity, channel_state, channel_topic, membership,
 from cablestore.views import author as author_view
 
 _Subject = tuple[bytes, str | None]
-"""A user, in a channel or in the cabal."""
+"""A user, and the context: a channel, or None for the whole cabal."""
 
 
 def read_changes(reader: Reader, moderation: AppliedModeration | None, after: int) -> tuple[list[Change], int]:
-    """Return what entries after number `after` touched, as it is now, and the number of the last entry that was read."""
+    """Return the changes that entries after number `after` caused, and the number of the last entry that was read."""
     touched = _Touched(reader, moderation)
     latest = arrival_log.next_sequence(reader) - 1
     last = after
@@ -85,7 +85,7 @@ def read_changes(reader: Reader, moderation: AppliedModeration | None, after: in
 
 
 class _Touched:
-    """Things that entries are about. Each is here once."""
+    """Things that entries concern, each once."""
 
     def __init__(self, reader: Reader, moderation: AppliedModeration | None) -> None:
         self._reader = reader
@@ -96,33 +96,33 @@ class _Touched:
         self._texts: dict[bytes, Post] = {}
         self._gone: dict[bytes, str | None] = {}
         self._acted_on: dict[bytes, str | None] = {}
-        """Messages on which acts are, with the channel of the act."""
+        """Messages that are targets of actions, with the channel of the action."""
         self._members: dict[tuple[str, bytes], bool] = {}
-        """Members, and whether they are told in any case. The others are told if their earlier posts do not say it."""
+        """Members. True if they are always reported; otherwise skipped if earlier posts already made them members."""
         self._topics: dict[str, None] = {}
         self._names: dict[bytes, None] = {}
         self._live: Counter[str] = Counter()
-        """Live posts among the entries, by channel."""
+        """Number of live posts among the entries, by channel."""
         self._channels: dict[str, bool] = {}
-        """Channels that may be gone, and whether they may be back."""
+        """Channels that may have been removed. True if they may also have been restored."""
         self._removed: set[str] = set()
-        """Those that are gone: nothing more is told of their topics."""
+        """Removed channels. Their topics are not reported."""
         self._roles: dict[_Subject, None] = {}
         self._users: dict[_Subject, None] = {}
         self._contexts: dict[str | None, None] = {}
-        """Contexts in which all roles, and what is hidden, may be different."""
+        """Contexts in which all roles and hidden targets may have changed."""
         self._others: dict[Change, None] = {}
         self._unread: dict[str, None] = {}
 
     @property
     def size(self) -> int:
-        """The number of things."""
+        """The number of messages, roles and users among the things."""
         return len(self._texts) + len(self._gone) + len(self._acted_on) + len(self._roles) + len(self._users)
 
-    # --- what entries are about ----------------------------------------------------------------
+    # --- subjects of entries -------------------------------------------------------------------
 
     def add(self, entry: Arrival) -> None:
-        """Add what an entry is about."""
+        """Add the subject of an entry."""
         if entry.kind is EventKind.LOCAL:
             key = notes.noted_key(self._reader, entry.hash)
             if key is not None:
@@ -140,7 +140,7 @@ class _Touched:
             self._add_gone(entry.hash)
 
     def add_row(self, key: bytes) -> None:
-        """Add what a row is about that changed without a post that says so."""
+        """Add the subject of a changed row whose post is not stored."""
         if key.startswith(membership.PREFIX):
             channel, _, author_hex = key[len(membership.PREFIX) :].partition(b"!")
             self._members[unescape(channel), unhex(author_hex)] = True
@@ -177,7 +177,7 @@ class _Touched:
 
     def _add_info(self, author: bytes) -> None:
         self._names[author] = None
-        if self._counts(author) and author != self._own_key:  # the user may take roles now, or decline them
+        if self._counts(author) and author != self._own_key:  # the user may now accept or decline roles
             self._roles[author, None] = self._contexts[None] = None
 
     @property
@@ -185,7 +185,7 @@ class _Touched:
         return None if self._moderation is None else self._moderation.own_key
 
     def _counts(self, author: bytes) -> bool:
-        """Tell whether acts of a user may mean anything. Those of strangers do not make clients read again."""
+        """Return True if actions of a user may have an effect. Actions of strangers do not notify clients."""
         return self._moderation is not None and self._moderation.decisions.may_have_authority(author)
 
     def _add_act(self, act: ModerationAct) -> None:
@@ -216,7 +216,7 @@ class _Touched:
             self._gone[digest] = None
 
     def _add_dead(self, digest: bytes, author: bytes, dead: Skeleton) -> None:
-        """Add a post that is gone, and what its end may have changed."""
+        """Add a removed post, and the values that its removal may have changed."""
         channel = dead.channel or ""
         if dead.type in LINKABLE_TYPES:
             says = self._members.get((channel, author), False)
@@ -229,12 +229,12 @@ class _Touched:
         elif dead.type == INFO:
             self._add_info(author)
         elif dead.type in MODERATION_TYPES and self._counts(author):
-            self._contexts[None] = None  # on whom or what it was is not known any more
+            self._contexts[None] = None  # the target of the action is no longer known
 
-    # --- how things are ------------------------------------------------------------------------
+    # --- changes of subjects -------------------------------------------------------------------
 
     def told(self, unread_entries: int) -> Iterator[Change]:
-        """Yield how each thing is. `unread_entries` of the log follow those that were added."""
+        """Yield the changes. `unread_entries` is the number of log entries after those that were added."""
         yield from self._channels_told(unread_entries)
         for author in self._names:
             yield NameChanged(self._display.user(author))
@@ -255,7 +255,7 @@ class _Touched:
             yield UnreadChanged(channel)
 
     def _topics_of_users(self) -> Iterator[str]:
-        """Yield the channels whose topic may change: a user with a topic there was hidden, blocked, shown or unblocked."""
+        """Yield channels whose topic may change because an action concerns a user who set a topic there."""
         for user, context in self._users:
             rows = islice(author_view.newest(self._reader, user, TOPIC), limits.MAX_BATCH_POSTS)
             posts = (self._reader.post(digest) for _, digest in rows)
@@ -264,7 +264,7 @@ class _Touched:
                     yield channel
 
     def _channels_told(self, unread_entries: int) -> Iterator[Change]:
-        """Yield channels. One is new if all its live posts are among the entries, read or not read yet."""
+        """Yield changes of channels. A channel may be new if read and unread entries can contain all its live posts."""
         for channel in {**self._channels, **self._live}:
             if channel in RESERVED_CHANNELS:
                 continue
@@ -305,7 +305,7 @@ class _Touched:
 
 
 def _was_member(reader: Reader, channel: str, author: bytes, but: Container[bytes]) -> bool:
-    """Tell whether a user is a member of a channel by the latest of its posts, of all types, that are not in `but`."""
+    """Return True if a user's latest membership post in a channel, without those in `but`, is not a post/leave."""
     latest = b"", LEAVE
     group = escape(channel) + b"!" + author.hex().encode()
     for post_type in MEMBERSHIP_TYPES:

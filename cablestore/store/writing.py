@@ -1,4 +1,4 @@
-"""Writing to a store: each thing that a store is asked to keep, change or remove, as a transaction of its own."""
+"""Writes to a store: each stores, changes or removes data in a transaction."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ from cablestore.views import user_info
 
 
 class Writer:
-    """Writer of an open store: posts of others, own posts, removals, and what the user has read.
+    """Writer of an open store: posts of other users, own posts, removals, and read marks.
 
-    `CableStore` has methods of the same names, which say more.
+    `CableStore` documents its methods of the same names in more detail.
     """
 
     def __init__(self, engine: Engine, present: Present, intake: Intake, composer: Composer) -> None:
@@ -40,10 +40,10 @@ class Writer:
         self._intake = intake
         self._composer = composer
 
-    # --- posts of others -----------------------------------------------------------------------
+    # --- posts of other users ------------------------------------------------------------------
 
     def ingest(self, posts: Iterable[bytes], *, sync: bool, batch_posts: int, verify: bool) -> Iterator[list[Outcome]]:
-        """Store posts, and yield the outcomes of each batch when it is written."""
+        """Store posts in batches. Yields the outcomes of each batch after its write."""
         previous: IntakeBatch | None = None
         for raws in batches(posts, size_bytes, min(batch_posts, limits.MAX_BATCH_POSTS)):
             batch = self._intake.decode(raws)
@@ -56,7 +56,7 @@ class Writer:
             yield self._store(previous, None, sync=sync)
 
     def _store(self, batch: IntakeBatch, following: IntakeBatch | None, *, sync: bool) -> list[Outcome]:
-        """Plan and write a batch while the next one is verified. Forged posts are left out of its second plan."""
+        """Plan and write a batch while the next one is verified. If posts are forged, plans again without them."""
         if not batch.is_planned_ahead:
             batch.signed()
         if following is not None:
@@ -68,7 +68,7 @@ class Writer:
                 try:
                     verdicts = add_all(plan, state.moderation, batch.posts, signed)
                     planned = finish(plan, state)
-                except Exception:  # of any kind, if a post is forged
+                except Exception:  # a forged post may cause any error
                     if signed == batch.signed():
                         raise
             self._composer.came(batch.posts, verdicts)
@@ -93,8 +93,8 @@ class Writer:
         return admitted.settle(verdicts), discarded
 
     def lay_skeletons(self, stones: Iterable[Tombstone], *, sync: bool) -> tuple[int, int]:
-        """Store what tombstones say of their targets. Returns how many were new and how many were refused."""
-        from cablestore.export.importer import lay_skeletons  # noqa: PLC0415 - opening a store does without it
+        """Store the skeletons in tombstones. Returns how many were new and how many were rejected."""
+        from cablestore.export.importer import lay_skeletons  # noqa: PLC0415 - not needed to open a store
 
         with self._engine.transaction() as transaction:
             state = self._present.follow_identity()
@@ -104,7 +104,7 @@ class Writer:
         return found
 
     def lay_claims(self, claims: Iterable[Consent]) -> int:
-        """Store what an export claims of who declines roles. Returns how many claims were new."""
+        """Store the claims of an export about users who decline roles. Returns the number of new claims."""
         with self._engine.transaction() as transaction:
             state = self._present.follow_identity()
             plan = transaction.plan()
@@ -117,13 +117,13 @@ class Writer:
     # --- own posts -----------------------------------------------------------------------------
 
     def write(self, body: Body, *, sync: bool) -> Post:
-        """Sign and store a post, after a post/join if its author is not a member of its channel."""
+        """Sign and store a post. If its author is not a member of its channel, a post/join precedes it."""
         check(sync=sync)
         check_body(body)
         with self._engine.transaction() as transaction:
             require_allowed(transaction.reader, body, self._composer.own_key)
             posts = self._composer.compose(transaction, body, self._present.state.moderation)
-            state = self._present.follow_identity()  # a store without one has made it for the post
+            state = self._present.follow_identity()  # composing the post may have created the identity
             require_admitted(state.moderation, posts)
             plan = transaction.plan()
             for post in posts:
@@ -135,7 +135,7 @@ class Writer:
     def update_info(
         self, *, name: str | None, accept_role: bool | None, others: Mapping[str, bytes | None], sync: bool
     ) -> Post | None:
-        """Change a part of the information on oneself. Returns None if nothing changes."""
+        """Change some pairs of the user's own info. Returns None if nothing changes."""
         with self._engine.transaction() as transaction:
             known = user_info.latest(transaction.reader, self._composer.public_key)
             before = known[0] if known else Info(())
@@ -143,7 +143,7 @@ class Writer:
             return None if after == before else self.write(after, sync=sync)
 
     def delete(self, targets: list[bytes], *, sync: bool, force: bool) -> list[Post]:
-        """Delete own posts. Local-only ones are discarded: a post/delete would reveal their hash."""
+        """Delete own posts. Local-only posts are discarded: a post/delete would reveal their hashes."""
         with self._engine.transaction() as transaction:
             unknown = [digest for digest in targets if not (force or _is_known(transaction.reader, digest))]
             if unknown:
@@ -159,17 +159,17 @@ class Writer:
             return [self.write(Delete(tuple(part)), sync=sync) for part in parts]
 
     def _is_private(self, reader: Reader, digest: bytes) -> bool:
-        """Check that a post may be deleted. Tell whether it is local-only."""
+        """Return True if a post is local-only. Raises InvalidPostError if the user cannot delete it."""
         post = reader.post(digest)
         if post is None:
             return False
         require_deletable(post, self._composer.public_key)
         return post.is_local_only
 
-    # --- removing without a trace --------------------------------------------------------------
+    # --- discarding ----------------------------------------------------------------------------
 
     def discard(self, hashes: Iterable[bytes], *, sync: bool) -> list[Outcome]:
-        """Remove posts from this store only."""
+        """Remove posts from this store only. Leaves no tombstones."""
         outcomes: list[Outcome] = []
         for batch in batches(hashes, _hash_size_bytes):
             with self._engine.transaction() as transaction:
@@ -179,10 +179,10 @@ class Writer:
                 self._present.commit(transaction, finish(plan, state), sync=sync)
         return outcomes
 
-    # --- what the user has read ----------------------------------------------------------------
+    # --- read marks and mentions ---------------------------------------------------------------
 
     def mark_read(self, channel: str, upto: str | None, *, sync: bool) -> None:
-        """Mark a channel as read, up to a message and with it, or up to its latest one."""
+        """Mark a channel as read up to and including a message, or up to its latest one."""
         check(channel=channel, sync=sync)
         place = None if upto is None else place_of(upto)
         with self._engine.transaction() as transaction:
@@ -193,7 +193,7 @@ class Writer:
             self._present.commit(transaction, finish(plan, state), sync=sync)
 
     def mark_seen(self, channel: str, seen: Iterable[str], upto: str | None, *, sync: bool) -> None:
-        """Mark single messages as read, and with `upto` those from the mark up to there."""
+        """Mark single messages as read, and with `upto` also all messages from the read mark up to it."""
         check(channel=channel, sync=sync)
         check_iterable("seen", seen)
         places, place = set(map(place_of, seen)), None if upto is None else place_of(upto)
@@ -205,7 +205,7 @@ class Writer:
             self._present.commit(transaction, finish(plan, state), sync=sync)
 
     def find_mentions(self, progress: Progress) -> None:
-        """Search the stored texts that were not searched for mentions yet. `progress` counts texts."""
+        """Search the remaining stored texts for mentions. `progress` receives the number of posts in each batch."""
         while True:
             with self._engine.transaction() as transaction:
                 state = self._present.follow_identity()
@@ -218,14 +218,14 @@ class Writer:
 
 
 def _is_known(reader: Reader, digest: bytes) -> bool:
-    """Return True for a post that is stored, and for one that was deleted or dropped."""
+    """Return True if a post is stored, deleted or dropped."""
     return (
         reader.post(digest) is not None or reader.burial(digest) is not None or dropped_post(reader, digest) is not None
     )
 
 
 def size_bytes(raw: bytes) -> int:
-    """Return the size of a post that is given to `ingest`. Raises ArgumentError if it is not bytes."""
+    """Return the size of a post that is passed to `ingest`. Raises ArgumentError if it is not bytes."""
     check_bytes("posts (one of them)", raw)
     return len(raw)
 

@@ -186,10 +186,10 @@ def test_replace_is_all_or_nothing() -> None:
     store = store_of([here])
     for wrong in (decode_post(bytes(forged), LEGACY), ANN.text("default", "ahead", at=2**42)):
         with pytest.raises(InvalidPostError, match="1 posts are refused"):
-            store.replace(store.admit([good, wrong]), lambda _: [here.hash])
+            store.parts.writer.replace(store.parts.intake.admit([good, wrong]), lambda _: [here.hash], sync=True)
         assert store.get(here.hash) is not None
         assert store.get(good.hash) is None
-    stored, gone = store.replace(store.admit([good]), lambda _: [here.hash])
+    stored, gone = store.parts.writer.replace(store.parts.intake.admit([good]), lambda _: [here.hash], sync=True)
     assert [(outcome.hash, outcome.verdict.value) for outcome in (*stored, *gone)] == [
         (good.hash, "accepted"),
         (here.hash, "discarded"),

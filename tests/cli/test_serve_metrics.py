@@ -8,7 +8,6 @@ import json
 import re
 import socket
 import threading
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -172,16 +171,16 @@ def test_hosts_that_cannot_be_are_an_error_of_ours(host: str) -> None:
         asyncio.run(main(store))
 
 
-def test_a_loop_that_is_stuck_is_not_healthy(chat: CableStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its clock goes on while the loop, which is blocked, beats no more."""
-    beaten_s = time.monotonic()
-    monkeypatch.setattr("cablestore.peers.metrics_http.time.monotonic", lambda: beaten_s)
+def test_a_loop_that_is_stuck_is_not_healthy(chat: CableStore) -> None:
+    """Time passes while the loop is blocked."""
+    now_s = 0.0
 
     async def main() -> tuple[int, str]:
+        nonlocal now_s
         async with Node(chat) as node:
-            with exporter(node, Address("127.0.0.1", 0)) as address:
+            with exporter(node, Address("127.0.0.1", 0), clock=lambda: now_s) as address:
                 assert (await asyncio.to_thread(fetch, f"http://{address}/healthz"))[0] == 200
-                monkeypatch.setattr("cablestore.peers.metrics_http.time.monotonic", lambda: beaten_s + 2 * STUCK_S)
+                now_s += 2 * STUCK_S
                 return in_thread(lambda: fetch(f"http://{address}/healthz"))()  # the loop is blocked meanwhile
 
     status, text = asyncio.run(main())

@@ -1,4 +1,4 @@
-"""The page about clients: its programs run, and its table has each type of change."""
+"""The how-to guide for clients: its programs run, and its table lists every type of change."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The documents: their examples run, their words are the product's own."""
+"""The documents: their examples run, and they quote the product's messages and names correctly."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ TRACKED = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, tex
     ],
 )
 def test_python_in_the_documents_runs(document: str, tmp_path: Path) -> None:
-    """All blocks of a document, one after the other, as one program in an empty folder."""
+    """All code blocks of a document run in order, as one program in an empty folder."""
     code = "\n".join(blocks(document))
     assert code
     found = subprocess.run(
@@ -89,12 +89,12 @@ def test_the_overview_of_commands_names_each() -> None:
 
 
 WORDS_OF_THE_SYSTEM = {"Permission denied", "AccessDenied"}
-"""Words of "you see" tables that libraries and the system print."""
+"""Phrases in "you see" tables that libraries and the system print."""
 
 
 @pytest.mark.parametrize("document", ["archives.md", "reindex.md", "repair.md"])
 def test_the_product_prints_what_one_is_told_to_look_for(document: str) -> None:
-    """The longest part of each quoted message that no name or number interrupts is in the sources."""
+    """The sources contain the longest part of each quoted message without names and numbers."""
     modules = (path for folder in ("cablestore", "views", "reindex") for path in (ROOT / folder).rglob("*.py"))
     printed = " ".join(re.sub(r'"\s*\n\s*f?"', "", path.read_text(encoding="utf-8")) for path in modules)
     text = (ROOT / "docs" / "how-to" / document).read_text(encoding="utf-8")
@@ -106,7 +106,7 @@ def test_the_product_prints_what_one_is_told_to_look_for(document: str) -> None:
 
 
 def test_the_changelog_begins_with_this_version() -> None:
-    """Except the names that are marked as unreleased."""
+    """The first heading that is a version is the current one."""
     first = re.search(r"^## (\S+)$", (ROOT / "CHANGELOG.md").read_text(), flags=re.MULTILINE)
     assert first is not None
     assert first[1] == cablestore.__version__
@@ -160,7 +160,7 @@ def test_packages_have_what_they_name(package: str) -> None:
 
 @pytest.mark.skipif(not TRACKED, reason="no git checkout")
 def test_nothing_speaks_of_machines_or_unfinished_work() -> None:
-    # A class of one letter keeps each word from finding itself here.
+    # A character class of one letter keeps the pattern from matching itself.
     words = re.compile(
         r"/(?:[w]ork|root|home)/|[T]ODO|[F]IXME|[X]XX\b|raise [N]otImplementedError|\.\.[/]shared|\b[F]IGURES\b(?!\.md)"
     )

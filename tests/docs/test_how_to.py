@@ -1,4 +1,4 @@
-"""The guides for backing up, moving, upgrading, keeping small and moderating: what they have runs in order."""
+"""The guides for backups, moving, upgrades, small stores and moderation: their commands run in order."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Run = Callable[..., tuple[int, str, str]]
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with a store, another person's export, and a cabal key."""
+    """Return a folder with a store, another user's export, and a cabal key."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("CABLESTORE_STORE", "STORE-FOLDER")
     with CableStore.open("STORE-FOLDER") as store:
@@ -37,7 +37,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def follow(page: str, run: Run) -> list[str]:
-    """Run each line of a page's blocks for a shell, and return what was printed."""
+    """Run each line of a page's shell blocks. Returns the output of each command."""
     return follow_lines("\n".join(blocks(f"docs/how-to/{page}", "sh")), run)
 
 
@@ -47,7 +47,7 @@ def follow_lines(text: str, run: Run) -> list[str]:
         command, *words = shlex.split(line, comments=True)
         if command == "cp":
             source, target = Path(words[-2]), Path(words[-1])
-            shutil.rmtree(target, ignore_errors=True)  # what is restored was lost
+            shutil.rmtree(target, ignore_errors=True)  # the guide restores a lost folder
             (shutil.copytree if source.is_dir() else shutil.copy)(source, target)
         elif command == "cablestore":
             status, out, err = run(*words)

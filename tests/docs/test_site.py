@@ -1,4 +1,4 @@
-"""The documents as a whole: links lead somewhere, every page is in the navigation, lines are short, the site builds."""
+"""The documents as a whole: links are valid, every page is in the navigation, lines are short, the site builds."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ AT_THE_TOP = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY
 
 
 def prose(path: Path) -> Iterator[tuple[int, str]]:
-    """Numbered lines outside of code blocks."""
+    """Yield the numbered lines outside code blocks."""
     is_code = False
     for number, line in enumerate(path.read_text().splitlines(), 1):
         if line.strip().startswith("```"):
@@ -35,13 +35,13 @@ def prose(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def anchors(path: Path) -> set[str]:
-    """The names by which links find a page's headings, as GitHub and the site make them."""
+    """Return the anchors of a page's headings, as GitHub and the site generate them."""
     headings = [line.lstrip("#").strip() for _, line in prose(path) if line.startswith("#")]
     return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
 
 
 def links(path: Path) -> list[str]:
-    """Where links and pictures of a document lead, but for other sites."""
+    """Return the targets of a document's links and images, except other sites."""
     text = "\n".join(line for _, line in prose(path))
     return [found for found in re.findall(r"\]\(([^)\s]+)\)", text) if not re.match(r"https?:|mailto:", found)]
 
@@ -87,7 +87,7 @@ def test_the_picture_is_what_its_script_draws() -> None:
 
 @pytest.mark.thorough
 def test_the_site_builds_in_strict_mode_and_has_every_command(tmp_path: Path) -> None:
-    """In a copy, because a build writes beside its input."""
+    """Builds a copy, because a build writes beside its input."""
     for name in ("cablestore", "views", "reindex", "docs"):
         shutil.copytree(ROOT / name, tmp_path / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "zensical.toml", tmp_path)

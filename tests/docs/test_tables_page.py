@@ -1,4 +1,4 @@
-"""The page about tables: its queries and programs on the year that it shows, and on small communities."""
+"""The guide about tables: its queries and programs run on the year that it shows, and on small communities."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def run_programs(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Run the programs of the page on the export OUT of a folder."""
     monkeypatch.chdir(folder)
     for program in blocks(PAGE):
-        # Spark reads relative paths from where it was started.
+        # Spark resolves relative paths against the folder where it started.
         exec(compile(program.replace('"OUT"', f'"{folder}/OUT"'), PAGE, "exec"), {})
 
 
@@ -178,13 +178,13 @@ def write_small(place: Path, community: str) -> Path:
 
 @pytest.fixture(scope="module")
 def whole(folder: Path) -> Path:
-    """Folder with the tables of a community that has everything."""
+    """Return a folder with the tables of a community that has posts of all types."""
     return write_small(folder / "whole", "everything")
 
 
 @pytest.fixture
 def small(request: pytest.FixtureRequest, folder: Path) -> Iterator[Path]:
-    """Folder with the export OUT and the tables of a community."""
+    """Yield a folder with the export OUT and the tables of a community."""
     yield write_small(folder / "small", request.param)
     shutil.rmtree(folder / "small")
 
@@ -192,7 +192,7 @@ def small(request: pytest.FixtureRequest, folder: Path) -> Iterator[Path]:
 @pytest.mark.thorough
 @pytest.mark.parametrize("small", COMMUNITIES, indirect=True)
 def test_any_community_has_the_same_columns_and_answers(small: Path, whole: Path, year: ModuleType) -> None:
-    """In every reader, whatever is missing; and every query of the page runs."""
+    """In every reader, the columns do not depend on the posts, and every query of the page runs."""
     for name in SETTLED:
         for reader, month in MONTH.items():
             found = reader(small / "tables" / name)

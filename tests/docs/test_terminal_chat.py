@@ -1,4 +1,4 @@
-"""The terminal chat client: two people, two processes, each on a terminal of its own."""
+"""The terminal chat client: two people in two processes, each with a separate terminal."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Start = Callable[..., Terminal]
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Start]:
-    """Start the client in a folder that all clients share."""
+    """Yield a function that starts the client, always in the same folder."""
     started: list[Terminal] = []
 
     def begin(*arguments: str, piped: str | None = None) -> Terminal:
@@ -31,9 +31,9 @@ def start(tmp_path: Path) -> Iterator[Start]:
 
 
 def test_two_people_talk(start: Start, tmp_path: Path) -> None:
-    """Live in both directions, topics, names, deletions; what was missed comes later; history outlives the process.
+    """Messages, topics, names and deletions arrive live in both directions. Missed messages arrive later.
 
-    Bob has an invitation: on standard input at first, then in a file.
+    The history outlives the process. Bob reads an invitation, first from standard input, then from a file.
     """
     key = bytes.fromhex("5a" * 32)
     (tmp_path / "key").write_text(str(Invitation(key)))

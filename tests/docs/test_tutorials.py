@@ -1,4 +1,4 @@
-"""The tutorials: what a reader types, in the order of the page, in one fresh folder, and what the page says it prints."""
+"""The tutorials: the commands of each page run in order in a new folder, and print the output on the page."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ PREFIX: Final = Path(sys.prefix)
 OTHERS = re.compile(
     r"\b(?=[0-9a-f]*\d)[0-9a-f]{6,}\b|\b\d\d:\d\d\b|\w+ \d+ \w+ 20\d\d|─+|[0-9,]+(?= rows| bytes)", flags=re.IGNORECASE
 )
-"""Hashes, keys, times, sizes and lines across a terminal, which differ from run to run."""
+"""Hashes, keys, times, sizes and rules across the terminal, which differ between runs."""
 
 
 def is_printed(page: str, printed: str) -> bool:
-    """Tell whether a command printed what a page says: `...` is any text, and blanks and `OTHERS` do not count."""
+    """Return True if the output matches the page. `...` matches any text; white space and `OTHERS` are ignored."""
     want, got = ("\n".join(OTHERS.sub("?", text).split()) + "\n" for text in (page, printed))
     return doctest.OutputChecker().check_output(want, got, doctest.ELLIPSIS)
 
@@ -53,7 +53,7 @@ def test_outputs_are_compared() -> None:
 
 
 class Reader:
-    """Reader of the first tutorial: one folder, one file that grows, a Python shell, and terminals of two people."""
+    """Reader of the first tutorial: one folder, one growing file, a Python shell, and the terminals of two people."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -61,12 +61,12 @@ class Reader:
         self._places = {"13333": free_port(), "192.0.2.7": "127.0.0.1", "0.0.0.0": "127.0.0.1"}
 
     def save(self, code: str) -> None:
-        """Add a block at the end of the file."""
+        """Append a block to the file."""
         with (self.folder / "chat.py").open("a") as file:
             file.write(code + "\n\n")
 
     def type_in_python(self, session: str) -> None:
-        """Type a session into `python -i chat.py`."""
+        """Enter a session into `python -i chat.py`, and compare its output with the page."""
         typed = [line for line in session.splitlines() if line.startswith((">>>", "..."))]
         shown = [line for line in session.splitlines() if not line.startswith((">>>", "..."))]
         done = subprocess.run(
@@ -82,21 +82,21 @@ class Reader:
         assert is_printed("\n".join(shown), done.stdout), (session, done.stdout)
 
     def type(self, line: str) -> None:
-        """Type a line into a shell: of a new terminal, if it starts the client."""
+        """Enter a line into a shell. A line that starts the client opens a new terminal."""
         for written, here in self._places.items():
             line = line.replace(written, here)
         words = shlex.split(line)
         if line == "python3 -m venv .venv":
             (self.folder / ".venv").symlink_to(PREFIX, target_is_directory=True)
         elif words[0] == ".venv/bin/pip":
-            assert words[1:] == ["install", "PATH-OF-CABLESTORE[cli]", "prompt_toolkit"]  # they are there
+            assert words[1:] == ["install", "PATH-OF-CABLESTORE[cli]", "prompt_toolkit"]  # already installed
         elif words[:2] == [".venv/bin/python", "chat.py"]:
             self.terminals[words[2]] = Terminal([str(self.folder / words[0]), *words[1:]], self.folder)
-        elif line != ".venv/bin/python -i chat.py":  # whose session follows
+        elif line != ".venv/bin/python -i chat.py":  # its session is the next block
             subprocess.run(line, shell=True, cwd=self.folder, env=environment(), check=True, capture_output=True)
 
     def end(self, name: str) -> None:
-        """Press Ctrl-D in the terminal of a person."""
+        """Press Ctrl-D in a person's terminal."""
         assert self.terminals.pop(name).end() == 0
 
 
@@ -109,7 +109,7 @@ def reader(tmp_path: Path) -> Iterator[Reader]:
 
 
 def talk(reader: Reader) -> None:
-    """Do what step 5 says: write on either, try the commands, end one, write on the other, start the first again."""
+    """Follow step 5: write in both terminals, try the commands, end one client, write in the other, restart one."""
     ann, bob = reader.terminals["ann"], reader.terminals["bob"]
     for each in (ann, bob):
         each.shows("<ann> hello, world")
@@ -139,7 +139,7 @@ def meet_again(reader: Reader) -> None:
 
 
 def test_the_sessions_print_what_the_page_says(reader: Reader) -> None:
-    """All that comes before the file is a program."""
+    """Runs the blocks of the page up to the first start of the client."""
     sessions = 0
     for language, text in blocks_in_order(CHAT_CLIENT):
         if language == "python":
@@ -157,7 +157,7 @@ def test_the_sessions_print_what_the_page_says(reader: Reader) -> None:
 
 @pytest.mark.thorough
 def test_the_chat_client_grows_and_talks_as_the_page_says(reader: Reader) -> None:
-    """Both people go through all steps with one store each: ann writes in step 1, bob fetches in step 4."""
+    """Both people follow all steps with one store each. ann writes in step 1, bob fetches in step 4."""
     for language, text in blocks_in_order(CHAT_CLIENT):
         if language == "python":
             reader.save(text)
@@ -185,7 +185,7 @@ def test_the_chat_client_of_the_page_is_the_example() -> None:
 
 
 class Peers:
-    """The commands of the page in a folder. What serves runs until it is stopped; its ports are free ones."""
+    """The commands of the page in a folder. `serve` runs until it is stopped, on free ports."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -193,12 +193,12 @@ class Peers:
         self.served: list[subprocess.Popen[str]] = []
 
     def type(self, line: str, page: str) -> None:
-        """Type a line into a shell, and compare what it prints with what the page says."""
+        """Enter a line into a shell, and compare its output with the page."""
         for written, port in self.ports.items():
             line = line.replace(written, port)
         if line.startswith("cablestore serve"):
             self._serve(line)
-        elif line.split()[1] in ("log", "stats") or line.startswith("curl "):  # posts of others need a moment
+        elif line.split()[1] in ("log", "stats") or line.startswith("curl "):  # posts of other users arrive later
             wait_until(lambda: is_printed(page, self._run(line)), lambda: f"{page}\nis not\n{self._run(line)}")
         else:
             found = self._run(line)
@@ -236,7 +236,7 @@ class Peers:
         wait_until((self.folder / store / "control.sock").exists)
 
     def stop(self) -> None:
-        """Press Ctrl-C in each terminal that serves."""
+        """Press Ctrl-C in each terminal that runs `serve`."""
         while self.served:
             process = self.served.pop()
             process.send_signal(signal.SIGINT)
@@ -257,7 +257,7 @@ def peers(tmp_path: Path) -> Iterator[Peers]:
 
 
 def typed_and_printed(session: str) -> list[tuple[str, str]]:
-    """Return each command of a block, and the lines below it."""
+    """Return each command of a block with the lines below it."""
     return [(found[0], found[1]) for found in re.findall(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", session, flags=re.MULTILINE)]
 
 

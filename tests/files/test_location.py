@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from s3 import S3Server
 
 from cablestore import CableStore
-from cablestore.errors import LocationError
+from cablestore.errors import ArgumentError
 from cablestore.files import folder_of, usable_path
 from cablestore.files.remote import RemoteFolder
 from cablestore.files.uri import Uri, parse_location
@@ -33,7 +33,7 @@ from cablestore.files.uri import Uri, parse_location
     ],
 )
 def test_credentials_in_a_uri_are_refused_and_not_repeated(uri: str, where: str) -> None:
-    with pytest.raises(LocationError, match=where) as found:
+    with pytest.raises(ArgumentError, match=where) as found:
         folder_of(uri)
     assert "hunter2" not in str(found.value)
     assert "AKIA" not in str(found.value)
@@ -59,7 +59,7 @@ def test_credentials_in_a_uri_are_refused_and_not_repeated(uri: str, where: str)
     ],
 )
 def test_what_is_no_folder_is_refused_in_one_line(s3: S3Server, uri: str, what: str) -> None:
-    with pytest.raises(LocationError, match=what) as found:
+    with pytest.raises(ArgumentError, match=what) as found:
         folder_of(uri)
     assert "\n" not in str(found.value)
 
@@ -131,7 +131,7 @@ def test_a_folder_below_a_uri_without_a_host_is_a_uri_too() -> None:
     ],
 )
 def test_what_is_almost_a_location_is_refused(uri: str, what: str) -> None:
-    with pytest.raises(LocationError, match=what) as found:
+    with pytest.raises(ArgumentError, match=what) as found:
         folder_of(uri)
     assert "\n" not in str(found.value)
 
@@ -170,7 +170,7 @@ def test_a_local_folder_may_look_like_a_uri(tmp_path: Path, monkeypatch: pytest.
         folder = folder_of(text)
         assert (folder.is_local, folder_of(folder.full_uri)) == (True, folder)
         assert folder_of(folder.path) == folder
-    with pytest.raises(LocationError, match="absolute path"):
+    with pytest.raises(ArgumentError, match="absolute path"):
         folder_of(Path("s3://bucket/a"))  # pathlib makes one slash of two
 
 
@@ -224,7 +224,7 @@ def test_any_text_is_a_location_or_one_error(text: str) -> None:
     """What it is does not change when it is written and read again."""
     try:
         found = parse_location(text)
-    except LocationError as error:
+    except ArgumentError as error:
         problem = str(error)
     else:
         problem = ""
@@ -240,8 +240,8 @@ def test_a_refused_text_makes_nothing(text: str) -> None:
     with TemporaryDirectory() as scratch, chdir(scratch):
         try:
             parse_location(text)
-        except LocationError:
+        except ArgumentError:
             for use in (CableStore.open, folder_of, usable_path):
-                with pytest.raises(LocationError):
+                with pytest.raises(ArgumentError):
                     use(text)
         assert not list(Path(scratch).iterdir())

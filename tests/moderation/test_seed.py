@@ -6,7 +6,7 @@ import pytest
 from moderating import ADMIN, ALEPH, BERT, CASHEW, DORA, MOD, URSULA, USER, XU, act, decide, role, says
 
 from cablestore import limits
-from cablestore.errors import ModerationError
+from cablestore.errors import ArgumentError
 from cablestore.moderation import Action, Seed, UserRole
 
 EXAMPLE = """\
@@ -101,13 +101,13 @@ def test_4_7_3_the_example_is_read_as_printed_and_as_bytes() -> None:
     ],
 )
 def test_4_7_2_a_malformed_seed_is_refused(data: bytes, message: str) -> None:
-    with pytest.raises(ModerationError, match=message):
+    with pytest.raises(ArgumentError, match=message):
         Seed.read(data, 0)
-    with pytest.raises(ModerationError, match=message):
+    with pytest.raises(ArgumentError, match=message):
         Seed.read_hex(data.hex(), 0)
 
 
 @pytest.mark.parametrize("text", ["2c", "zz" * 33, "2" * 64])
 def test_4_7_2_what_is_not_a_seed_in_hex_is_refused(text: str) -> None:
-    with pytest.raises(ModerationError, match="seed"):
+    with pytest.raises(ArgumentError, match="seed"):
         Seed.read_hex(text, 0)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from people import ANN, BOB
 
 from cablestore import limits
-from cablestore.errors import InvitationError, NodeError
+from cablestore.errors import ArgumentError, NodeError
 from cablestore.moderation import UserRole
 from cablestore.peers import Address, Invitation
 
@@ -62,7 +62,7 @@ def test_what_is_written_is_read_again(peers: tuple[Address, ...], key: bytes | 
 def test_any_text_is_an_invitation_or_one_error(text: str) -> None:
     try:
         invitation = Invitation.parse(text)
-    except InvitationError as error:
+    except ArgumentError as error:
         told = str(error)
     else:
         told = repr(invitation)
@@ -106,7 +106,7 @@ def test_what_it_looks_like() -> None:
     ],
 )
 def test_errors_tell_what_is_wrong_and_show_no_key(text: str, reason: str) -> None:
-    with pytest.raises(InvitationError, match=re.escape(reason)) as caught:
+    with pytest.raises(ArgumentError, match=re.escape(reason)) as caught:
         Invitation.parse(text)
     assert KEY.hex()[:20] not in str(caught.value)
 
@@ -116,11 +116,11 @@ def test_limits_hold() -> None:
     seed = b"".join(bytes([1]) + bytes([number]) * 32 for number in range(limits.MAX_SEED_USERS))
     most = Invitation(KEY, peers[: limits.MAX_INVITATION_PEERS], seed)
     assert Invitation.parse(str(most)) == most
-    with pytest.raises(InvitationError, match="names 33 peers, allowed are 32"):
+    with pytest.raises(ArgumentError, match="names 33 peers, allowed are 32"):
         Invitation(KEY, peers[: limits.MAX_INVITATION_PEERS + 1])
-    with pytest.raises(InvitationError, match="more than 16,384 characters"):
+    with pytest.raises(ArgumentError, match="more than 16,384 characters"):
         Invitation.parse(f"cable:{KEY.hex()}" + " " * limits.MAX_INVITATION_SIZE_CHARACTERS)
-    with pytest.raises(InvitationError, match="32 bytes, this one 31"):
+    with pytest.raises(ArgumentError, match="32 bytes, this one 31"):
         Invitation(bytes(31))
 
 
@@ -152,7 +152,7 @@ def test_after_the_bracket_of_an_address_comes_a_port_or_nothing(text: str) -> N
 )
 def test_a_file_without_an_invitation_is_one_error(tmp_path: Path, made: Callable[[Path], None], reason: str) -> None:
     made(tmp_path / "file")
-    with pytest.raises(InvitationError, match=reason):
+    with pytest.raises(ArgumentError, match=reason):
         Invitation.read(tmp_path / "file")
 
 

@@ -127,7 +127,7 @@ async def test_old_clients_are_asked_for_channels_again_and_again() -> None:
 
 def test_who_tells_without_end_is_not_asked_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """CHANNELS_ASKED_EVERY_S: what is announced meanwhile takes one request later."""
-    monkeypatch.setattr("cablestore.limits.CHANNELS_ASKED_EVERY_S", 36_000.0)
+    monkeypatch.setattr(limits, "CHANNELS_ASKED_EVERY_S", 36_000.0)
 
     @on_loop
     async def scenario() -> None:

@@ -14,10 +14,9 @@ from peering import ANSWERS_ONLY, HOST, Log, Raw, memory, network, raw_peer, soo
 from people import ANN, BOB, Person, raws
 from serving import fetch
 
-from cablestore import CableStore, Post
+from cablestore import CableStore, Post, limits
 from cablestore.errors import StorageError
 from cablestore.peers import Address, Node, live_changes, threads
-from cablestore.peers import node as node_module
 from cablestore.peers.metrics_http import exporter
 from cablestore.protocol.body import Block
 from cablestore.protocol.message import StateRequest, TimeRangeRequest
@@ -95,7 +94,7 @@ async def test_an_entry_that_cannot_be_read_keeps_no_other_news_from_peers() -> 
 
 @on_loop
 async def test_a_block_is_enforced_as_soon_as_blocks_can_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(node_module, "_TICK_S", 0.02)
+    monkeypatch.setattr(limits, "TIMEOUTS_EVERY_S", 0.02)
     old = ANN.post(Block("", 0, (BOB.key,), 0, 0))
     key = b"!data!" + old.hash_hex
     settings = with_key(ANSWERS_ONLY, CABAL_KEY)

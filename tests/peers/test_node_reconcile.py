@@ -16,7 +16,7 @@ from people import ANN, BOB, START_MS, Person, raws
 from reconciling_nodes import ONLY, Cutter, are_alike, is_whole, once, two_nodes
 from talking import conversation, hello, two_halves, with_stores
 
-from cablestore import DRAFT8, LEGACY, CableStore, Dialect, Post, StoreOptions
+from cablestore import DRAFT8, LEGACY, CableStore, Dialect, Post, StoreOptions, limits
 from cablestore.errors import NodeError, PeerRefusedError, ReconcileError
 from cablestore.peers import Address, Node, NodeSettings
 from cablestore.peers.metrics import OUTCOMES
@@ -308,7 +308,7 @@ async def test_another_cabal_key_and_other_ports_are_told_as_such() -> None:
 
 def test_a_peer_that_is_no_cablestore_is_told_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
     """GREETING_TIMEOUT_S: a peer that answers everything is not recognised, as a node with --no-reconcile."""
-    monkeypatch.setattr("cablestore.limits.GREETING_TIMEOUT_S", 0.5)
+    monkeypatch.setattr(limits, "GREETING_TIMEOUT_S", 0.5)
 
     async def scenario() -> None:
         with memory("a") as store, memory("b") as other_store:

@@ -107,7 +107,7 @@ async def test_a_silent_peer_is_given_up() -> None:
 
 def test_a_talk_that_does_not_end_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     """MAX_TALK_S, of a peer that always has a message that brings nothing further."""
-    monkeypatch.setattr("cablestore.limits.MAX_TALK_S", 0.6)
+    monkeypatch.setattr(limits, "MAX_TALK_S", 0.6)
 
     async def scenario() -> None:
         async with attacked() as (node, address, _):
@@ -265,7 +265,7 @@ def test_a_conversation_waits_for_the_peer_that_gives_the_same_posts(
     is_lost: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """TALK_REPEATED_WAIT_S at most, and not longer than that peer takes."""
-    monkeypatch.setattr("cablestore.limits.TALK_REPEATED_WAIT_S", 3_600.0 if is_lost else 0.3)
+    monkeypatch.setattr(limits, "TALK_REPEATED_WAIT_S", 3_600.0 if is_lost else 0.3)
     posts = [ANN.text("default", "given", at=START_MS + 100 + i) for i in range(limits.MAX_TALK_REPEATED)]
 
     async def scenario() -> None:

@@ -22,6 +22,7 @@ from cablestore.protocol.message import (
     PostResponse,
     TimeRangeRequest,
 )
+from cablestore.store.parts import StoreParts
 
 WEEK_MS = limits.MAX_FUTURE_MS
 GOOD = [ANN.text("default", "hello"), ANN.named("Ann"), BOB.join("default"), BOB.topic("default", "greetings")]
@@ -153,13 +154,13 @@ def test_who_gives_more_than_can_be_looked_at_is_not_read_from_meanwhile(monkeyp
         posts = [ANN.text("default", str(number)) for number in range(20)]
         goes_on = threading.Event()
         store = memory()
-        appraise = store.appraise
+        appraise = StoreParts.appraise
 
-        def appraise_later(raws: list[bytes], dialect: Dialect) -> Any:
+        def appraise_later(parts: StoreParts, raws: list[bytes], dialect: Dialect) -> Any:
             goes_on.wait()
-            return appraise(raws, dialect)
+            return appraise(parts, raws, dialect)
 
-        monkeypatch.setattr(store, "appraise", appraise_later)
+        monkeypatch.setattr(StoreParts, "appraise", appraise_later)
         async with between(store, *raws(*posts)) as (net, asker, _):
             wanted = asker.ask(PostRequest(b"", tuple(post.hash for post in posts), 1))
             try:

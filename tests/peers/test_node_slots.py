@@ -125,8 +125,8 @@ async def test_eight_from_one_address_do_not_keep_others_out() -> None:
 
 def test_those_that_keep_us_waiting_give_way_to_a_store(monkeypatch: pytest.MonkeyPatch) -> None:
     """As soon as they do. What was moved before is stored, and the store that comes gets everything."""
-    monkeypatch.setattr("cablestore.limits.TALK_SLOW_AFTER_S", 0.0)
-    monkeypatch.setattr("cablestore.limits.TALK_SLOW_BYTES_PER_S", 2**60)
+    monkeypatch.setattr(limits, "TALK_SLOW_AFTER_S", 0.0)
+    monkeypatch.setattr(limits, "TALK_SLOW_BYTES_PER_S", 2**60)
 
     @on_loop
     async def scenario() -> None:

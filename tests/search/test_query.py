@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cablestore import limits
-from cablestore.errors import SearchError
+from cablestore.errors import ArgumentError
 from cablestore.search.excerpt import EXCERPT_CHARACTERS, excerpt_of, merged
 from cablestore.search.query import Term, matches, terms_of
 from cablestore.search.table import IndexTable
@@ -48,16 +48,16 @@ def test_words_phrases_and_prefixes_are_read() -> None:
 
 @pytest.mark.parametrize("text", ["", "  ", "!!!", '""', '"', "*", "- + *", "\x00", "\u200d\u3164\u0640", "\ud800"])
 def test_a_search_without_a_word_says_so(text: str) -> None:
-    with pytest.raises(SearchError, match="has no word to search for"):
+    with pytest.raises(ArgumentError, match="has no word to search for"):
         read(text)
 
 
 def test_a_search_has_limits() -> None:
     assert len(read(" ".join(f"w{i}" for i in range(limits.MAX_SEARCH_TERMS)))) == limits.MAX_SEARCH_TERMS
-    with pytest.raises(SearchError, match="33 terms, allowed are 32"):
+    with pytest.raises(ArgumentError, match="33 terms, allowed are 32"):
         read(" ".join(f"w{i}" for i in range(limits.MAX_SEARCH_TERMS + 1)))
     assert read("a" * limits.MAX_SEARCH_CHARACTERS)
-    with pytest.raises(SearchError, match="1,001 characters, allowed are 1,000"):
+    with pytest.raises(ArgumentError, match="1,001 characters, allowed are 1,000"):
         read("a" * (limits.MAX_SEARCH_CHARACTERS + 1))
 
 
@@ -66,7 +66,7 @@ def test_a_search_has_limits() -> None:
 def test_whatever_is_entered_is_no_error_for_fts5(text: str) -> None:
     try:
         terms = terms_of(text, TABLE.tokenize)
-    except SearchError:
+    except ArgumentError:
         return
     expression = " AND ".join(term.expression for term in terms)
     assert TABLE.newest("{text} : (" + expression + ")", 0, 2**62, None, 5) == []

@@ -11,7 +11,7 @@ import pytest
 from people import ANN, BOB, CYD, START_MS, raws
 
 from cablestore import CableStore, Post, limits
-from cablestore.errors import SearchError, StoreClosedError
+from cablestore.errors import ArgumentError, StoreClosedError
 from cablestore.store.searching import Order, SearchPage
 
 
@@ -236,7 +236,7 @@ def test_ranked_looks_at_the_newest(searched: CableStore, monkeypatch: pytest.Mo
     "cursor", ["", "newest", "newest-", "newest--1", "ranked-5", "newest-1x", "newest-" + "9" * 30]
 )
 def test_a_wrong_cursor_is_refused(searched: CableStore, cursor: str) -> None:
-    with pytest.raises(SearchError, match="invalid cursor of a search in the order 'newest'"):
+    with pytest.raises(ArgumentError, match="invalid cursor of a search in the order 'newest'"):
         searched.search("word", cursor=cursor)
 
 

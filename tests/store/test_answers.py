@@ -1,4 +1,4 @@
-"""Answers to peers' requests: what is given, in which order, and what never is."""
+"""Answers to peers' requests: their contents and order, and the posts that they must not contain."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_channel_state(store: CableStore) -> None:
 
 
 def test_channel_state_does_not_read_the_history(store: CableStore) -> None:
-    """O(members): the number of rows read does not grow with what members wrote since they joined."""
+    """O(members): the number of rows read does not grow with the posts that members write after they join."""
 
     def rows_read() -> int:
         count = 0

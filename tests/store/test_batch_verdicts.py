@@ -1,4 +1,4 @@
-"""Verdicts on the posts of a batch: those of storing the posts one by one, whatever the batch deletes or drops."""
+"""A batch has the verdicts of its posts one by one, except for posts that the batch itself removes or admits."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from cablestore.protocol.body import DELETE, MODERATION_TYPES, Block, Body, Mode
 
 ACCEPTED, DELETED, DROPPED, BLOCKED = Verdict.ACCEPTED, Verdict.DELETED, Verdict.DROPPED, Verdict.BLOCKED
 REFUSED_AT_ONCE = {DELETED, DROPPED, BLOCKED}
-"""One by one a post is stored first, and removed by a later one."""
+"""Verdicts of posts that are accepted one by one, because the post that removes them arrives later."""
 
 
 @given(histories(), st.randoms(use_true_random=False), st.lists(st.integers(1, 9), max_size=6))
@@ -91,7 +91,7 @@ BLOCK_AT_MS, LATER_MS = START_MS + 10, START_MS + 20
     "blocker", [ANN, BOB], ids=["the own user blocks the author", "the author blocks the own user"]
 )
 def test_deletions_and_acts_are_decided_in_their_order_in_a_batch(blocker: Person) -> None:
-    """A block, with notice, decides about later posts of the batch alone, until it is deleted."""
+    """A block with notify affects only later posts of the batch, until it is deleted."""
     blocked = ANN if blocker is BOB else BOB
     block = blocker.post(Block("", 0, (blocked.key,), 0, 1), at=BLOCK_AT_MS)
     undo = blocker.delete(block, at=LATER_MS)

@@ -1,4 +1,4 @@
-"""Actions, roles and deletions of users that are blocked, or that block the local user (moderation.md 4.6, 4.6.1)."""
+"""Actions, roles and deletions of users who are blocked, or who block the local user (moderation.md 4.6, 4.6.1)."""
 
 from __future__ import annotations
 

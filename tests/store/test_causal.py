@@ -1,4 +1,4 @@
-"""Causal order: no message comes before what it answers, and where clocks agree it is order by time."""
+"""Causal order: a message follows all messages that it links to. If clocks agree, it is the order by time."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from cablestore import CableStore, Post, limits
 
 
 def test_an_answer_never_comes_before_what_it_answers(store: CableStore) -> None:
-    """wire.md 5.1.3 with the clocks of its own counterexample: A links to B; A=1, B=10, C=5."""
+    """Uses the counterexample of wire.md 5.1.3: A links to B; A=1, B=10, C=5."""
     b = BOB.text("default", "b", at=10)
     a = ANN.text("default", "a", at=1, links=(b.hash,))
     c = CYD.text("default", "c", at=5)
@@ -69,9 +69,9 @@ def test_ancestors_are_followed_so_far_and_no_further(store: CableStore) -> None
     b = CYD.text("default", "b", at=START_MS + 50)
     store.ingest(raws(late, old, a, b))
     window = store.causal_messages("default", START_MS, START_MS + 60)
-    assert [message.text for message in window] == ["b", "a"]  # a has seen late, so it is after b
+    assert [message.text for message in window] == ["b", "a"]  # a links to late, so it follows b
     near = store.causal_messages("default", START_MS, START_MS + 60, skew_ms=0)
-    assert [message.text for message in near] == ["a", "b"]  # not followed beyond the window
+    assert [message.text for message in near] == ["a", "b"]  # links are not followed beyond the window
 
 
 def test_causal_order_holds_a_bounded_number_of_posts(store: CableStore, monkeypatch: pytest.MonkeyPatch) -> None:

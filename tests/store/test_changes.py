@@ -1,4 +1,4 @@
-"""Changes of a store: what each thing is, told once a read, and which cursors fit."""
+"""Changes of a store: each thing is reported once per read, and invalid cursors are rejected."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def touched_rows(store: CableStore) -> list[bytes]:
 
 @pytest.mark.thorough
 def test_what_discarded_posts_changed_is_kept_until_nobody_can_ask_for_it(tmp_path: Path) -> None:
-    """A rebuild ends all cursors, but not while there is an earlier generation whose cursors would fit again."""
+    """A rebuild invalidates all cursors, unless a kept generation could make them valid again."""
     path, topics = tmp_path / "store", [ANN.topic("other", f"topic {at}") for at in range(4)]
     with CableStore.open(path) as store:
         store.ingest(raws(ANN.text("other", "a"), *topics))
@@ -214,7 +214,7 @@ def test_local_changes_are_told_and_are_no_events(store: CableStore) -> None:
     ]
     cursor = store.cursor
     store.local.mute("default")
-    assert store.cursor == cursor  # nothing changed
+    assert store.cursor == cursor  # the value did not change
     assert list(store.events(events[-1].sequence, timeout_s=0)) == []
     assert list(store.events(timeout_s=0)) == events
     assert [event.kind for event in events] == [EventKind.ACCEPTED] * len(events)
@@ -285,7 +285,7 @@ def test_a_read_is_bounded_and_the_cursor_moves_on(store: CableStore, monkeypatc
 def test_a_hidden_text_that_is_deleted_before_the_change_is_read_is_deleted(
     store: CableStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A read may end between the action and the deletion. The read ends there, and says that the text is gone."""
+    """A read may end between the action and the deletion. It then reports the text as deleted."""
     text = ANN.text("default", "a")
     store.ingest(raws(text))
     store.moderation.hide(posts=[text.hash])
@@ -318,7 +318,7 @@ def test_closing_the_store_ends_what_waits(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("later", [0, 1, 2, 7])
 def test_a_cursor_is_refused_if_the_log_lost_what_it_is_after(tmp_path: Path, later: int) -> None:
-    """A power failure took the last writes, and others have their numbers: the cursor would pass those over."""
+    """A power failure lost the last writes, and new posts reuse their numbers. The cursor would skip the new posts."""
     path, copy = tmp_path / "a", tmp_path / "copy"
     with CableStore.open(path) as store:
         store.post("default", "first")

@@ -1,4 +1,4 @@
-"""A clock that differs from those of most users is reported; one wrong user, or a quiet cabal, is not."""
+"""A clock that differs from most users' clocks is reported. One wrong user or a quiet cabal is not reported."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def store(clock: SetClock) -> Iterator[CableStore]:
 
 
 def ahead_ms(store: CableStore) -> int:
-    """Return how far the clock is ahead, 0 if nothing shows it."""
+    """Return how far the clock is ahead, 0 if no difference is found."""
     found = store.clock_difference()
     return 0 if found is None else found.ahead_ms
 
@@ -64,7 +64,7 @@ def test_one_wrong_user_is_not_believed_however_much_it_writes(store: CableStore
 
 
 def test_the_majority_of_those_who_write_is_believed(store: CableStore) -> None:
-    """Two have the same wrong clock, the others are right. Users who wrote long before say nothing."""
+    """Two users have the same wrong clock, the others are right. Users whose texts are old do not count."""
     wrong = [who.text("a", "x", at=NOW_MS + HOUR_MS) for who in (BOB, CYD)]
     store.ingest(raws(*wrong, DAN.text("a", "x", at=NOW_MS - 2 * HOUR_MS)))
     assert ahead_ms(store) == -HOUR_MS
@@ -73,7 +73,7 @@ def test_the_majority_of_those_who_write_is_believed(store: CableStore) -> None:
 
 
 def test_topics_and_names_that_are_dated_after_what_they_replace_say_nothing(store: CableStore) -> None:
-    """All who follow a topic that is dated ahead are dated ahead too."""
+    """Posts that replace a topic dated in the future are dated in the future too."""
     store.ingest(raws(*(who.topic("a", "x", at=NOW_MS + HOUR_MS + at) for at, who in enumerate((BOB, CYD, DAN)))))
     store.ingest(raws(*(who.named("x", at=NOW_MS + HOUR_MS) for who in (BOB, CYD, DAN))))
     assert ahead_ms(store) == 0
@@ -93,7 +93,7 @@ def test_a_clock_that_is_ahead_is_reported_by_answers_that_are_dated_before_thei
     question = store.post("a", "what time is it?")
     late = [who.text("a", "ten", at=NOW_MS + 30_000, links=(question.hash,)) for who in (BOB, CYD)]
     store.ingest(raws(late[0]))
-    assert ahead_ms(store) == 0  # one user may be wrong
+    assert ahead_ms(store) == 0  # a single user may be wrong
     store.ingest(raws(late[1]))
     assert ahead_ms(store) == 2 * HOUR_MS - 30_000
     right = [who.text("a", "twelve", at=clock.now_ms + 30_000, links=(question.hash,)) for who in (DAN, EVE)]
@@ -116,7 +116,7 @@ def test_a_clock_that_was_corrected_is_not_reported(store: CableStore, clock: Se
 
 
 def test_few_texts_are_read(store: CableStore) -> None:
-    """MAX_CLOCK_TEXTS_READ: one user who writes more hides the others, which only leaves out a warning."""
+    """MAX_CLOCK_TEXTS_READ: many texts of one user hide those of others. The only effect is a missing warning."""
     store.ingest(raws(*(who.text("a", "x", at=NOW_MS + HOUR_MS) for who in (BOB, CYD))))
     assert ahead_ms(store) < 0
     flood = (DAN.text("a", "x", at=NOW_MS + 2 * HOUR_MS + at) for at in range(limits.MAX_CLOCK_TEXTS_READ))

@@ -1,4 +1,4 @@
-"""Declined roles: what a user said of roles counts if its post/info is stored, rejected, dropped, discarded or exported."""
+"""Declined roles apply if the user's post/info is stored, rejected, dropped, discarded or exported."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def consents(store: CableStore) -> int:
 
 
 def assert_role(store: CableStore, given: Post, *, holds: bool) -> None:
-    """Check that the decisions and what peers get agree."""
+    """Check the role in the decisions and in the answers to peers."""
     assert role_in(store, BOB) is (UserRole.ADMIN if holds else UserRole.USER)
     assert (given.hash in announced(store)) is holds
 
@@ -92,7 +92,7 @@ def test_a_discarded_post_info_still_declines_roles() -> None:
 
 @pytest.mark.parametrize("drop", [0, 1])
 def test_the_same_posts_in_any_order_and_by_exports_give_the_same_roles(tmp_path: Path, drop: int) -> None:
-    """Three stores: one gets the posts in some order, one in another, and one imports exports of the two."""
+    """Two stores receive the posts in different orders, and a third imports the exports of both."""
     declines, accepts = info(BOB, 10, accepts=False), info(BOB, 15, accepts=True)
     deletion, given = BOB.delete(accepts, at=START_MS + 20), role(ANN, BOB, 50)
     posts = [declines, accepts, deletion, block(ANN, BOB, 30, drop=drop), unblock(ANN, BOB, 40), given]
@@ -118,7 +118,7 @@ def test_the_same_posts_in_any_order_and_by_exports_give_the_same_roles(tmp_path
 
 
 def declined_export(folder: Path) -> Post:
-    """Export a store that dropped the post/info by which Bob declined, and return the role."""
+    """Export a store that dropped the post/info in which Bob declines roles. Returns the post/role."""
     given = role(ANN, BOB, 5)
     with own() as store:
         told(store, given, info(BOB, 10, accepts=False), block(ANN, BOB, 20, drop=1))

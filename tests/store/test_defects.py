@@ -1,6 +1,7 @@
 """Defects that were reproduced in the existing implementations of Cable, one test each.
 
-The names are those of the reports. Defects of the wire, requests and peers are tested elsewhere.
+Each docstring describes the defect. Test names are those of the reports. Defects of the wire format, requests and peers
+are tested elsewhere.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ def channel_list(store: CableStore, offset: int = 0, limit: int = 0) -> list[str
 
 
 def test_deleted_resync(store: CableStore) -> None:
-    """A deleted post that is offered again was requested again and shown."""
+    """When a peer offered a deleted post again, it was requested again and displayed."""
     post = ANN.text("default", "x")
     store.ingest(raws(post, ANN.delete(post)))
     with store.snapshot() as snapshot:
@@ -47,7 +48,7 @@ def test_deleted_resync(store: CableStore) -> None:
 
 
 def test_delete_before_post(store: CableStore) -> None:
-    """A deletion that came before its target was lost."""
+    """A deletion that arrived before its target was lost."""
     post = ANN.text("default", "x")
     store.ingest(raws(ANN.delete(post)))
     store.ingest(raws(post))
@@ -62,7 +63,7 @@ def test_name_change(store: CableStore) -> None:
 
 
 def test_topic_late_older(store: CableStore) -> None:
-    """An older topic that arrived later won."""
+    """An older topic that arrived later replaced the newer one."""
     older, newer = ANN.topic("default", "older"), BOB.topic("default", "newer")
     store.ingest(raws(newer))
     store.ingest(raws(older))
@@ -70,7 +71,7 @@ def test_topic_late_older(store: CableStore) -> None:
 
 
 def test_membership_late_older(store: CableStore) -> None:
-    """An older leave that arrived later ended membership."""
+    """An older leave that arrived later ended the membership."""
     leave, join = ANN.leave("default"), ANN.join("default")
     store.ingest(raws(join))
     store.ingest(raws(leave))
@@ -78,13 +79,13 @@ def test_membership_late_older(store: CableStore) -> None:
 
 
 def test_joined_channels_other_users(store: CableStore) -> None:
-    """Joined channels were those of everybody."""
+    """The list of joined channels included the channels of all users."""
     store.ingest(raws(ANN.join("mine"), BOB.join("theirs")))
     assert list(store.joined_channels(ANN.key)) == ["mine"]
 
 
 def test_joined_channels_non_ascii(store: CableStore) -> None:
-    """Channels whose names start above `~` vanished."""
+    """Channels whose names sort after `~` disappeared."""
     names = ["~", "ä", "日本", "🐈", "\x7f"]
     store.ingest(raws(*(ANN.join(name) for name in names)))
     assert sorted(store.joined_channels(ANN.key)) == sorted(names)
@@ -97,7 +98,7 @@ def test_bang_channel_list(store: CableStore) -> None:
 
 
 def test_bang_channel_leak(store: CableStore) -> None:
-    """Reading "a" gave posts of "a!1"."""
+    """Reading "a" returned posts of "a!1"."""
     store.ingest(raws(ANN.text("a", "in a"), ANN.text("a!1", "in a!1"), ANN.text("a!1700000000000", "in another")))
     assert texts(store, "a") == ["in a"]
     assert texts(store, "a!1") == ["in a!1"]
@@ -105,7 +106,7 @@ def test_bang_channel_leak(store: CableStore) -> None:
 
 
 def test_mono_restart(tmp_path: Path) -> None:
-    """After a restart a post with a (channel, millisecond) that was there already was stored but never shown."""
+    """After a restart, a post with the channel and millisecond of an earlier post was stored but never displayed."""
     for text in ("one", "two", "three"):
         with CableStore.open(tmp_path) as store:
             store.ingest(raws(ANN.text("default", text, at=START_MS)))
@@ -115,20 +116,20 @@ def test_mono_restart(tmp_path: Path) -> None:
 
 
 def test_same_ts_1100(store: CableStore) -> None:
-    """A thousand posts with one timestamp ended the process."""
+    """A thousand posts with the same timestamp crashed the process."""
     store.ingest(raws(*(ANN.text("default", str(i), at=START_MS) for i in range(1100))), verify=False)
     assert len(time_range(store, "default", START_MS, START_MS + 1)) == 1100
 
 
 def test_small_timestamps(store: CableStore) -> None:
-    """A post dated 80 was not found in the range 0 to 100."""
+    """A post dated 80 was missing from the range 0 to 100."""
     post = ANN.text("default", "x", at=80)
     store.ingest(raws(post))
     assert time_range(store, "default", 0, 100) == [post.hash]
 
 
 def test_mixed_width_order(store: CableStore) -> None:
-    """Timestamps with fewer digits sorted after today's."""
+    """Timestamps with fewer digits sorted after current ones."""
     times = [0, 9, 10, 999_999_999_999, 1_000_000_000_000, START_MS]
     store.ingest(raws(*(ANN.text("default", str(at), at=at) for at in reversed(times))))
     assert texts(store) == [str(at) for at in times]
@@ -138,7 +139,7 @@ def test_mixed_width_order(store: CableStore) -> None:
 @pytest.mark.parametrize("batch_posts", [1, 100, 1000])
 @pytest.mark.parametrize("backwards", [False, True])
 def test_linear_chain_has_one_head(store: CableStore, batch_posts: int, backwards: bool) -> None:
-    """A chain delivered in batches ended with as many heads as batches."""
+    """After a chain arrived in batches, it had one head per batch."""
     posts: list[Post] = []
     for i in range(1000):
         posts.append(ANN.text("default", str(i), links=tuple(post.hash for post in posts[-1:])))
@@ -148,21 +149,21 @@ def test_linear_chain_has_one_head(store: CableStore, batch_posts: int, backward
 
 
 def test_unlinked_posts_are_all_heads(store: CableStore) -> None:
-    """10,000 unlinked posts ended with 112 heads: updates were lost."""
+    """After 10,000 unlinked posts, only 112 were heads: updates were lost."""
     posts = [ANN.text("default", str(i)) for i in range(2000)]
     store.ingest(raws(*posts), verify=False)
     assert set(store.heads("default")) == {post.hash for post in posts}
 
 
 def test_join_not_in_heads_done(store: CableStore) -> None:
-    """A post that is no head never got its answer, and its caller waited for ever."""
+    """The callback for a post that is not a head was never called, so its caller waited forever."""
     old = ANN.join("default")
     new = ANN.text("default", "x", links=(old.hash,))
     assert [outcome.verdict for outcome in store.ingest(raws(new, old))] == [Verdict.ACCEPTED] * 2
 
 
 def test_dup_in_response(store: CableStore) -> None:
-    """The same post three times in one response was indexed three times."""
+    """A post that occurred three times in one response was indexed three times."""
     post = ANN.text("default", "x")
     found = [outcome.verdict for outcome in store.ingest(raws(post, post, post))]
     assert found == [Verdict.ACCEPTED, Verdict.DUPLICATE, Verdict.DUPLICATE]
@@ -171,7 +172,7 @@ def test_dup_in_response(store: CableStore) -> None:
 
 
 def test_startup_heads_race(tmp_path: Path) -> None:
-    """A post written right after opening had no links."""
+    """A post written immediately after opening had no links."""
     with CableStore.open(tmp_path) as store:
         first = store.post("default", "first")
     with CableStore.open(tmp_path) as store:
@@ -179,7 +180,7 @@ def test_startup_heads_race(tmp_path: Path) -> None:
 
 
 def test_del_many_same_channel(store: CableStore) -> None:
-    """A deletion of several posts of one channel was listed several times in its time range."""
+    """A deletion of several posts of one channel was listed several times in a time range."""
     posts = [ANN.text("default", str(i)) for i in range(5)]
     deletion = ANN.delete(*posts)
     store.ingest(raws(*posts, deletion))
@@ -188,7 +189,7 @@ def test_del_many_same_channel(store: CableStore) -> None:
 
 
 def test_get_channel_state_has_posts(store: CableStore) -> None:
-    """getChannelState threw a TypeError."""
+    """getChannelState raised a TypeError."""
     store.ingest(raws(ANN.join("default"), ANN.named("ann"), ANN.topic("default", "t")))
     with store.snapshot() as snapshot:
         state = list(answers.channel_state(snapshot.reader, "default"))
@@ -196,33 +197,33 @@ def test_get_channel_state_has_posts(store: CableStore) -> None:
 
 
 def test_get_name_unset(store: CableStore) -> None:
-    """Asking for a name that was never set failed."""
+    """Reading a name that was never set failed."""
     assert store.user(ANN.key).name == ANN.key.hex()
 
 
 def test_time_range_keeps_the_newest_under_a_limit(store: CableStore) -> None:
-    """cable.rs answered in ascending order, so a limit kept the oldest."""
+    """cable.rs answered in ascending order, so a limit kept the oldest posts."""
     posts = [ANN.text("default", str(i)) for i in range(5)]
     store.ingest(raws(*posts))
     assert time_range(store, "default", limit=2) == [posts[4].hash, posts[3].hash]
 
 
 def test_time_range_includes_leave_join(store: CableStore) -> None:
-    """A time range is for texts and deletions: neither joins and leaves nor topics."""
+    """A time range contains texts and deletions, but not joins, leaves and topics."""
     text = ANN.text("default", "x")
     store.ingest(raws(ANN.join("default"), text, ANN.topic("default", "t"), ANN.leave("default")))
     assert time_range(store, "default") == [text.hash]
 
 
 def test_channel_list_paging(store: CableStore) -> None:
-    """Offset 2, limit 2 gave nothing; an offset beyond the end ended the process."""
+    """Offset 2 with limit 2 returned nothing; an offset beyond the end crashed the process."""
     store.ingest(raws(*(ANN.join(name) for name in "abcdef")))
     assert channel_list(store, 2, 2) == ["c", "d"]
     assert channel_list(store, 10, 2) == []
 
 
 def test_equal_milliseconds_overwrite_nothing(store: CableStore) -> None:
-    """cable.rs keyed topics and names by milliseconds: equal ones overwrote each other and nothing could be undone."""
+    """cable.rs used milliseconds as keys of topics and names. Equal ones overwrote each other for good."""
     topics = [ANN.topic("default", str(i), at=START_MS) for i in range(3)]
     names = [ANN.named(str(i), at=START_MS) for i in range(3)]
     store.ingest(raws(*topics, *names))
@@ -243,7 +244,7 @@ def test_one_row_a_member(store: CableStore) -> None:
 
 
 def test_causal_sort_core(store: CableStore) -> None:
-    """Chat was in order of time however wrong the clocks: an answer came before its question."""
+    """Messages were in order of time even with wrong clocks, so an answer preceded its question."""
     question = ANN.text("default", "question", at=START_MS + 60_000)
     answer = BOB.text("default", "answer", at=START_MS, links=(question.hash,))
     store.ingest(raws(answer, question))
@@ -254,25 +255,25 @@ def test_causal_sort_core(store: CableStore) -> None:
 
 
 def test_bad_signature(store: CableStore) -> None:
-    """One bad signature in a response ended the process."""
+    """One invalid signature in a response crashed the process."""
     forged = ANN.text("default", "x").raw[:-1] + b"y"
     assert store.ingest([forged])[0].verdict is Verdict.BAD_SIGNATURE
 
 
 def test_unknown_info_key(store: CableStore) -> None:
-    """A post/info with a key of the future ended the process."""
+    """A post/info with an unknown key crashed the process."""
     post = ANN.post(Info((("pronouns", b"they"), ("name", b"ann"))))
     assert store.ingest(raws(post))[0].verdict is Verdict.ACCEPTED
     assert dict(store.user(ANN.key).info.pairs) == {"pronouns": b"they", "name": b"ann"}
 
 
 def test_unknown_post_type(store: CableStore) -> None:
-    """A post of a type of the future ended the process."""
+    """A post of an unknown type crashed the process."""
     assert store.ingest([bytes(96) + b"\x00\xc8\x01\x50"])[0].verdict is Verdict.UNKNOWN_TYPE
 
 
 def test_reserved_channel_crash(store: CableStore) -> None:
-    """Channels named like the implementation's own keys ended the process."""
+    """Channels with the names of the implementation's own keys crashed the process."""
     for name in ("reqid-to-channels", "__proto__", "constructor", "!data!", "!arrival!next", "\x00"):
         post = ANN.text(name, name)
         assert store.ingest(raws(post))[0].verdict is Verdict.ACCEPTED
@@ -280,35 +281,35 @@ def test_reserved_channel_crash(store: CableStore) -> None:
 
 
 def test_malformed_message(store: CableStore) -> None:
-    """Anything malformed ended the process."""
+    """Any malformed message crashed the process."""
     whole = ANN.text("default", "hello").raw
     found = store.ingest([whole[:size] for size in range(len(whole))])
     assert {outcome.verdict for outcome in found} <= {Verdict.MALFORMED, Verdict.UNKNOWN_TYPE}
 
 
 def test_del_info(store: CableStore) -> None:
-    """Deleting a post/info ended the process."""
+    """Deleting a post/info crashed the process."""
     post = ANN.named("ann")
     store.ingest(raws(post, ANN.delete(post)))
     assert store.user(ANN.key).name == ANN.key.hex()
 
 
 def test_del_only_topic(store: CableStore) -> None:
-    """Deleting a channel's only topic ended the process."""
+    """Deleting a channel's only topic crashed the process."""
     post = ANN.topic("default", "t")
     store.ingest(raws(post, ANN.delete(post)))
     assert store.topic("default") == ""
 
 
 def test_del_latest_join_of_two(store: CableStore) -> None:
-    """Deleting a join when an older one exists ended the process."""
+    """Deleting a join crashed the process if an older join existed."""
     older, newer = ANN.join("default"), ANN.join("default")
     store.ingest(raws(older, newer, ANN.delete(newer)))
     assert [user.public_key for user in store.members("default")] == [ANN.key]
 
 
 def test_write_error_swallowed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A failed write was only logged, or ended the process. Here it is an error, and nothing counts as stored."""
+    """A failed write was only logged, or crashed the process. Here it raises, and no post counts as stored."""
     with CableStore.open(tmp_path) as store:
         store.post("default", "before")
         before = store.dump_digest()
@@ -329,7 +330,7 @@ def test_write_error_swallowed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_reopen_lock(tmp_path: Path) -> None:
-    """A second process on the same folder crashed with LevelDB's words."""
+    """A second process on the same folder crashed with LevelDB's error message."""
     with CableStore.open(tmp_path):
         code = f"import cablestore\ntry: cablestore.CableStore.open({str(tmp_path)!r})\nexcept cablestore.errors.StoreLockedError as e: print(e)"
         found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -342,7 +343,7 @@ def test_reopen_lock(tmp_path: Path) -> None:
 
 
 def test_writes_can_be_read_at_once(store: CableStore) -> None:
-    """The gate for reading opened when a write was issued, not when it was done."""
+    """Reads were allowed when a write was issued, not when it was finished."""
     for i in range(50):
         post = store.post("default", str(i), sync=False)
         assert store.messages("default", 1).messages[0].hash == post.hash
@@ -350,13 +351,13 @@ def test_writes_can_be_read_at_once(store: CableStore) -> None:
 
 
 def test_one_write_a_batch(store: CableStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A post cost eight batches, so a crash left posts in some views and not in others."""
+    """A post required eight batches, so a crash left it in some views and not in others."""
     writes = []
     write = LevelDB.write
 
     def counting(self: LevelDB, *args: object, **options: object) -> None:
         writes.append(args)
-        write(self, *args, **options)  # type: ignore[arg-type] # handed on as they came
+        write(self, *args, **options)  # type: ignore[arg-type] # passed on unchanged
 
     monkeypatch.setattr(LevelDB, "write", counting)
     a, b = ANN.text("default", "a"), ANN.named("ann")
@@ -365,28 +366,28 @@ def test_one_write_a_batch(store: CableStore, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_history_can_be_pruned(store: CableStore) -> None:
-    """Nothing ever removed old posts."""
+    """Old posts were never removed."""
     store.ingest(raws(*(ANN.text("default", str(i)) for i in range(100))), verify=False)
     assert store.prune(keep_newest=10) == 90
     assert len(texts(store)) == 10
 
 
-# --- of the specification --------------------------------------------------------------------------
+# --- compliance with the specification -------------------------------------------------------------
 
 
 def test_future_post(store: CableStore) -> None:
-    """Posts dated years ahead were taken, and stayed the newest for years."""
+    """Posts dated years in the future were accepted, and stayed the newest for years."""
     assert store.ingest(raws(ANN.text("default", "x", at=2**50)))[0].verdict is Verdict.TOO_FAR_AHEAD
 
 
 def test_codepoints(store: CableStore) -> None:
-    """Limits were counted in bytes: 40 times 日 was no channel name."""
+    """Limits were counted in bytes, so 40 times 日 was rejected as a channel name."""
     assert store.ingest(raws(ANN.join("日" * 64)))[0].verdict is Verdict.ACCEPTED
     assert channel_list(store) == ["日" * 64]
 
 
 def test_case_insensitive() -> None:
-    """Channel names in the last draft are the same in upper and lower case."""
+    """In the last draft, channel names are case-insensitive."""
     with CableStore.in_memory(dialect=DRAFT8) as store:
         post = encode_post(Text("cAbAL", "x"), links=(), timestamp_ms=80, identity=ANN.identity, dialect=DRAFT8)
         store.ingest(raws(post))
@@ -394,7 +395,7 @@ def test_case_insensitive() -> None:
 
 
 def test_private_leak() -> None:
-    """Local-only posts were stored in plain text and given to every peer that asked."""
+    """Local-only posts were stored in plain text and sent to every peer that requested them."""
     private = ANN.post(Moderation("", LOCAL_ONLY, "", (BOB.key,), 0))
     with CableStore.in_memory(identity=ANN.identity) as store:
         store.ingest(raws(private))
@@ -412,14 +413,14 @@ def moderation_state(store: CableStore, oldest_ms: int = 0) -> list[bytes]:
 
 
 def test_moderation_oldest_drops_blocks(store: CableStore) -> None:
-    """A block older than `oldest` was kept from the peer that asked, against moderation.md 5.2.1.1."""
+    """A block older than `oldest` was not sent to the requesting peer, against moderation.md 5.2.1.1."""
     block, role = ANN.post(Block("", 0, (BOB.key,), 0, 0), at=80), ANN.post(Role("", 0, "", BOB.key, 1), at=80)
     store.ingest(raws(block, role))
     assert moderation_state(store, START_MS) == [block.hash]
 
 
 def test_optout_role(store: CableStore) -> None:
-    """Roles of users who decline them were given all the same."""
+    """Roles of users who decline them were sent."""
     store.ingest(raws(ANN.post(Role("", 0, "", BOB.key, 1)), BOB.post(Info.of(accept_role=False))))
     assert moderation_state(store) == []
 
@@ -433,7 +434,7 @@ def test_deleted_action_undone(store: CableStore) -> None:
 
 
 def test_reserved_context_channel(store: CableStore) -> None:
-    """The name for "the whole cabal" was also the name that a channel could have."""
+    """The name for "the whole cabal" was also a valid channel name."""
     whole, channel = ANN.post(Role("", 0, "", BOB.key, 0)), ANN.post(Role("", 0, "\x00", BOB.key, 0))
     store.ingest(raws(whole, channel, ANN.text("\x00", "x")))
     assert [post.channel for post in store.posts_by(ANN.key, post_type=6)] == ["", "\x00"]
@@ -441,7 +442,7 @@ def test_reserved_context_channel(store: CableStore) -> None:
 
 
 def test_moderation_posts_are_kept_by_author(store: CableStore) -> None:
-    """cable.rs knows none of them. They are stored, indexed by author and given on request."""
+    """cable.rs does not support these types. They are stored, indexed by author and returned on request."""
     posts = [
         ANN.post(Role("", 0, "", BOB.key, 1)),
         ANN.post(Moderation("spam", 0, "default", (BOB.key,), 0)),

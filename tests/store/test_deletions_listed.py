@@ -1,4 +1,4 @@
-"""All deletions of one post are in its channel's history (wire.md 6.3.2.3), up to MAX_DELETIONS_LISTED of them."""
+"""A channel's history lists all deletions of a post (wire.md 6.3.2.3), up to MAX_DELETIONS_LISTED of them."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ def listed(store: CableStore, channel: str = "default") -> list[bytes]:
 
 
 def repeated(count: int) -> tuple[Post, list[Post]]:
-    """Return a text and this many deletions of it, some of them dated alike."""
+    """Return a text and `count` deletions of it, some with equal timestamps."""
     text = ANN.text("default", "x", at=START_MS)
     return text, [ANN.delete(text, ANN.text("else", f"{n}"), at=START_MS + 1 + n // 2) for n in range(count)]
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, limits.MAX_DELETIONS_LISTED, 3 * limits.MAX_DELETIONS_LISTED])
 def test_each_deletion_is_listed_in_any_order(tmp_path: Path, count: int) -> None:
-    """Before and after the target, one by one and together, rebuilt and imported: always the first by (time, hash)."""
+    """In every order and batch size, and after rebuild and import, the first deletions by (time, hash) are listed."""
     rng = random.Random(f"deletions are listed {count}")
     text, deletions = repeated(count)
     others = [BOB.delete(text, at=START_MS), BOB.text("default", "y", at=START_MS - 1)]
@@ -79,7 +79,7 @@ moments = st.tuples(st.integers(0, 3), st.integers(0, 20).map(lambda number: byt
 
 @given(st.lists(moments, min_size=1, max_size=30), st.randoms(use_true_random=False))
 def test_tombstones_merge_in_any_order(deletions: list[tuple[int, bytes]], rng: random.Random) -> None:
-    """The earliest deletions are kept, and of all skeletons the one with the smallest encoding."""
+    """A merge keeps the earliest deletions, and the skeleton with the smallest encoding."""
     due = tuple(sorted(set(deletions))[: limits.MAX_DELETIONS_LISTED])
     told = [rng.choice([None, Skeleton(TEXT, at_ms, "c", ())]) for at_ms in rng.choices(range(300), k=len(deletions))]
     stones = [

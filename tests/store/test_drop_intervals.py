@@ -1,4 +1,4 @@
-"""Drops of blocks as intervals: which stored posts an unblock, a second block or an overruled block removes."""
+"""Drops by blocks are intervals. An unblock, a second block or an overruled block decides which posts are removed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Actions and roles of dropped users: their free text is removed, and decisions stay (moderation.md 4.4.4, 5.1.4)."""
+"""Actions and roles of dropped users: their free text is removed, but decisions stay (moderation.md 4.4.4, 5.1.4)."""
 
 from __future__ import annotations
 

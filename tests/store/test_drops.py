@@ -1,4 +1,4 @@
-"""Drops in a store: posts that moderation removes go, stay away and come back, whichever database takes over."""
+"""Drops in a store: dropped posts are removed, rejected and restored, also after another database becomes live."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from moderating import decide
 from people import ANN, BOB, CYD
 
 from cablestore import Block, CableStore, Info, Moderation, Role, Verdict, limits
-from cablestore.errors import ModerationError
+from cablestore.errors import ArgumentError
 from cablestore.index import drops
 from cablestore.index.folder import Folder
 from cablestore.index.local import DROPPED_HEAD, local_key
@@ -211,7 +211,7 @@ def test_an_answer_reads_drops_while_posts_are_removed_only(store: CableStore, m
 
 
 def test_what_applies_looks_through_its_drops_once() -> None:
-    """A list of channels asks for each channel, and a store may drop many users."""
+    """A channel list checks each channel, and a store may drop many users."""
     looks: list[None] = []
 
     class CountedDrops(dict[bytes, drops.Drop]):
@@ -249,10 +249,10 @@ def test_a_dropped_user_who_declined_roles_still_declines(store: CableStore) -> 
     store.moderation.drop(users=[BOB.key])
     assert store.get(declines.hash) is None
     assert store.user(BOB.key).name == BOB.key.hex()
-    with pytest.raises(ModerationError, match="declines roles"):
+    with pytest.raises(ArgumentError, match="declines roles"):
         store.moderation.set_role(BOB.key, UserRole.MOD)
     store.rebuild()
-    with pytest.raises(ModerationError, match="declines roles"):
+    with pytest.raises(ArgumentError, match="declines roles"):
         store.moderation.set_role(BOB.key, UserRole.MOD)
     told(store, BOB.delete(declines))
     store.moderation.set_role(BOB.key, UserRole.MOD)
@@ -260,7 +260,7 @@ def test_a_dropped_user_who_declined_roles_still_declines(store: CableStore) -> 
 
 def test_a_dropped_channel_is_not_written_to(store: CableStore) -> None:
     store.moderation.drop(channel="c")
-    with pytest.raises(ModerationError, match="Undrop it first"):
+    with pytest.raises(ArgumentError, match="Undrop it first"):
         store.post("c", "x")
     assert store.moderation.decisions is not None
 
@@ -297,7 +297,7 @@ def test_an_export_during_a_sweep_has_nothing_dropped(tmp_path: Path, monkeypatc
 
 
 def test_going_back_to_an_earlier_database_revives_nothing(tmp_path: Path) -> None:
-    """What this store dropped since stays away, and what only the earlier database has is removed when it opens."""
+    """Posts that this store dropped since stay removed. Opening removes those that only the earlier database has."""
     path = tmp_path / "store"
     posts = chain(BOB, CYD, BOB, DAN)
     with own(path) as store:
@@ -371,7 +371,7 @@ def test_a_check_finds_a_dropped_post_that_is_stored(tmp_path: Path) -> None:
 
 
 def test_heads_of_a_channel_whose_last_posts_are_dropped(store: CableStore) -> None:
-    """New posts go on where the dropped ones ended, and history has no second head."""
+    """New posts link to the last dropped posts, and the channel has no second head."""
     posts = chain(CYD, BOB, BOB)
     told(store, *posts)
     store.moderation.drop(users=[BOB.key])

@@ -1,4 +1,4 @@
-"""Going back to a generation: refused, with nothing written, if a view of either generation is not installed."""
+"""A rollback is rejected, and nothing is written, if either generation has a view that is not installed."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ EXTENDED = CATALOG.extended([OWN])
 
 
 def keep_a_copy(path: Path) -> None:
-    """Keep the live generation, and have a copy of it take its place."""
+    """Keep the live generation, and make a copy of it live."""
     with locked_folder(path) as folder:
         copy = path.with_name("copy")
         shutil.copytree(folder.database_path, copy)
@@ -79,7 +79,7 @@ def test_local_only_posts_come_along_whose_key_is_not_in_the_folder(tmp_path: Pa
 
 
 def content_of(path: Path) -> Iterator[object]:
-    """Yield the header, and every row of every generation."""
+    """Yield the header, and all rows of all generations."""
     yield (path / "STORE").read_bytes()
     for generation in sorted(path.glob("generation-*")):
         database = LevelDB(generation)
@@ -121,7 +121,7 @@ def test_with_the_view_it_is_made_live_and_has_its_rows_of_later_posts(
 
 @pytest.mark.parametrize("later", [0, 1, 3, 9])
 def test_posts_of_a_live_database_with_another_history_come_along(tmp_path: Path, later: int) -> None:
-    """A power failure took its last writes, and other posts have the numbers of those that it lost."""
+    """A power failure lost the live database's last writes, and new posts reuse the numbers of the lost ones."""
     path = tmp_path / "store"
     texts = [ANN.text("default", f"{number}") for number in range(5 + later)]
     with CableStore.open(path) as store:

@@ -1,4 +1,4 @@
-"""What other stores say of deleted posts: it is used, it keeps no post away, and it gives way to the post."""
+"""Skeletons of deleted posts from other stores are used, do not prevent a post's arrival, and are replaced by it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ FORGED = Skeleton(0, 7, "a!b", (bytes([9]) * 32,))
 
 
 def told(target: Post, deletion: Post, skeleton: Skeleton | None = FORGED) -> Tombstone:
-    """Return what an export says of a target that is under somebody's post/delete."""
+    """Return the tombstone in an export for a target of a post/delete."""
     return Tombstone(target.hash, deletion.author, deletion.timestamp_ms, deletion.hash, skeleton)
 
 
@@ -181,7 +181,7 @@ def take(store: CableStore, part: Path | list[Post]) -> None:
 
 
 def parts_of(case: Told, exports: list[Path], random: Random) -> list[Path | list[Post]]:
-    """Do everything in any order: imports, some twice, and posts in batches."""
+    """Return the steps in random order: imports, some of them twice, and posts in batches."""
     posts = random.sample(case.offered, len(case.offered))
     parts: list[Path | list[Post]] = [*exports, *random.sample(exports, random.randint(0, len(exports)))]
     while posts:
@@ -243,7 +243,7 @@ def test_on_disk_reopened_in_between(case: Told, random: Random) -> None:
             assert_whole(store)
 
 
-# --- what looks after a store --------------------------------------------------------------------
+# --- maintenance -----------------------------------------------------------------------------------
 
 
 def plant(path: Path, generation: str, rows: dict[bytes, bytes | None]) -> None:
@@ -282,7 +282,7 @@ def test_an_export_with_a_post_that_it_calls_dead_is_found(tmp_path: Path) -> No
 
 
 def test_what_was_seen_dead_counts_only_beside_its_tombstone(tmp_path: Path) -> None:
-    """Where the skeleton was lost, the post is asked for once more."""
+    """If the skeleton is lost, the post is requested once more."""
     post = ANN.text("default", "gone")
     with CableStore.open(tmp_path) as store:
         store.ingest(raws(post, ANN.delete(post)))
@@ -301,7 +301,7 @@ def test_what_was_seen_dead_counts_only_beside_its_tombstone(tmp_path: Path) -> 
 
 
 def test_a_store_that_does_not_say_what_it_saw_asks_once_more(tmp_path: Path) -> None:
-    """If the row is lost, what the store keeps of a deleted post counts as told by others."""
+    """If the row is lost, the tombstone of the deleted post counts as received from another store."""
     post = ANN.text("default", "gone")
     with CableStore.open(tmp_path) as store:
         store.ingest(raws(post, ANN.delete(post)))
@@ -317,7 +317,7 @@ def test_a_store_that_does_not_say_what_it_saw_asks_once_more(tmp_path: Path) ->
 
 
 def two_generations(path: Path) -> None:
-    """Keep two generations of the store's database: the first, and a copy that is live."""
+    """Keep two generations of the store's database: the first one, and a live copy."""
     with locked_folder(path) as folder:
         copy = path.with_name("copy")
         shutil.copytree(folder.database_path, copy)
@@ -347,7 +347,7 @@ def test_going_back_brings_along_what_was_told_of_deleted_posts(tmp_path: Path) 
 
 
 def test_going_back_brings_along_what_this_store_saw_and_every_local_row(tmp_path: Path) -> None:
-    """Also where the earlier generation was told something else, or has local rows that are gone since."""
+    """The earlier generation has other skeletons, and local rows that were removed since."""
     post, other = ANN.text("default", "gone"), ANN.text("default", "gone as well")
     deletion, not_his = ANN.delete(post, other), BOB.delete(post)
     forge(tmp_path / "forged", [deletion, not_his], [told(post, deletion), told(post, not_his), told(other, deletion)])
@@ -374,7 +374,7 @@ def test_going_back_brings_along_what_this_store_saw_and_every_local_row(tmp_pat
 
 
 def local_rows(store: CableStore) -> dict[bytes, bytes]:
-    """Return the local rows but that about drops, which every store has."""
+    """Return the local rows, except the row SWEPT that every store has."""
     with store.snapshot() as snapshot:
         return {key: value for key, value in snapshot.reader.prefix(b"!local!") if key != local_key(SWEPT)}
 

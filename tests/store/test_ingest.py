@@ -1,4 +1,4 @@
-"""Posts from others: every post gets a verdict, nothing raises, each batch is whole."""
+"""Ingest of other users' posts: every post gets a verdict, no post raises, and each batch is atomic."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_posts_may_come_as_an_endless_stream(store: CableStore) -> None:
 
     batches = store.ingest_batches(stream(), batch_posts=10)
     assert [outcome.verdict for outcome in next(batches)] == [V.ACCEPTED] * 10
-    assert taken <= 21  # one batch ahead, no more
+    assert taken <= 21  # at most one batch is read ahead
     batches.close()  # type: ignore[attr-defined] # a generator
 
 
@@ -199,7 +199,7 @@ def test_a_deletion_before_its_target(store: CableStore) -> None:
 
 
 def test_a_forged_target_does_not_complete_a_tombstone(store: CableStore) -> None:
-    """Only the signed target proves that the peer has seen it."""
+    """Only the signed target proves that the peer has received it."""
     post = ANN.text("default", "x")
     store.ingest(raws(ANN.delete(post)))
     forged = bytearray(post.raw)
@@ -294,7 +294,7 @@ def test_own_local_only_posts_never_leave_the_store(tmp_path: Path) -> None:
 
 
 def test_a_local_only_post_is_discarded_instead_of_deleted() -> None:
-    """A post/delete would tell its hash to everyone."""
+    """A post/delete would reveal its hash to all peers."""
     private = ANN.post(Block("", LOCAL_ONLY, (BOB.key,), 0, 0))
     with CableStore.in_memory(identity=ANN.identity) as store:
         store.ingest(raws(private))
@@ -314,7 +314,7 @@ def test_many_writers_and_readers_at_once(store: CableStore) -> None:
     def write(own: list[bytes]) -> None:
         for at in range(0, len(own), 5):
             store.ingest(own[at : at + 5])
-        store.post("mine", "x")  # the first of them joins
+        store.post("mine", "x")  # the first of these also writes a post/join
 
     def read() -> None:
         while not done.is_set():

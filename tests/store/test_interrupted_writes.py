@@ -1,4 +1,4 @@
-"""Ctrl-C during a write: a program that goes on has in memory what is on the disk."""
+"""Ctrl-C during a write: if the program continues, its state in memory matches the database."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def opened(path: Path) -> CableStore:
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[CableStore]:
-    """Yield a store with a few posts. It must be whole after the test, and when it is opened again."""
+    """Yield a store with a few posts. It must be consistent after the test, and after it is opened again."""
     with opened(tmp_path / "store") as store:
         store.ingest(raws(*(BOB.text("default", str(number), at=START_MS - 9 + number) for number in range(3))))
         store.post("default", "mine")
@@ -43,17 +43,17 @@ def assert_whole(store: CableStore) -> None:
 
 @contextmanager
 def failing(store: CableStore, error: type[BaseException], *, written: bool) -> Iterator[None]:
-    """Let the first write in the body raise an error, just after or just before the rows are in the database."""
+    """Make the first write in the body raise an error, just before or just after the rows are in the database."""
     database = live_database(store)
     write = database.write
 
     def fail(rows: dict[bytes, bytes | None], *, sync: bool) -> None:
-        database.write = write  # type: ignore[method-assign] # the next one succeeds
+        database.write = write  # type: ignore[method-assign] # the next write succeeds
         if written:
             write(rows, sync=sync)
         raise error
 
-    database.write = fail  # type: ignore[assignment,method-assign] # this database alone
+    database.write = fail  # type: ignore[assignment,method-assign] # for this database only
     with pytest.raises(error):
         yield
 
@@ -70,7 +70,7 @@ def test_a_text_after_an_interrupted_one_has_its_own_number_and_time(
         store.post("default", "interrupted")
     store.post("default", "after it")
     mine = list(store.posts_by(ANN.key))
-    assert len(mine) == (4 if written else 3)  # a post/join too
+    assert len(mine) == (4 if written else 3)  # including a post/join
     assert len({post.timestamp_ms for post in mine}) == len(mine)
 
 

@@ -1,4 +1,4 @@
-"""Names that nobody sees: they are rejected where they are written, and shown by key where others wrote them."""
+"""Invisible names are rejected in own posts. In posts of others, they are displayed as public keys."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_they_are_rejected_and_nothing_is_written(store: CableStore, name: str) 
 
 @pytest.mark.parametrize("name", INVISIBLE, ids=ascii)
 def test_nobody_opens_a_channel_that_nobody_sees(store: CableStore, name: str) -> None:
-    """One that others opened is shown, and who is in it can write and leave."""
+    """A channel that others created is listed, and its members can write and leave."""
     store.import_identity(BOB.identity)
     for write in (store.join, lambda name: store.post(name, "hi"), lambda name: store.set_topic(name, "hi")):
         with pytest.raises(InvalidPostError, match=r"channel name .* has only invisible characters: choose one"):

@@ -1,4 +1,4 @@
-"""A text or a topic of somebody who is not a member comes after a post/join (wire.md 5.4.3)."""
+"""If the author of a text or a topic is not a member, a post/join precedes it (wire.md 5.4.3)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ BODIES = pytest.mark.parametrize("body", [Text("default", "hello"), Topic("defau
 
 
 def written(store: CableStore) -> list[Post]:
-    """Return the posts of the store, as the arrival log has them."""
+    """Return the posts of the store in the order of the arrival log."""
     return [
         event.post for event in store.events(timeout_s=0) if event.kind is EventKind.ACCEPTED and event.post is not None
     ]
@@ -35,9 +35,9 @@ def store(tmp_path: Path) -> CableStore:
 
 @BODIES
 def test_the_first_post_to_a_channel_joins_it(store: CableStore, body: Body) -> None:
-    """Both are in the same write, the join a millisecond earlier.
+    """Both posts are in the same write, the join a millisecond earlier.
 
-    The returned post is the one asked for, linked to the join.
+    The returned post is the requested one, which links to the join.
     """
     with store:
         store.ingest(raws(BOB.text("default", "before", at=1)))
@@ -61,7 +61,7 @@ def test_the_first_post_to_a_channel_joins_it(store: CableStore, body: Body) -> 
 
 @BODIES
 def test_a_member_does_not_join_again(store: CableStore, body: Body) -> None:
-    """Also for a member by what it wrote (5.4.3), here or elsewhere."""
+    """A text or topic also makes its author a member (5.4.3), whether written here or on another device."""
     with store:
         store.join("default")
         store.write(body)
@@ -101,7 +101,7 @@ def test_channels_are_told_apart_as_the_dialect_does(tmp_path: Path) -> None:
 
 
 def test_the_reserved_channel_is_joined_as_any_other(store: CableStore) -> None:
-    """Other programs see it as a channel, and its posts as those of a member."""
+    """Other programs display it as a channel, and treat its authors as members."""
     with store:
         store.post(ARCHIVES_CHANNEL, "archives 1 magnet:")
         assert next(post.body for post in written(store)) == Join(ARCHIVES_CHANNEL)
@@ -117,14 +117,14 @@ def test_what_cannot_be_written_joins_nothing(store: CableStore) -> None:
 
 
 def test_posts_of_others_are_joined_by_nothing(store: CableStore) -> None:
-    """Posts from peers and exports are taken as they are, also what the owner wrote elsewhere."""
+    """Posts from peers and exports are stored unchanged, even those that the user wrote on another device."""
     with store:
         store.ingest(raws(BOB.text("a", "x"), ANN.text("b", "y"), BOB.topic("c", "z")))
         assert len(written(store)) == 3
 
 
 def test_dates_rise_whatever_the_clock_does(tmp_path: Path) -> None:
-    """Each own post is later than the one before, joins included, unless the clock was set back by more than a minute."""
+    """Each own post is later than the previous one, joins included, unless the clock is set back by over a minute."""
     rng = random.Random("dates of joins rise")
     now_ms = NOW_MS
     with CableStore.open(tmp_path, options=StoreOptions(clock=lambda: now_ms)) as store:

@@ -1,6 +1,6 @@
-"""Programs that keep their place in the store's own values: they do not wake themselves.
+"""Programs that store their cursor in local values do not notify themselves.
 
-The loops are those of the how-tos. Each runs with real posts, and its rounds are counted.
+The loops are those of the how-to guides. Each runs with real posts, and its iterations are counted.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from cablestore.store.changes import Change, DraftChanged, LocalChanged, Message
 
 POSTS = 5
 QUIET_S = 0.3
-"""A program ends when nothing happens for this time. One that wakes itself never ends."""
+"""A program ends after this time without changes. A program that notifies itself never ends."""
 MOST_ROUNDS = 200
-"""A program that wakes itself is stopped after these rounds, so that its test fails."""
+"""A program that notifies itself is stopped after this number of iterations, so that its test fails."""
 
 
 def loop_of(page: str) -> Callable[..., Any]:
     [program] = [block for block in blocks(page) if "def follow_from_last_time" in block]
     names: dict[str, Any] = {}
     exec("from cablestore.errors import ChangesCursorError\n" + program.split("\n\n\nfollow")[0], names)
-    return names["follow_from_last_time"]  # type: ignore[no-any-return] # it is the how-to's
+    return names["follow_from_last_time"]  # type: ignore[no-any-return] # defined by the how-to guide
 
 
 class Rounds:
-    """Handler of changes that counts its rounds, and writes a post of somebody else in each until there are enough."""
+    """Handler of changes that counts its calls. Up to a limit, each call writes a post of another user."""
 
     def __init__(self, store: CableStore) -> None:
         self.store = store

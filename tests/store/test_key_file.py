@@ -1,4 +1,4 @@
-"""The key file: whole or not there, whatever ends its writing."""
+"""The key file is complete or missing, however its writing is interrupted."""
 
 from __future__ import annotations
 

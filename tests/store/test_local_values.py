@@ -1,4 +1,4 @@
-"""Values of the user's own: kept across everything that makes a new database, and never told to others."""
+"""Local values of the user: every new database preserves them, and other users never receive them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from people import ANN, raws
 
 from cablestore import CableStore, limits
-from cablestore.errors import LocalValueError
+from cablestore.errors import ArgumentError
 from cablestore.store.closed import ClosedStore, locked_folder
 from cablestore.store.local_values import LocalValues
 
@@ -56,9 +56,9 @@ def test_drafts_and_muted_channels(store: CableStore) -> None:
 def test_bad_values_are_refused_and_nothing_is_lost(store: CableStore) -> None:
     local = store.local
     local.put("name", "key", b"kept")
-    with pytest.raises(LocalValueError, match="262,145 bytes, at most 262,144"):
+    with pytest.raises(ArgumentError, match="262,145 bytes, at most 262,144"):
         local.put("name", "key", bytes(limits.MAX_LOCAL_VALUE_SIZE_BYTES + 1))
-    with pytest.raises(LocalValueError, match="at most"):
+    with pytest.raises(ArgumentError, match="at most"):
         local.set_draft("default", "x" * (limits.MAX_LOCAL_VALUE_SIZE_BYTES + 1))
     for name, key in (
         ("", "key"),
@@ -67,22 +67,22 @@ def test_bad_values_are_refused_and_nothing_is_lost(store: CableStore) -> None:
         ("\udc80", ""),
         ("name", "\udc80"),
     ):
-        with pytest.raises(LocalValueError):
+        with pytest.raises(ArgumentError):
             local.put(name, key, b"x")
     for use_channel in (local.draft, local.mute, local.unmute, local.is_muted):
-        with pytest.raises(LocalValueError, match="the channel"):
+        with pytest.raises(ArgumentError, match="the channel"):
             use_channel("\udc80")
     for value in (object(), float("nan"), {1, 2}, "\udc80"):
-        with pytest.raises(LocalValueError):
+        with pytest.raises(ArgumentError):
             local.put_json("name", "key", value)
     local.put("name", "nested", b"[" * 100_000)
-    with pytest.raises(LocalValueError, match="not JSON"):
+    with pytest.raises(ArgumentError, match="not JSON"):
         local.get_json("name", "nested")
     local.delete("name", "nested")
-    with pytest.raises(LocalValueError, match="not JSON"):
+    with pytest.raises(ArgumentError, match="not JSON"):
         local.get_json("name", "key")
     local.put("name", "deep", b"[" * 100_000)
-    with pytest.raises(LocalValueError, match="nested too deep: read it with `get`"):
+    with pytest.raises(ArgumentError, match="nested too deep: read it with `get`"):
         local.get_json("name", "deep")
     local.put("name", "key" * 100, bytes(limits.MAX_LOCAL_VALUE_SIZE_BYTES))
     assert local.get("name", "key") == b"kept"

@@ -1,4 +1,4 @@
-"""Lookup of typed names and channels: without regard to case and form, and never a guess between several."""
+"""Look-up of typed names and channels: case and form are ignored, and ambiguous names are rejected."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ KINDS = [
     ("\u0439\u043e\u0433\u0430", "\u0438\u0306\u043e\u0433\u0430"),
     ("\u304c\u304e", "\u304b\u3099\u304d\u3099"),
     ("stra\u00dfe", "STRASSE"),
-    ("\u212b", "\u00e5"),  # the sign of the unit
+    ("\u212b", "\u00e5"),  # the angstrom sign
     ("\uff43\uff41\uff46\uff45", "cafe"),  # full width
 ]
 
@@ -63,7 +63,7 @@ def test_several_users_of_one_name_are_all_found(store: CableStore) -> None:
 
 
 def test_a_long_name_is_not_taken_for_a_key(store: CableStore) -> None:
-    """A name of 32 characters has 64 code points when macOS decomposes it, as many as a key has digits."""
+    """On macOS, a name of 32 characters may be decomposed into 64 code points, the number of digits of a key."""
     name = "\u00e9" * 32
     store.ingest(raws(BOB.named(name)))
     assert [user.public_key for user in store.users_named(unicodedata.normalize("NFD", name))] == [BOB.key]
@@ -109,7 +109,7 @@ def test_channels_that_are_equally_near_are_ambiguous() -> None:
 
 @given(st.lists(st.text(min_size=1), unique=True, max_size=4), st.data())
 def test_every_channel_can_be_named(names: list[str], data: st.DataObject) -> None:
-    """The exact name of a channel means it, unless the name in its normal form is that of another channel."""
+    """The exact name of a channel finds it, unless another channel has the normal form of this name."""
     if names:
         name = data.draw(st.sampled_from(names))
         found = find_channel(name, names)

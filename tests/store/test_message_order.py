@@ -1,4 +1,4 @@
-"""The order in which people read a channel: what answers comes after what it answers, whatever clocks say."""
+"""Reading order of a channel: a message follows the messages that it links to, even if clocks are wrong."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def holding(posts: Sequence[Post]) -> CableStore:
 
 
 def read(store: CableStore, size: int = 50, *, newest_first: bool = True) -> list[Message]:
-    """Return all messages, oldest first, read in pages of a size."""
+    """Return all messages, oldest first, read in pages of `size`."""
     found, cursor = list[Message](), None
     while True:
         page = store.messages("default", size, cursor=cursor, newest_first=newest_first)
@@ -44,9 +44,9 @@ def texts(messages: Sequence[Message]) -> list[str]:
 
 
 def model(posts: Sequence[Post]) -> list[bytes]:
-    """Return the hashes of posts, each after those that it links to, in the order that the module describes."""
+    """Return the hashes of posts in the order that the module describes. `posts` must be sorted by links."""
     places: dict[bytes, tuple[int, int]] = {}
-    for post in posts:  # which are in an order of links
+    for post in posts:  # each follows the posts that it links to
         before = [places[link] for link in post.links if link in places]
         time_ms = max([post.timestamp_ms, *(at for at, _ in before)])
         places[post.hash] = time_ms, max((steps + 1 for at, steps in before if at == time_ms), default=0)
@@ -55,7 +55,7 @@ def model(posts: Sequence[Post]) -> list[bytes]:
 
 @st.composite
 def histories(draw: st.DrawFn) -> list[Post]:
-    """Return posts that link to earlier ones, with clocks that agree, are behind by years or ahead by days."""
+    """Return posts that link to earlier ones, with clocks that agree, are years behind or days ahead."""
     posts: list[Post] = []
     for number in range(draw(st.integers(1, 14))):
         away = draw(st.sampled_from((0, 0, 0, -1, -3, -9, 9, -20 * YEAR_MS, 6 * 86_400_000)))
@@ -70,7 +70,7 @@ def test_pages_of_any_size_have_every_message_once_and_after_what_it_links_to(po
         expected = model(posts)
         assert [m.hash for m in read(store, size)] == expected
         assert [m.hash for m in read(store, size, newest_first=False)] == expected
-        at = size % len(expected)  # from any message on, in both directions, without what was read before
+        at = size % len(expected)  # continue from any message in both directions, with an empty cache
         with store.snapshot() as state, holding(posts) as older_first, holding(posts) as newer_first:
             cursor = next(m.cursor for m in state.messages("default").messages if m.hash == expected[at])
             newer = newer_first.messages("default", cursor=cursor, newest_first=False).messages
@@ -103,7 +103,7 @@ def test_lines_of_one_millisecond_keep_their_order() -> None:
 
 
 def test_a_day_after_a_message_from_tomorrow_is_read_in_order() -> None:
-    """Each message is dated before the one from tomorrow, and follows it by hundreds of links."""
+    """Each message is dated before the one from tomorrow, and reaches it by up to hundreds of links."""
     tomorrow = said("0", START_MS + 86_400_000, by=BOB)
     posts = [tomorrow]
     for number in range(1, 400):
@@ -143,7 +143,7 @@ def test_late_messages_between_pages_change_nothing_that_is_read_later() -> None
 
 
 def test_what_is_known_of_one_state_is_not_used_in_another_one() -> None:
-    """An answer with a slow clock is on the page before its question comes, and after that is deleted or discarded."""
+    """An answer with a slow clock is at its own time before its question arrives, and after the question is removed."""
     question = said("question", START_MS, by=BOB)
     answer = said("answer", START_MS - 1000, question)
     deletion = encode_post(Delete((question.hash,)), links=(), timestamp_ms=START_MS + 1, identity=BOB, dialect=LEGACY)
@@ -162,7 +162,7 @@ def test_what_is_known_of_one_state_is_not_used_in_another_one() -> None:
 
 
 def test_a_page_in_the_middle_follows_max_links_followed_and_no_more() -> None:
-    """A text that is farther from what moves it stands where its clock says, until a page from the end was read."""
+    """With one more link, the last text stays at its own time, until a page from the end is read."""
     for length, is_moved in ((limits.MAX_LINKS_FOLLOWED, True), (limits.MAX_LINKS_FOLLOWED + 1, False)):
         posts = [said("question", START_MS)]
         for number in range(length):

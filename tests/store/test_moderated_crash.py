@@ -1,4 +1,4 @@
-"""A drop that is killed at any instant goes on where it was: nothing dropped is shown, and in the end all is removed."""
+"""A drop that is killed at any time resumes: dropped posts are never displayed, and finally all are removed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def opened(path: Path) -> CableStore:
 
 
 def run(path: Path, batches: int | None) -> None:
-    """Let a process drop and remove posts, and kill it after some batches; with None let it end."""
+    """Drop and remove posts in a process. Kill it after `batches` batches; None lets it finish."""
     said = path.parent / "said"
     with said.open("w") as file:
         limit = [] if batches is None else [str(batches)]
@@ -54,7 +54,7 @@ def test_a_killed_sweep_goes_on(tmp_path: Path, seed: int) -> None:
             report = store.check()
             assert report.is_clean, [str(problem) for problem in report.problems]
             if not store.user(BOB.key).is_dropped:
-                continue  # killed before the act was written
+                continue  # killed before the action was written
             assert [message.text for message in store.messages("c", 1000).messages] == ["kept"]
             with store.snapshot() as snapshot:
                 assert list(answers.post_request(snapshot.reader, [post.hash for post in dropped])) == []

@@ -1,4 +1,4 @@
-"""Drops on a full disk: one that reports an error is not in force, any other is, now and when the store is reopened."""
+"""Drops on a full disk: a drop is in force unless it raises an error, also after the store is reopened."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_a_drop_is_in_force_unless_it_reports_an_error(tmp_path: Path, what: str
     command = [sys.executable, "-c", DROPS, str(tmp_path / "base"), what]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False, timeout=LIMIT_S)
     assert done.returncode == 0, done.stderr
-    # The act failed; the act succeeded and only the removal of the posts failed; both succeeded.
+    # The action failed; the action succeeded and only the removal of the posts failed; both succeeded.
     reported = done.stdout.strip()
     assert "(False, True) (True, False)" in reported
     assert "(True, True)" in reported or what == "posts"

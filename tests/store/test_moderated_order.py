@@ -1,8 +1,9 @@
-"""Which posts a moderated store holds does not depend on the order in which posts and acts came.
+"""The posts that a moderated store holds do not depend on the order in which posts and actions arrive.
 
-Peers offer a post again that was refused and is welcome now, so the tests do. Blocks keep what came before them
-(moderation.md 4.6): posts if they do not drop, and actions and deletions. So the histories here have blocks alone that
-drop, none by which others block the own user, and no action or deletion by a blocked user that is later than the block.
+Peers offer a rejected post again after it becomes acceptable, and so do the tests. Blocks keep posts that arrived
+before them (moderation.md 4.6): all posts if they do not drop, and otherwise actions and deletions. Therefore, the histories
+here contain only blocks that drop, and no blocks on the own user. They contain no action or deletion of a blocked user
+that is later than the block.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ def in_memory(dialect: Dialect) -> Iterator[CableStore]:
 
 
 def dropping(posts: list[Post], dialect: Dialect) -> list[Post]:
-    """Return the history with blocks that drop and notify nobody, and with an admin from the beginning."""
+    """Return the history with blocks that drop and do not notify, and with an admin from the beginning."""
     found = []
     by_key = {author.public_key: author for author in AUTHORS}
     for post in posts:
@@ -74,7 +75,7 @@ def feed(store: CableStore, posts: list[Post], cuts: list[int]) -> None:
 
 
 def state_of(store: CableStore) -> object:
-    """Return all that the store says of roles, and of what is hidden, dropped and blocked."""
+    """Return everything that the store reports about roles, and about hidden, dropped and blocked targets."""
     decisions = store.moderation.decisions
     assert decisions is not None
     channels = [None, *store.moderation.contexts()]
@@ -93,7 +94,7 @@ def state_of(store: CableStore) -> object:
 
 
 def assert_whole(store: CableStore, posts: list[Post]) -> None:
-    """Check the rows, that nothing dropped is stored or wanted, and that decisions are those of the rows."""
+    """Check the rows, that no dropped post is stored or requested, and that the decisions follow from the rows."""
     report = store.check()
     assert report.is_clean, [str(problem) for problem in report.problems]
     applied = store.moderation.place.moderation
@@ -146,7 +147,7 @@ def test_any_order_holds_the_same(
 @settings(max_examples=max(settings().max_examples // 5, 10))
 @given(histories(max_posts=16), st.randoms(use_true_random=False))
 def test_reopened_and_rebuilt_stores_decide_the_same(history: tuple[Dialect, list[Post]], random: Random) -> None:
-    """Any acts, plain blocks too."""
+    """Histories may contain any actions, including blocks that do not drop."""
     dialect, posts = history
     posts = random.sample(posts, len(posts))
     with scratch_folder() as folder:

@@ -1,4 +1,4 @@
-"""Moderation that acts on a store: what is hidden and blocked, which acts are refused, and what clients hear of it."""
+"""Moderation in a store: hidden and blocked targets, rejected actions, and the changes that clients receive."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from moderated import (
 from people import ANN, BOB, CYD, START_MS, Person
 
 from cablestore import Block, CableStore, Info, Moderation, Role, StoreOptions, Unblock, Verdict, limits
-from cablestore.errors import InvalidPostError, ModerationError
+from cablestore.errors import ArgumentError, InvalidPostError
 from cablestore.index.reader import Reader
 from cablestore.moderation import Action, UserRole
 from cablestore.protocol.body import LOCAL_ONLY
@@ -37,7 +37,7 @@ def store() -> Iterator[CableStore]:
         assert_clean(opened)
 
 
-# --- what is hidden (moderation.md 4.3, 5.1.3.4, 5.1.3.5) -----------------------------------------
+# --- hiding (moderation.md 4.3, 5.1.3.4, 5.1.3.5) -------------------------------------------------
 
 
 def test_a_hidden_user_is_left_out_marked_or_shown(store: CableStore) -> None:
@@ -56,7 +56,7 @@ def test_a_hidden_user_is_left_out_marked_or_shown(store: CableStore) -> None:
     assert not marked[1].is_hidden
     assert texts(store.causal_messages("c", 0)) == ["text 1"]
     assert {user.public_key: user.is_hidden for user in store.members("c")} == {BOB.key: True, CYD.key: False}
-    assert len(given(store, *posts)) == 3  # stored, and given to peers
+    assert len(given(store, *posts)) == 3  # hidden posts are stored, and sent to peers
     late = BOB.text("c", "late")
     assert told(store, late) == [Verdict.ACCEPTED]
     assert store.resolve(late).is_hidden
@@ -200,7 +200,7 @@ def test_a_block_by_a_moderator_counts_as_an_own_block(store: CableStore) -> Non
     store.moderation.set_role(BOB.key, UserRole.MOD)
     told(store, BOB.post(Block("", 0, (CYD.key, DAN.key), 1, 0), at=NOW_MS + 10))
     assert told(store, CYD.text("c", "x")) == [Verdict.DROPPED]
-    store.moderation.unblock([CYD.key], undrop=True)  # the local user's act comes first (4.4.5)
+    store.moderation.unblock([CYD.key], undrop=True)  # the local user's action takes precedence (4.4.5)
     assert told(store, CYD.text("c", "y"), DAN.text("c", "z")) == [Verdict.ACCEPTED, Verdict.DROPPED]
 
 
@@ -218,28 +218,28 @@ def test_acts_that_the_specification_forbids_are_refused(store: CableStore) -> N
     told(store, text, topic, CYD.post(Info.of(accept_role=False)))
     moderation, sequence = store.moderation, store.last_sequence
     keys = [bytes([number]) * 32 for number in range(17)]
-    with pytest.raises(ModerationError, match="oneself"):
+    with pytest.raises(ArgumentError, match="oneself"):
         moderation.set_role(ANN.key, UserRole.MOD)
-    with pytest.raises(ModerationError, match="declines"):
+    with pytest.raises(ArgumentError, match="declines"):
         moderation.set_role(CYD.key, UserRole.MOD)
     for users in ([], keys):
-        with pytest.raises(ModerationError, match="1 to 16"):
+        with pytest.raises(ArgumentError, match="1 to 16"):
             moderation.block(users)
-        with pytest.raises(ModerationError):
+        with pytest.raises(ArgumentError):
             moderation.hide(users=users)
-    with pytest.raises(ModerationError, match="32 bytes"):
+    with pytest.raises(ArgumentError, match="32 bytes"):
         moderation.block([b"short"])
-    with pytest.raises(ModerationError, match="yourself"):
+    with pytest.raises(ArgumentError, match="yourself"):
         moderation.block([ANN.key])
-    with pytest.raises(ModerationError, match="post/text alone"):
+    with pytest.raises(ArgumentError, match="post/text alone"):
         moderation.hide(posts=[topic.hash])
-    with pytest.raises(ModerationError, match="not stored"):
+    with pytest.raises(ArgumentError, match="not stored"):
         moderation.hide(posts=[bytes(32)])
-    with pytest.raises(ModerationError, match="either"):
+    with pytest.raises(ArgumentError, match="either"):
         moderation.hide(users=[BOB.key], posts=[text.hash])
-    with pytest.raises(ModerationError, match="either"):
+    with pytest.raises(ArgumentError, match="either"):
         moderation.drop()
-    with pytest.raises(ModerationError, match="notified"):
+    with pytest.raises(ArgumentError, match="notified"):
         moderation.block([BOB.key], private=True, notify=True)
     with pytest.raises(InvalidPostError, match="reason"):
         moderation.hide(users=[BOB.key], reason="x" * 129)
@@ -252,13 +252,13 @@ def test_acts_that_the_specification_forbids_are_refused(store: CableStore) -> N
 def test_private_acts_are_undone_privately_only(store: CableStore) -> None:
     told(store, BOB.text("c", "x"))
     store.moderation.hide(users=[BOB.key], private=True)
-    with pytest.raises(ModerationError, match="privately"):
+    with pytest.raises(ArgumentError, match="privately"):
         store.moderation.unhide(users=[BOB.key])
     store.moderation.unhide(users=[BOB.key], private=True)
     assert texts(store.messages("c").messages) == ["x"]
     store.moderation.unhide(users=[BOB.key])
     store.moderation.block([BOB.key], private=True)
-    with pytest.raises(ModerationError, match="privately"):
+    with pytest.raises(ArgumentError, match="privately"):
         store.moderation.unblock([BOB.key])
     store.moderation.unblock([BOB.key], private=True)
     store.moderation.drop(users=[BOB.key])
@@ -330,7 +330,7 @@ def test_the_seed_is_kept_until_it_is_revoked(tmp_path: Path) -> None:
             ("role", BOB.key, UserRole.ADMIN)
         ]
         told(store, CYD.text("c", "x"), BOB.post(Block("", 0, (CYD.key,), 1, 0)))
-        with pytest.raises(ModerationError, match="another"):
+        with pytest.raises(ArgumentError, match="another"):
             store.moderation.join_with_seed(bytes([UserRole.MOD]) + CYD.key)
     with own(tmp_path) as store:
         store.rebuild()
@@ -338,8 +338,8 @@ def test_the_seed_is_kept_until_it_is_revoked(tmp_path: Path) -> None:
         assert texts(store.messages("c").messages) == []
         store.moderation.revoke_seed()
         assert store.user(BOB.key).role is UserRole.USER
-        assert told(store, CYD.text("c", "y")) == [Verdict.DROPPED]  # what was applied stays (4.7.2)
-        with pytest.raises(ModerationError, match="no moderation seed"):
+        assert told(store, CYD.text("c", "y")) == [Verdict.DROPPED]  # earlier actions stay applied (4.7.2)
+        with pytest.raises(ArgumentError, match="no moderation seed"):
             store.moderation.revoke_seed()
         assert_clean(store)
 
@@ -394,7 +394,7 @@ def test_followers_are_told_of_changes(store: CableStore) -> None:
     follower = threading.Thread(target=follow)
     follower.start()
     begun.wait()
-    while not found:  # the first act may come before the thread reads the present decisions
+    while not found:  # the first action may precede the thread's first read of the decisions
         store.moderation.unhide(users=[CYD.key])
         store.moderation.hide(users=[CYD.key])
         follower.join(0.05)

@@ -89,7 +89,7 @@ def test_a_key_names(text: str, names: bool) -> None:
         ("STRAUSS", "Strauß"), ("οδυσσεύς", "ΟΔΥΣΣΕΎΣ"), ("ꭰꭿ", "ᎠᎯ"),
         # spaces and emoji
         ("ann\n \n lee", "Ann Lee"), ("Ann\u3000Lee", "Ann  Lee"), ("@ann\u2764 hi", "ann\u2764\ufe0f"), ("@🦊 hi", "🦊"),
-        # signs that do not belong to addresses and paths
+        # signs that are not part of addresses and paths
         ("@ann/@bob", "bob"), ("@ann@bob hi", "ann"), ("https://example.org/, ann", "ann"), ("ann...", "ann"), ("Thanks.@ann", "ann"),
         ("@bob.smith", "bob.smith"), ("ann—what", "ann"), ("@ann，你好", "ann"),
     ],

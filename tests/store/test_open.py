@@ -1,4 +1,4 @@
-"""Opening a store: what is made, what is refused and how it is said."""
+"""Opening a store: which files are created, which calls are rejected, and with which messages."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ def test_a_view_that_is_no_more_is_outdated_too(tmp_path: Path) -> None:
 
 
 def test_a_second_open_in_this_process_is_refused_and_keeps_the_lock(tmp_path: Path) -> None:
-    """LevelDB's own refusal would release the first one's lock: then another process could open the store too."""
+    """LevelDB's own error would release the first lock, so another process could also open the store."""
     with CableStore.open(tmp_path) as store:
         with pytest.raises(StoreLockedError, match="open in this process"):
             CableStore.open(tmp_path)
@@ -201,7 +201,7 @@ def as_nobody(path: Path, create: bool) -> str:
 
 
 def open_up(path: Path) -> None:
-    """Let another user reach `path`."""
+    """Make `path` readable for another user."""
     for folder in (path, *path.parents):
         try:
             folder.chmod(folder.stat().st_mode | 0o055)

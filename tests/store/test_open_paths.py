@@ -1,4 +1,4 @@
-"""Paths where no store can be: every error of opening one is ours, names the path, and leaves nothing behind."""
+"""Paths where a store cannot be opened: the error is a CableStoreError with the path, and no files remain."""
 
 from __future__ import annotations
 
@@ -15,37 +15,37 @@ import pytest
 
 from cablestore import CableStore
 from cablestore.aio import AsyncCableStore
-from cablestore.errors import CableStoreError, LocationError, NotAStoreError, StorageError
+from cablestore.errors import ArgumentError, CableStoreError, NotAStoreError, StorageError
 from cablestore.store.closed import ClosedStore
 
 NOBODY: Final = 65_534
 
 PATHS: Final[dict[str, tuple[Any, type[CableStoreError], str]]] = {
-    "a number": (5, LocationError, "not int"),
-    "nothing": (None, LocationError, "not NoneType"),
-    "bytes": (b"store", LocationError, "not bytes"),
-    "a list": (["store"], LocationError, "not list"),
-    "empty": ("", LocationError, "empty"),
-    "NUL": ("a\0b", LocationError, "NUL"),
-    "NUL in a path": (Path("a\0b"), LocationError, "NUL"),
-    "half a character": ("\ud800", LocationError, "characters"),
-    "Latin-1": (os.fsdecode(b"caf\xe9"), LocationError, "UTF-8"),
-    "long name": ("n" * 256, LocationError, "too long"),
-    "long path": ("n/" * 3000, LocationError, "too long"),
+    "a number": (5, ArgumentError, "not int"),
+    "nothing": (None, ArgumentError, "not NoneType"),
+    "bytes": (b"store", ArgumentError, "not bytes"),
+    "a list": (["store"], ArgumentError, "not list"),
+    "empty": ("", ArgumentError, "empty"),
+    "NUL": ("a\0b", ArgumentError, "NUL"),
+    "NUL in a path": (Path("a\0b"), ArgumentError, "NUL"),
+    "half a character": ("\ud800", ArgumentError, "characters"),
+    "Latin-1": (os.fsdecode(b"caf\xe9"), ArgumentError, "UTF-8"),
+    "long name": ("n" * 256, ArgumentError, "too long"),
+    "long path": ("n/" * 3000, ArgumentError, "too long"),
     "file": ("FILE", NotAStoreError, "a file"),
-    "below a file": ("FILE/store", LocationError, "a file, not a folder"),
-    "dangling": ("DANGLING", LocationError, "a link to missing, which does not exist"),
-    "below a dangling link": ("DANGLING/a/store", LocationError, "a link to missing, which does not exist"),
-    "loop": ("LOOP", LocationError, "link to itself"),
-    "below a loop": ("LOOP/store", LocationError, "link to itself"),
-    "home": ("~/store", LocationError, "only a shell"),
-    "URI": ("s3://bucket/store", LocationError, "not on this machine"),
-    "URI as a path": (Path("s3://bucket/store"), LocationError, "neither a path nor a URI"),
-    "malformed URI": ("s3:/bucket/store", LocationError, "neither a path nor a URI"),
+    "below a file": ("FILE/store", ArgumentError, "a file, not a folder"),
+    "dangling": ("DANGLING", ArgumentError, "a link to missing, which does not exist"),
+    "below a dangling link": ("DANGLING/a/store", ArgumentError, "a link to missing, which does not exist"),
+    "loop": ("LOOP", ArgumentError, "link to itself"),
+    "below a loop": ("LOOP/store", ArgumentError, "link to itself"),
+    "home": ("~/store", ArgumentError, "only a shell"),
+    "URI": ("s3://bucket/store", ArgumentError, "not on this machine"),
+    "URI as a path": (Path("s3://bucket/store"), ArgumentError, "neither a path nor a URI"),
+    "malformed URI": ("s3:/bucket/store", ArgumentError, "neither a path nor a URI"),
     "other folder": ("OTHER", NotAStoreError, "holds notes.txt"),
     "device": ("/dev/null", NotAStoreError, "a file"),
-    "root": ("/", LocationError, "root of the file system"),
-    "below a device": ("/dev/null/store", LocationError, "a file, not a folder"),
+    "root": ("/", ArgumentError, "root of the file system"),
+    "below a device": ("/dev/null/store", ArgumentError, "a file, not a folder"),
     "below proc": ("/proc/store", StorageError, "/proc/store"),
 }
 
@@ -64,7 +64,7 @@ async def _opened(path: Any) -> None:
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return the current folder, with what a path can meet."""
+    """Return the current folder, with the files, folders and links that a path may lead to."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "FILE").touch()
     (tmp_path / "OTHER").mkdir()
@@ -95,7 +95,7 @@ def test_a_current_folder_that_was_removed(folder: Path) -> None:
     gone.mkdir()
     os.chdir(gone)
     gone.rmdir()
-    with pytest.raises(LocationError, match="current folder cannot be used"):
+    with pytest.raises(ArgumentError, match="current folder cannot be used"):
         CableStore.open("store")
     CableStore.open(folder / "store").close()
 
@@ -111,7 +111,7 @@ def test_a_link_to_a_folder_is_followed(folder: Path) -> None:
 
 @pytest.mark.parametrize("mode", [0o000, 0o400, 0o500])
 def test_a_folder_that_may_not_be_written(mode: int) -> None:
-    """In a process without the rights of root, which may use every folder."""
+    """The test runs in a process without the rights of root, who may use every folder."""
     program = (
         "import os, sys; from cablestore import CableStore; CableStore.open('first').close()\n"
         f"if os.geteuid() == 0: os.setgroups([]); os.setgid({NOBODY}); os.setuid({NOBODY})\n"

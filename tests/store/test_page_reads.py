@@ -1,4 +1,4 @@
-"""What a page of messages reads to find its order, and what is known of the order while posts come in."""
+"""Reads that a page of messages needs to find its order, and the cached order while posts arrive."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class CountingSource:
 
 
 def conversation(count: int, seed: int = 1) -> list[Post]:
-    """Return texts and joins, now and then two at the same time, which the next post links to both."""
+    """Return texts and joins. Some pairs are concurrent; the next post links to both posts of a pair."""
     rng, posts, heads = Random(seed), list[Post](), tuple[bytes, ...]()
     for number in range(count):
         body = Join("default") if rng.random() < 0.2 else Text("default", f"{number}")
@@ -67,7 +67,7 @@ def holding(posts: Sequence[Post]) -> CableStore:
 
 
 def page(store: CableStore, size: int, *, newest_first: bool = True) -> tuple[list[bytes], Counter[str]]:
-    """Return the first page of a store, as if nothing of it had been read, and what was read for it."""
+    """Return the first page of a store with an empty cache, and the number of reads by kind."""
     with store.snapshot() as state:
         source = CountingSource(state.reader)
         order = MessageOrder(state.reader.over(source), "default", KnownPlaces())
@@ -79,7 +79,7 @@ def page(store: CableStore, size: int, *, newest_first: bool = True) -> tuple[li
 
 @pytest.mark.parametrize("newest_first", [True, False])
 def test_a_page_looks_up_no_links_where_clocks_agree(*, newest_first: bool) -> None:
-    """It reads its posts and those between them once, and a few after its end."""
+    """A page reads each of its posts once, joins between them too, and a few posts after its end."""
     posts = conversation(600)
     with holding(posts) as store:
         found, reads = page(store, 100, newest_first=newest_first)
@@ -121,16 +121,16 @@ def test_limits_of_what_is_read_ahead_and_remembered_change_no_order(
             messages = store.messages("default", 28, cursor=cursor)
             found += [message.hash for message in messages.messages]
             cursor = messages.cursor
-        assert found == expected[len(heads) - 1 :]  # only the first head came before the first page
+        assert found == expected[len(heads) - 1 :]  # only the first head arrived before the first page
     with holding(posts) as store:
         has_few_ends = limit != "MAX_ENDS_READ"
         assert has_few_ends == (page(store, 50)[1]["link"] < 50)
 
 
 def model(posts: Sequence[Post]) -> list[bytes]:
-    """Return the hashes of texts, each after those that it links to, in the order of `store.message_order`."""
+    """Return the hashes of texts in the order of `store.message_order`. `posts` must be sorted by links."""
     places: dict[bytes, tuple[int, int]] = {}
-    for post in posts:  # which are in an order of links
+    for post in posts:  # each follows the posts that it links to
         before = [places[link] for link in post.links if link in places]
         own_ms = post.timestamp_ms if isinstance(post.body, Text) else -1
         time_ms = max([own_ms, *(at for at, _ in before)])
@@ -142,7 +142,7 @@ def model(posts: Sequence[Post]) -> list[bytes]:
 @pytest.mark.thorough
 @given(st.integers(2, 40), st.integers(1, 9), st.randoms(use_true_random=False))
 def test_pages_between_arrivals_are_those_of_a_store_that_was_read_once(count: int, size: int, rng: Random) -> None:
-    """Posts come one by one or many at once, a few late. Pages of both directions are read in between."""
+    """Posts arrive in batches of different sizes, some of them late. Pages in both directions are read in between."""
     posts = conversation(count, rng.randrange(1000))
     for number in range(rng.randrange(3)):
         linked = rng.sample(posts, min(2, len(posts)))
@@ -165,7 +165,7 @@ def test_pages_between_arrivals_are_those_of_a_store_that_was_read_once(count: i
 
 
 def test_what_others_say_of_deleted_posts_may_have_cycles(tmp_path: Path) -> None:
-    """An export says that a deleted post linked to a text which links to it."""
+    """A skeleton in an export claims a link from a deleted post to a text that links to the deleted post."""
     gone = BOB.text("default", "gone", at=START_MS)
     text = ANN.text("default", "text", at=START_MS + 1, links=(gone.hash,))
     early = CYD.text("default", "early", at=START_MS - 1, links=(text.hash, gone.hash))
@@ -184,7 +184,7 @@ def test_what_others_say_of_deleted_posts_may_have_cycles(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("newest_first", [True, False])
 def test_pages_around_a_dropped_post_have_every_message(*, newest_first: bool) -> None:
-    """A reply of a slow clock to a dropped post stands where its clock says, in every page."""
+    """A reply to a dropped post by a user with a slow clock is at its own time on every page."""
     question = ANN.text("default", "question", at=START_MS)
     dropped = BOB.text("default", "dropped", at=START_MS + 1, links=(question.hash,))
     slow = CYD.text("default", "slow", at=START_MS - 50, links=(dropped.hash,))

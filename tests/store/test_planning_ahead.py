@@ -1,4 +1,4 @@
-"""Batches planned while they are verified: the same outcomes and rows as when the signatures are known first."""
+"""Batches that are planned during verification have the same outcomes and rows as batches that are verified first."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ WAYS = ("good", "good", "good", "forged", "malformed", "twice")
 
 
 def forged(post: Post) -> bytes:
-    """Change a bit of the signature."""
+    """Return a post with one bit of its signature changed."""
     return post.raw[:40] + bytes([post.raw[40] ^ 1]) + post.raw[41:]
 
 
 def arriving(posts: list[Post], ways: list[str]) -> list[bytes]:
-    """Return the posts as they come: some are forged or malformed, before the right one or alone."""
+    """Return the bytes of posts: each valid, forged, malformed, or twice."""
     came = []
     for post, way in zip(posts, ways, strict=False):
         if way == "forged":
@@ -50,7 +50,7 @@ def arriving(posts: list[Post], ways: list[str]) -> list[bytes]:
 
 
 def opened(threads: int, dialect: Dialect, **options: Any) -> CableStore:
-    """Open a store whose user, Ann, has asked for mentions and read a channel: both add rows to what comes."""
+    """Open a store whose user, Ann, requested mentions and read a channel: both add rows to later posts."""
     store = CableStore.in_memory(
         dialect=dialect,
         identity=AUTHORS[0],
@@ -62,13 +62,13 @@ def opened(threads: int, dialect: Dialect, **options: Any) -> CableStore:
 
 
 def state(store: CableStore) -> list[tuple[bytes, bytes]]:
-    """Return every row of the database: local ones and the arrival log too."""
+    """Return every row of the database, including local rows and the arrival log."""
     with store.snapshot() as snapshot:
         return list(snapshot.reader.scan(b"", b"\xff"))
 
 
 def both(dialect: Dialect, posts: list[bytes], sizes: list[int], **options: Any) -> list[Outcome]:
-    """Store posts with two threads and with one, in calls and streams of some sizes, and compare the stores."""
+    """Store posts with two threads and with one, in calls and streams of different sizes, and compare the stores."""
     found = []
     for threads in (1, 2):
         with opened(threads, dialect, **options) as store:
@@ -89,7 +89,7 @@ def both(dialect: Dialect, posts: list[bytes], sizes: list[int], **options: Any)
 
 @pytest.fixture
 def no_caution(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have every batch planned ahead, also after forged posts."""
+    """Plan every batch ahead, even after forged posts."""
     monkeypatch.setattr(intake, "_CAUTIOUS_BATCHES", 0)
 
 
@@ -154,7 +154,7 @@ def test_forged_posts_leave_no_trace(monkeypatch: pytest.MonkeyPatch) -> None:
         assert store.moderation.decisions is decided
         assert store.mentions().messages == mentions
         after = BOB.text("default", "@ann again"), BOB.text("default", "@queen again")
-        store.ingest(raws(*after))  # the names by which mentions are found are the ones from before
+        store.ingest(raws(*after))  # mentions are still found by the earlier names
         assert [message.hash for message in store.mentions().messages] == [after[0].hash, kept.hash]
         assert store.check().is_clean
 
@@ -179,7 +179,7 @@ def test_few_batches_are_planned_twice_while_forged_posts_come() -> None:
 
 
 def refusing(post: Post) -> list[tuple[bytes, bytes]]:
-    """Make the row of a text, with a defect."""
+    """Return the row of a text, or raise an error for one text."""
     if isinstance(post.body, Text) and post.body.text == "defect":
         raise RuntimeError("a defect of a view")
     return [(b"!x!own!" + post.hash_hex, b"")]

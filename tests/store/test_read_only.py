@@ -1,4 +1,4 @@
-"""A store that is opened for reading only: every read works, and nothing is written into its folder."""
+"""A store that is open for reading only: every read works, and nothing is written to its folder."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TEXTS = 60
 
 
 def make_store(path: Path) -> str:
-    """Make a store with something of everything. Returns its digest."""
+    """Create a store with posts, a name, an action, a draft and a search index. Returns its digest."""
     with CableStore.open(path, identity=None) as store:
         store.ingest(raws(*(ANN.text("default", f"word {i}") for i in range(TEXTS - 1))))
         hidden = BOB.text("default", "word hidden")
@@ -48,7 +48,7 @@ def made(template: tuple[Path, str], tmp_path: Path) -> tuple[Path, str]:
 
 @pytest.fixture(autouse=True)
 def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The folder for temporary files, which is empty after each test."""
+    """The folder for temporary files. It must be empty after each test."""
     path = tmp_path / "temporary"
     path.mkdir()
     monkeypatch.setenv("TMPDIR", str(path))
@@ -57,7 +57,7 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
 
 
 def assert_reads(path: Path, digest: str, scratch: Path) -> None:
-    """Read everything of a store that cannot be written, and export and back it up."""
+    """Read everything from a store that cannot be written, export it and back it up."""
     before = snapshot(path)
     with CableStore.open(path, read_only=True) as store:
         assert store.is_read_only
@@ -93,7 +93,7 @@ def test_a_read_only_disk(made: tuple[Path, str], tmp_path: Path) -> None:
 
 
 def test_a_full_disk(made: tuple[Path, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Temporary files find another place if TMPDIR is on the full disk."""
+    """Temporary files are created elsewhere if TMPDIR is on the full disk."""
     with full_disk(made[0], tmp_path / "disk") as disk:
         monkeypatch.setenv("TMPDIR", str(disk.parent))
         assert_reads(disk, made[1], tmp_path)
@@ -102,7 +102,7 @@ def test_a_full_disk(made: tuple[Path, str], tmp_path: Path, monkeypatch: pytest
 
 
 def test_a_store_whose_process_was_killed(made: tuple[Path, str], tmp_path: Path) -> None:
-    """Its log has rows that are in no table, and the store does not get one."""
+    """LevelDB's log has rows that are not in a table yet, and opening the store must not write a table."""
     code = f"""
         import os, signal
         from cablestore import CableStore
@@ -124,7 +124,7 @@ def test_a_store_whose_process_was_killed(made: tuple[Path, str], tmp_path: Path
 
 
 def test_a_store_of_another_user(made: tuple[Path, str]) -> None:
-    """The key file is private, so the user is the one for whom the store was judged last. Nobody can write there."""
+    """The key file is private, so the moderation of the last writer's key applies. The reader cannot write."""
     with foreign_copy(made[0]) as path:
         before = snapshot(path)
         code = f"""
@@ -160,7 +160,6 @@ def test_a_store_of_another_user(made: tuple[Path, str]) -> None:
         lambda store: store.moderation.sweep(),
         lambda store: store.compact(),
         lambda store: store.rebuild(),
-        lambda store: store.lay_skeletons([]),
     ],
 )
 def test_every_write_is_refused(made: tuple[Path, str], write: Callable[[CableStore], object]) -> None:
@@ -199,7 +198,7 @@ def test_many_read_while_nobody_writes(made: tuple[Path, str]) -> None:
         assert store.dump_digest() == made[1]
     with CableStore.open(made[0]), pytest.raises(StoreLockedError, match="open in this process"):
         CableStore.open(made[0], read_only=True)
-    (made[0] / "lock").unlink()  # as in a copy that left it out
+    (made[0] / "lock").unlink()  # as in a copy without the lock file
     with CableStore.open(made[0], read_only=True) as store:
         assert store.dump_digest() == made[1]
     assert not (made[0] / "lock").exists()
@@ -249,9 +248,9 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 
 def test_reading_merges_no_tables(tmp_path: Path, temporary: Path) -> None:
-    """LevelDB merges tables that are read often. Over a large read-only store that would fill the temporary folder."""
+    """LevelDB merges tables that are read often. For a large read-only store, this would fill the temporary folder."""
     path = tmp_path / "store"
-    for turn in range(6):  # each closing leaves a table of its own, with the same range of keys
+    for turn in range(6):  # each closing writes a separate table with the same range of keys
         with CableStore.open(path) as store:
             store.ingest(raws(*(ANN.text("default", f"{turn} {i} {'x' * 1000}") for i in range(200))), verify=False)
     with CableStore.open(path, read_only=True) as store:
@@ -261,5 +260,5 @@ def test_reading_merges_no_tables(tmp_path: Path, temporary: Path) -> None:
             assert all(store.get(digest) is not None for digest in expected)
         assert len(expected) == 1200
         written = [file for file in temporary.rglob("*.ldb") if file.is_file() and not file.is_symlink()]
-        assert len(written) <= 1  # one that was begun when the store was opened
+        assert len(written) <= 1  # a merge that started when the store was opened
     assert [*temporary.iterdir()] == []

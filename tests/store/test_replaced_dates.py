@@ -1,4 +1,4 @@
-"""Own posts are dated after the posts that they replace, or rejected with what is in the way."""
+"""Own posts are dated after the posts that they replace. If that is impossible, an error names those posts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MINUTE_MS: Final = 60_000
 DAY_MS: Final = 86_400_000
 WEEK_MS: Final = limits.MAX_FUTURE_MS
 AHEAD: Final = [MINUTE_MS - 1, 2 * DAY_MS, WEEK_MS - 10]
-"""How far the clock was ahead. Each own post that replaces another needs some milliseconds more."""
+"""How far the clock was ahead. Each own post that replaces another needs some more milliseconds."""
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def store(clock: SetClock) -> CableStore:
 
 
 def in_the_way(store: CableStore, error: CableStoreError) -> list[bytes]:
-    """Return the posts that the command in an error deletes."""
+    """Return the hashes of the posts that the command in an error message deletes."""
     [command] = re.findall("`cablestore delete ([^`]*)`", str(error))
     found = [store.hashes_starting(each, 2) for each in command.split()]
     assert [len(hashes) for hashes in found] == [1] * len(found)
@@ -142,7 +142,7 @@ EACH = pytest.mark.parametrize(("before", "act", "see", "expected"), CASES.value
 def test_an_own_post_takes_effect_after_the_clock_was_corrected(
     store: CableStore, clock: SetClock, before: Do, act: Do, see: See, expected: object, ahead_ms: int
 ) -> None:
-    """So it does in every other store, in any order of arrival, and no post is dated a week ahead."""
+    """It also takes effect in every other store, in any order of arrival. No post is dated a week or more ahead."""
     clock.now_ms = NOW_MS + ahead_ms
     before(store)
     clock.now_ms = NOW_MS
@@ -168,14 +168,14 @@ def test_an_own_post_that_cannot_take_effect_is_rejected_with_what_is_in_the_way
     with pytest.raises(InvalidPostError) as raised:
         act(store)
     assert store.dump_digest() == digest
-    assert "2033-11-11" in str(raised.value)  # ten years after the present of the test
-    assert "2033-11-04" in str(raised.value)  # a week before that the command succeeds
+    assert "2033-11-11" in str(raised.value)  # ten years after the test's clock
+    assert "2033-11-04" in str(raised.value)  # a week earlier, the command succeeds
     found: CableStoreError = raised.value
     while isinstance(found, InvalidPostError) and "in the way" in str(found):
         store.delete(in_the_way(store, found))
         try:
             act(store)
-        except CableStoreError as error:  # another post is in the way, or nothing is left to undo
+        except CableStoreError as error:  # another post is in the way, or there is nothing to undo
             found = error
         else:
             break
@@ -195,7 +195,7 @@ def test_the_command_succeeds_from_the_time_that_the_error_names(store: CableSto
 
 
 def test_an_error_lists_some_of_many_posts_in_the_way(store: CableStore, clock: SetClock) -> None:
-    """MAX_POSTS_IN_THE_WAY_LISTED: the command that deletes them stays short."""
+    """MAX_POSTS_IN_THE_WAY_LISTED: the command that deletes the posts stays short."""
     clock.now_ms = NOW_MS + 30 * DAY_MS
     for number in range(limits.MAX_POSTS_IN_THE_WAY_LISTED):
         store.post("shed", f"text {number}")
@@ -205,7 +205,7 @@ def test_an_error_lists_some_of_many_posts_in_the_way(store: CableStore, clock: 
     listed = in_the_way(store, raised.value)
     assert len(listed) == limits.MAX_POSTS_IN_THE_WAY_LISTED
     store.delete(listed)
-    with pytest.raises(InvalidPostError) as raised:  # the post/join is left
+    with pytest.raises(InvalidPostError) as raised:  # only the post/join remains
         store.leave("shed")
     assert "there are more" not in str(raised.value)
 
@@ -240,7 +240,7 @@ def test_posts_that_replace_nothing_are_dated_now_after_one_that_is_dated_ahead(
 
 
 def test_a_member_who_dates_a_topic_ahead_cannot_lock_it(store: CableStore, clock: SetClock) -> None:
-    """The next one wins, here and for the others, also if the member does it again."""
+    """The next topic takes effect here and for other users, even if the member repeats the attack."""
     with CableStore.in_memory(identity=CYD.identity, options=StoreOptions(clock=clock)) as other:
         for number in range(5):
             clock.now_ms += 1000
@@ -258,11 +258,11 @@ def test_a_member_who_dates_a_topic_ahead_cannot_lock_it(store: CableStore, cloc
 def test_a_topic_counts_no_more_when_its_author_is_hidden_or_blocked(
     store: CableStore, clock: SetClock, way: str
 ) -> None:
-    """It is replaced by the one before, and the next is not dated after it if that is not possible."""
+    """The previous topic counts again. The next one is not dated after the topic that no longer counts."""
     store.set_topic("garden", "roses")
     locked = BOB.topic("garden", "insults", at=NOW_MS + WEEK_MS - 1)
     store.ingest(raws(locked))
-    clock.now_ms = NOW_MS - 1  # the next topic would be dated a week ahead
+    clock.now_ms = NOW_MS - 1  # the next topic would need a date a week ahead
     with pytest.raises(InvalidPostError, match="cablestore hide") as raised:
         store.set_topic("garden", "tulips")
     assert BOB.key.hex()[:16] in str(raised.value)
@@ -305,7 +305,7 @@ def test_a_topic_of_a_hidden_user_is_replaced_for_others_as_well(store: CableSto
 
 
 def test_the_only_topic_counts_if_its_author_is_hidden_and_not_if_it_is_blocked(store: CableStore) -> None:
-    """To hide a user is about its messages."""
+    """Hiding a user concerns messages, not topics."""
     store.ingest(raws(BOB.topic("garden", "tulips", at=NOW_MS)))
     store.moderation.hide(users=[BOB.key])
     assert store.topic("garden") == "tulips"
@@ -317,7 +317,7 @@ def test_the_only_topic_counts_if_its_author_is_hidden_and_not_if_it_is_blocked(
 
 
 def test_few_topics_of_blocked_users_are_read(store: CableStore, clock: SetClock) -> None:
-    """MAX_TOPICS_READ: a flood of topics delays nothing, and the next topic counts."""
+    """MAX_TOPICS_READ: a flood of topics costs a bounded number of reads, and the next topic counts."""
     store.set_topic("garden", "roses")
     flood = [BOB.topic("garden", f"{number}", at=NOW_MS + 10 + number) for number in range(limits.MAX_TOPICS_READ)]
     store.ingest(raws(*flood[1:]), verify=False)
@@ -331,11 +331,11 @@ def test_few_topics_of_blocked_users_are_read(store: CableStore, clock: SetClock
     assert store.topic("garden") == "tulips"
 
 
-# --- acts of other moderators ----------------------------------------------------------------------
+# --- actions of other moderators -------------------------------------------------------------------
 
 
 def test_an_act_that_overrules_another_moderators_takes_effect_for_others(store: CableStore, clock: SetClock) -> None:
-    """Another admin's clock is ahead. For the own user the own act is in effect in any case."""
+    """Another admin's clock is ahead. For the own user, the own action is always in effect."""
     with CableStore.in_memory(identity=CYD.identity, options=StoreOptions(clock=clock)) as other:
         cyd = store.moderation.set_role(CYD.key, UserRole.ADMIN).posts
         other.moderation.set_role(ANN.key, UserRole.ADMIN)

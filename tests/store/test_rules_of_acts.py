@@ -1,4 +1,4 @@
-"""Rules of moderation.md where a store meets a post or an act: before it comes, after its drop, and when one is written."""
+"""Rules of moderation.md for a post or an action that arrives late, arrives after its drop, or is written."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from moderated import DAN, NOW_MS, assert_clean, own, told, wanted
 from people import ANN, BOB, CYD, START_MS, Person
 
 from cablestore import LEGACY, Block, Body, CableStore, Info, Moderation, Post, Role, Text, Unblock, Verdict, limits
-from cablestore.errors import ModerationError
+from cablestore.errors import ArgumentError
 from cablestore.moderation import Action, UserRole, act_of
 from cablestore.protocol.body import LOCAL_ONLY, PUBLIC
 
@@ -45,7 +45,7 @@ def test_a_post_that_a_known_action_drops_is_not_requested(tmp_path: Path) -> No
 
 
 def test_a_post_that_comes_in_spite_of_a_void_drop_stays() -> None:
-    """The author or the channel of the post shows that the action does not drop it (4.4.5, 5.1.3.2)."""
+    """The author or the channel of the post shows that the drop does not apply to it (4.4.5, 5.1.3.2)."""
     by_mod, elsewhere = CYD.text("c", "of a mod", at=START_MS + 10), CYD.text("d", "elsewhere", at=START_MS + 11)
     with own() as store:
         told(store, role(BOB, 5), role(CYD, 5), action(BOB, Action.DROP_POST, (by_mod.hash, elsewhere.hash), 20))
@@ -101,7 +101,7 @@ def test_writing_rejects_what_an_act_rejects(body: Body, message: str) -> None:
         store.moderation.hide(users=[CYD.key], channel="c", private=True)
         store.moderation.drop(channel="d", private=True)
         before = store.stats().posts
-        with pytest.raises(ModerationError, match=message):
+        with pytest.raises(ArgumentError, match=message):
             store.write(body)
         assert store.stats().posts == before
 
@@ -110,12 +110,12 @@ def test_a_post_whose_deletion_by_its_author_is_known_is_not_passed_on() -> None
     text, other = BOB.text("c", "x"), BOB.text("c", "y")
     with own() as store:
         told(store, BOB.delete(text), CYD.delete(other))
-        verdicts = [outcome.verdict for outcome in store.appraise([text.raw, other.raw], LEGACY)]
+        verdicts = [outcome.verdict for outcome in store.parts.appraise([text.raw, other.raw], LEGACY)]
         assert verdicts == [Verdict.DELETED, Verdict.ACCEPTED]
 
 
 def seeded_store() -> tuple[CableStore, list[Post]]:
-    """Return a store with Bob as admin by its seed, and acts of Bob's that are dated ahead of the store's clock."""
+    """Return a store with Bob as admin by its seed, and Bob's actions, dated ahead of the store's clock."""
     store = own()
     store.moderation.join_with_seed(bytes((UserRole.ADMIN,)) + BOB.key)
     ahead = NOW_MS - START_MS

@@ -1,4 +1,4 @@
-"""Writing, reading, following, pruning: what a chat client does all day."""
+"""Writing, reading, following and pruning: the daily use of a store by a chat client."""
 
 from __future__ import annotations
 
@@ -111,23 +111,23 @@ def test_own_posts_keep_their_order_when_the_clock_stands_or_steps_back(tmp_path
         now -= 30_000
         times.append(store.post("default", "3").timestamp_ms)
         assert times == [START_MS, START_MS + 1, START_MS + 2, START_MS + 3]
-    with CableStore.open(tmp_path, options=StoreOptions(clock=lambda: now)) as store:  # also after a restart
+    with CableStore.open(tmp_path, options=StoreOptions(clock=lambda: now)) as store:  # also after reopening
         assert store.post("default", "4").timestamp_ms == START_MS + 4
-    now -= 10 * limits.MAX_OWN_CLOCK_STEP_MS  # the store follows a wrong clock when it is corrected
+    now -= 10 * limits.MAX_OWN_CLOCK_STEP_MS  # after a large correction, the store follows the clock
     with CableStore.open(tmp_path, options=StoreOptions(clock=lambda: now)) as store:
         assert store.post("default", "5").timestamp_ms == now
 
 
 @pytest.mark.parametrize("way", ["ingest", "replace"])
 def test_own_posts_come_after_those_of_another_device(way: str) -> None:
-    """The clock of the other device is ahead by a few seconds, or by far too much: then it does not count."""
+    """The other device's clock is ahead by a few seconds, or by so much that its posts do not count."""
     with CableStore.in_memory(identity=ANN.identity, options=StoreOptions(clock=lambda: START_MS)) as store:
 
         def sync(*posts: Post) -> None:
             if way == "ingest":
                 store.ingest(raws(*posts))
             else:
-                store.replace(store.admit(posts), lambda _: [])
+                store.parts.writer.replace(store.parts.intake.admit(posts), lambda _: [], sync=True)
 
         store.post("default", "the time of the last own post is known")
         sync(ANN.named("theirs", at=START_MS + 5_000))
@@ -340,7 +340,7 @@ def test_missing_links_are_told(store: CableStore) -> None:
 
 
 def test_links_from_another_channel_leave_heads_alone(store: CableStore) -> None:
-    """Or anyone could leave a channel without heads from outside it."""
+    """Otherwise, a post in another channel could remove all heads of a channel."""
     head = ANN.text("default", "x")
     outside = BOB.text("outside", "y", links=(head.hash,))
     for posts in ([head, outside], [outside, head]):
@@ -446,7 +446,7 @@ def test_folds_fall_back_when_what_decided_them_is_deleted(store: CableStore) ->
     assert list(store.channels()) == []
 
 
-# --- looking after it ------------------------------------------------------------------------------
+# --- maintenance -----------------------------------------------------------------------------------
 
 
 def test_stats_and_channels_read_no_post(chat: CableStore, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -460,7 +460,7 @@ def test_stats_and_channels_read_no_post(chat: CableStore, monkeypatch: pytest.M
     assert stats.posts == {"text": 25, "delete": 1, "info": 1, "join": 2, "leave": 1}
     assert stats.channels == len(list(chat.channels())) == 1
     assert stats.views["messages"].rows == 26
-    assert stats.last_sequence == 32  # 31 posts and what one of them deleted
+    assert stats.last_sequence == 32  # 31 posts, and the event of one deletion
     assert sum(posts for _, posts in stats.days) == 30
     assert set(stats.disk_size_bytes) >= set(stats.views)
 
@@ -492,5 +492,5 @@ def test_a_store_goes_on_after_a_rebuild(chat: CableStore) -> None:
     report = chat.rebuild()
     assert (report.posts, report.tombstones, report.damaged) == (30, 1, {})
     post = chat.post("default", "after")
-    assert chat.last_sequence == sequence + 2  # with the post/join
+    assert chat.last_sequence == sequence + 2  # the text and a post/join
     assert chat.messages("default", 1).messages[0].hash == post.hash

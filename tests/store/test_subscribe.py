@@ -1,4 +1,4 @@
-"""Following a store: events in order, across restarts, none twice and none lost."""
+"""Following a store: events in order, across restarts, without loss or repetition."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_subscribing_across_restarts_neither_loses_nor_repeats(tmp_path: Path) -
                 seen.append(event.hash)
                 after = event.sequence
                 if len(seen) % 5 == 0:
-                    break  # stopped in the middle of a batch
+                    break  # in the middle of a batch
             if round_ == 2:
                 store.rebuild()
     with CableStore.open(tmp_path) as store:
@@ -59,7 +59,7 @@ def test_events_tell_what_happened_in_order(store: CableStore) -> None:
     assert len(list(store.events(after=-1, timeout_s=0))) == 5
     with store.snapshot() as state:
         store.join("default")
-        assert list(state.events()) == events  # of a fixed state, and without waiting
+        assert list(state.events()) == events  # the snapshot does not change, and does not wait
 
 
 def test_a_subscriber_hears_what_others_write(store: CableStore) -> None:
@@ -135,7 +135,7 @@ def test_a_follower_of_a_closed_store_ends(follow: Callable[[CableStore], Iterat
 
 @pytest.mark.parametrize("is_async", [False, True], ids=["blocking", "asyncio"])
 def test_a_rebuild_during_a_read_ends_no_follower(is_async: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only a cursor of changes does not outlast it, and the error says so."""
+    """Only a cursor of changes becomes invalid, and raises ChangesCursorError."""
     store = CableStore.in_memory()
     store.ingest(raws(text := ANN.text("default", "x")))
     place, cursor = store.moderation.place, store.cursor

@@ -1,4 +1,4 @@
-"""Times of the API: milliseconds since 1970, or datetimes with a time zone, in one half-open window."""
+"""Times in the API: milliseconds since 1970 or aware datetimes, in a half-open window."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_datetimes_choose_what_is_pruned_and_exported(tmp_path: Path) -> None:
 
 
 @given(
-    st.datetimes(timezones=st.timezones(), min_value=dt.datetime(1971, 1, 1), max_value=dt.datetime(2200, 1, 1))  # noqa: DTZ001 - the zones are added
+    st.datetimes(timezones=st.timezones(), min_value=dt.datetime(1971, 1, 1), max_value=dt.datetime(2200, 1, 1))  # noqa: DTZ001 - the strategy adds time zones
 )
 def test_a_datetime_is_rounded_down_to_its_millisecond(time: dt.datetime) -> None:
     found_ms = checked_time("after_ms", time)
@@ -68,13 +68,13 @@ def test_a_datetime_is_rounded_down_to_its_millisecond(time: dt.datetime) -> Non
     assert found_ms * 1000 <= exact_us < (found_ms + 1) * 1000
 
 
-@pytest.mark.parametrize("wrong", [dt.datetime(2024, 1, 2), dt.date(2024, 1, 2), 1.5, "2024-01-02", True])  # noqa: DTZ001 - that is tested
+@pytest.mark.parametrize("wrong", [dt.datetime(2024, 1, 2), dt.date(2024, 1, 2), 1.5, "2024-01-02", True])  # noqa: DTZ001 - wrong on purpose
 def test_other_values_are_rejected_here_and_in_another_process(wrong: object, tmp_path: Path) -> None:
     path = tmp_path / "store"
     with CableStore.open(path, identity=ANN.identity) as store, offer(store), connect(path) as remote:
         for each in (store, remote):
             with pytest.raises(ArgumentError, match=r"after_ms: expected milliseconds since 1970 or a datetime"):
-                each.messages("garden", after_ms=wrong)  # type: ignore[arg-type] # that is tested
+                each.messages("garden", after_ms=wrong)  # type: ignore[arg-type] # wrong on purpose
 
 
 def test_awaited_reads_accept_datetimes() -> None:

@@ -1,4 +1,4 @@
-"""What is unread and what names the user agrees with a plain model, whatever comes, goes, is hidden or shown again."""
+"""Unread texts and mentions match a simple model, whichever posts arrive, are removed, hidden or shown again."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def spread(at: int) -> int:
 
 
 times = st.sampled_from([*range(10), -120]).map(spread)
-"""Times of which some are within the tolerance of others, and one is more than a week before."""
+"""Times, some within the tolerance of others, and one more than a week earlier."""
 
 texts = st.builds(
     lambda by, at, channel, word: written(Text(channel, word), by, at),
@@ -81,7 +81,7 @@ names = st.builds(lambda at, name: written(Info.of(name=name), 0, at), times, st
 
 @st.composite
 def pools(draw: st.DrawFn) -> list[Post]:
-    """Draw different posts: texts with links, names of the user, deletions, and acts of the user and their undoing."""
+    """Draw distinct posts: linked texts, names of the user, deletions, and the user's actions with their undoing."""
     said = draw(st.lists(texts, min_size=3, max_size=10))
     linked = [*said, *draw(st.lists(joins, max_size=3))]
     for _ in range(draw(st.integers(3, 6))):
@@ -218,7 +218,7 @@ def test_a_text_of_1970_is_the_last_message(tmp_path: Path) -> None:
 def test_two_pending_searches_are_one_of_both_ranges(
     one: tuple[bytes, bytes], other: tuple[bytes, bytes], both: tuple[bytes, bytes]
 ) -> None:
-    """An empty end does not limit the messages."""
+    """An empty end means no bound."""
     assert Search(*one).widened(*other) == Search(*other).widened(*one) == Search(*both)
 
 
@@ -255,7 +255,7 @@ def test_a_deleted_text_leaves_no_row_that_names_it(tmp_path: Path) -> None:
 
 
 def test_what_a_takeover_adds_is_looked_at_when_the_store_opens(tmp_path: Path) -> None:
-    """Texts that a reindexing brings from exports come without a write of the store."""
+    """Texts that a reindexing adds from exports are not written by the store."""
     name, first, later = (
         written(Info.of(name="ann"), 0, 0),
         written(Text("a", "x"), 1, 5),
@@ -281,7 +281,7 @@ def test_what_a_takeover_adds_is_looked_at_when_the_store_opens(tmp_path: Path) 
 
 
 def test_a_text_that_an_action_hides_does_not_count_as_unread(tmp_path: Path) -> None:
-    """Own texts do not count either. What is shown again counts again."""
+    """Own texts do not count either. A text that is shown again counts again."""
     seen, hidden, shown = (written(Text("a", "ann"), by, at) for by, at in ((2, 1), (1, 2), (2, 3)))
     with opened(tmp_path) as store:
         store.ingest(raws(written(Info.of(name="ann"), 0, 0), seen))
@@ -372,7 +372,7 @@ def test_a_name_that_comes_late_counts_for_the_texts_of_its_time(tmp_path: Path)
 def test_an_answer_mentions_the_user_whatever_the_clocks_say(
     own_ms: int, bob_ms: int, links_to: str, order: int
 ) -> None:
-    """The answer links to what it answers. Its author had seen the name."""
+    """The answer links to an earlier post of the user. Its author has therefore seen the name."""
     with CableStore.in_memory(identity=OWN, options=StoreOptions(clock=lambda: NOW_MS)) as store:
         store.mentions()
         name = written(Info.of(name="ann"), 0, own_ms)
@@ -389,7 +389,7 @@ def test_an_answer_mentions_the_user_whatever_the_clocks_say(
 
 
 def test_a_text_in_another_channel_is_no_answer(tmp_path: Path) -> None:
-    """As for heads: otherwise anybody could let old names count in a channel."""
+    """As with heads: otherwise anyone could make old names count in another channel."""
     with opened(tmp_path) as store:
         store.mentions()
         hello = written(Text("a", "hello"), 0, 0)
@@ -399,7 +399,7 @@ def test_a_text_in_another_channel_is_no_answer(tmp_path: Path) -> None:
 
 
 def test_mentions_that_were_found_by_other_rules_are_found_again(tmp_path: Path) -> None:
-    """An earlier version wrote no row of the rules, and missed mentions."""
+    """An earlier version did not write the row of the rules, and missed mentions."""
     text = written(Text("a", "hi ann"), 1, -60_000)
     with opened(tmp_path) as store:
         store.ingest(raws(written(Info.of(name="ann"), 0, 0), text))
@@ -429,7 +429,7 @@ def test_memory_of_a_list_of_channels_does_not_grow_with_the_users_own_texts() -
 
 
 def test_single_texts_are_read_in_any_order(tmp_path: Path) -> None:
-    """A search shows a text in the middle; the earlier ones stay unread. Texts that a client showed may be gone."""
+    """A search displays a text in the middle; earlier texts stay unread. Displayed texts may be removed meanwhile."""
     with opened(tmp_path) as store:
         first, gone, third, last = (written(Text("a", f"text {at}"), 1, at) for at in range(1, 5))
         places = {post: post.sort_time.decode() for post in (first, gone, third, last)}
@@ -447,7 +447,7 @@ def test_single_texts_are_read_in_any_order(tmp_path: Path) -> None:
 
 
 def test_a_text_far_ahead_of_the_mark_moves_no_mark(tmp_path: Path) -> None:
-    """More texts than are counted would become late ones."""
+    """Moving the mark would make more texts late than MAX_UNREAD_COUNTED."""
     with opened(tmp_path) as store:
         posts = [written(Text("a", f"{number}"), 1, number - 2_000) for number in range(limits.MAX_UNREAD_COUNTED + 2)]
         store.ingest(raws(*posts), verify=False)
@@ -459,7 +459,7 @@ def test_a_text_far_ahead_of_the_mark_moves_no_mark(tmp_path: Path) -> None:
 
 
 def test_late_texts_take_a_bounded_part_of_the_disk(tmp_path: Path) -> None:
-    """Old texts without an end come into a channel that was read; the newest of them stay unread."""
+    """An endless stream of old texts arrives in a channel that was read. The newest of them stay unread."""
     with opened(tmp_path) as store:
         store.ingest([written(Text("a", "now"), 1, 0).raw])
         store.mark_read("a")

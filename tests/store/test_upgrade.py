@@ -1,4 +1,4 @@
-"""`open(upgrade=True)` rebuilds what another version built, loses nothing, and can be interrupted."""
+"""`open(upgrade=True)` rebuilds the views of another version, loses no post, and can be interrupted."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ CableStore.open(sys.argv[1], upgrade=True, progress=lambda _: os.kill(os.getpid(
 
 @pytest.fixture
 def outdated(tmp_path: Path) -> Path:
-    """Make a store whose views say that another version built them."""
+    """Create a store whose metadata names the views of another version."""
     path = tmp_path / "store"
     with CableStore.open(path) as store:
         store.ingest(raws(*(ANN.text("default", f"{number}") for number in range(50))))
@@ -42,7 +42,7 @@ def test_progress_counts_the_posts(outdated: Path) -> None:
         assert store.check().is_clean
     told.clear()
     CableStore.open(outdated, upgrade=True, progress=told.append).close()
-    assert told == []  # nothing was outdated
+    assert told == []  # the views were up to date
 
 
 @pytest.mark.thorough

@@ -1,6 +1,6 @@
-"""Wrong arguments: every public method says what it expected and what came, before it does anything.
+"""Wrong arguments: every public method raises an error with the expected and the actual value, before any effect.
 
-The methods, their parameters and types come from the classes. So a method that is added later is tried too.
+Methods, parameters and types are read from the classes, so new methods are tested without changes here.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from people import ANN, START_MS, raws
 import cablestore
 from cablestore import CableStore, Identity, Join, Snapshot, StoreOptions, Text
 from cablestore.aio import AsyncCableStore
-from cablestore.errors import ArgumentError, CableStoreError, CursorError, LocationError, ModerationError
+from cablestore.errors import ArgumentError, CableStoreError, CursorError
 from cablestore.export import Filters, ImportSummary, Manifest
 from cablestore.moderation import UserRole
 from cablestore.peers import Address, Node
@@ -31,24 +31,24 @@ from cablestore.store.closed import ClosedStore
 from cablestore.store.moderator import ActOptions
 
 LATE = {kind.__name__: kind for kind in (Changes, Filters, ImportSummary, Manifest, ClosedStore)} | {"Change": Change}
-"""Types whose modules a store imports when it uses them."""
-NAIVE = dt.datetime(2024, 1, 2, 3, 4)  # noqa: DTZ001 - that is tested
-POST = ANN.text("default", "hello", at=START_MS)  # without the shared clock, on which the posts of other files depend
+"""Types in annotations that a store imports only when it uses them."""
+NAIVE = dt.datetime(2024, 1, 2, 3, 4)  # noqa: DTZ001 - wrong on purpose
+POST = ANN.text("default", "hello", at=START_MS)  # a fixed time, so that other tests keep their timestamps
 HEX = "ab" * 32
 AT_LEAST_1 = {"limit", "batch_posts", "segment_size_bytes", "run_size_bytes", "processes", "read_threads"}
 AT_LEAST_0 = {"keep_newest", "skew_ms", "verify_threads", "post_type"}
 ANY_SIZE = {"value", "raw", "seed"}
-"""Parameters of bytes that are neither a hash nor a key."""
+"""Parameters of type bytes that are neither a hash nor a key."""
 OF_A_SUBJECT: dict[str, type[CableStoreError]] = {
     "cursor": CursorError,
     "upto": CursorError,
     "seen": CursorError,
-    "path": LocationError,
-    "users": ModerationError,
+    "path": ArgumentError,
+    "users": ArgumentError,
 }
-"""Parameters whose wrong values raise the error that other wrong ones of them do."""
+"""Error classes by parameter. Their messages need not contain the name of the parameter."""
 UNCHECKED = {("put_json", "value")}
-"""What JSON cannot say raises LocalValueError, which other tests show."""
+"""Parameters of any type. Other tests cover values that JSON cannot represent."""
 RIGHT: dict[str, Any] = {
     "address": Address("127.0.0.1", 1),
     "after": 0,
@@ -76,10 +76,10 @@ RIGHT: dict[str, Any] = {
     "users": [ANN.key],
     "value": b"",
 }
-"""Arguments that are right, by name. Of the others a text is."""
+"""Valid arguments by parameter name. Other parameters receive a string."""
 
 Call = tuple[str, Callable[..., Any], dict[str, Any], object]
-"""A method, the arguments that are right, and those names with wrong values."""
+"""A description, the method, valid arguments, and the names that receive wrong values."""
 
 
 OF_A_TYPE: dict[object, list[Any]] = {
@@ -94,7 +94,7 @@ OF_A_TYPE: dict[object, list[Any]] = {
     collections.abc.Callable: ["x", 5, None],
     collections.abc.Mapping: ["x", 5, {5: b""}, {"x": "text"}],
 }
-"""Wrong values of parameters by their type."""
+"""Wrong values by type of the parameter."""
 OF_A_NAME: dict[str, list[Any]] = {
     **{name: [0, -1] for name in AT_LEAST_1},
     **{name: [-1] for name in AT_LEAST_0},
@@ -102,11 +102,11 @@ OF_A_NAME: dict[str, list[Any]] = {
     "hashes": [[b"ab"], [POST.hash, HEX]],
     "users": [[b"ab"], [ANN.key, HEX]],
 }
-"""More of them, by the names of parameters."""
+"""Additional wrong values by name of the parameter."""
 
 
 def wrong_values(name: str, hint: Any) -> list[Any]:
-    """Return values that are wrong for a parameter of this type."""
+    """Return wrong values for a parameter of this name and type."""
     origin, inner = typing.get_origin(hint), typing.get_args(hint)
     if origin in (types.UnionType, typing.Union):
         return wrong_for_all(name, inner)
@@ -129,7 +129,7 @@ def wrong_values(name: str, hint: Any) -> list[Any]:
 
 
 def wrong_for_all(name: str, hints: tuple[Any, ...]) -> list[Any]:
-    """Return values that are wrong for each type of a union."""
+    """Return values that are wrong for every type of a union."""
     kinds = [kind for kind in hints if kind is not types.NoneType]
     if bytes in kinds and len(kinds) > 1:
         return [5, 1.5, None]
@@ -139,7 +139,7 @@ def wrong_for_all(name: str, hints: tuple[Any, ...]) -> list[Any]:
 
 
 def parameters(method: Callable[..., Any]) -> Iterator[tuple[str, Any]]:
-    """Yield the names and types of the parameters of a method, with the options of an act."""
+    """Yield the names and types of the parameters of a method, including those of `ActOptions`."""
     hints = typing.get_type_hints(inspect.unwrap(method), None, LATE)
     for each in inspect.signature(method).parameters.values():
         if each.name == "self":
@@ -151,7 +151,7 @@ def parameters(method: Callable[..., Any]) -> Iterator[tuple[str, Any]]:
 
 
 def right_arguments(method: Callable[..., Any], folder: Path) -> dict[str, Any]:
-    """Return arguments that are right for all parameters without a default."""
+    """Return valid arguments for all parameters without a default."""
     found, hints = {}, dict(parameters(method))
     for each in inspect.signature(method).parameters.values():
         if each.name == "self" or each.default is not each.empty or each.kind is each.VAR_KEYWORD:
@@ -163,7 +163,7 @@ def right_arguments(method: Callable[..., Any], folder: Path) -> dict[str, Any]:
 
 
 def methods(subject: object) -> Iterator[tuple[str, Callable[..., Any]]]:
-    """Yield the methods with arguments of their own: `run` passes them to a function."""
+    """Yield the public methods, except `run`, which passes its arguments to a function."""
     for name in sorted(set(dir(subject)) - {"run"}):
         if not name.startswith("_") and not isinstance(inspect.getattr_static(type(subject), name, None), property):
             method = getattr(subject, name)
@@ -172,7 +172,7 @@ def methods(subject: object) -> Iterator[tuple[str, Callable[..., Any]]]:
 
 
 def calls(subject: object, folder: Path) -> Iterator[tuple[str, Callable[..., Any], dict[str, Any]]]:
-    """Yield calls with one wrong argument each: what is called, and the arguments."""
+    """Yield calls with one wrong argument each: a description, the method, and the arguments."""
     for name, method in methods(subject):
         right = right_arguments(method, folder)
         for parameter, hint in parameters(method):
@@ -182,7 +182,7 @@ def calls(subject: object, folder: Path) -> Iterator[tuple[str, Callable[..., An
 
 
 def refused(error: BaseException | None, parameter_call: str) -> str | None:
-    """Return what is wrong with the error of a call, None for the right one."""
+    """Return a description of a wrong error, None for the expected one."""
     parameter = parameter_call.split("(")[1].split("=", maxsplit=1)[0]
     if isinstance(error, OF_A_SUBJECT.get(parameter, ())):
         return None
@@ -192,12 +192,12 @@ def refused(error: BaseException | None, parameter_call: str) -> str | None:
 
 
 def outcome(method: Callable[..., Any], arguments: dict[str, Any]) -> BaseException | None:
-    """Return the error of a call. An iterator must refuse at the call, except for a wrong element of what it reads."""
+    """Return the error of a call. An iterator must raise at the call, except for a wrong element of an iterable."""
     try:
         found = method(**arguments)
         if isinstance(found, Iterator) and any(isinstance(value, list) and value for value in arguments.values()):
             next(found)
-    except Exception as error:  # noqa: BLE001 - which one it is is asserted
+    except Exception as error:  # noqa: BLE001 - the caller asserts its class
         return error
     return None
 
@@ -242,7 +242,7 @@ def test_every_awaited_method_refuses_them_too(tmp_path: Path) -> None:
         try:
             called = method(**arguments)
             await (anext(called) if hasattr(called, "__anext__") else called)
-        except Exception as error:  # noqa: BLE001 - which one it is is asserted
+        except Exception as error:  # noqa: BLE001 - `refused` checks its class
             return refused(error, shown)
         return refused(None, shown)
 
@@ -261,23 +261,23 @@ def test_the_functions_of_the_package_refuse_them(function: Callable[..., Any], 
 @pytest.mark.parametrize(
     "make",
     [
-        lambda: CableStore("x"),  # type: ignore[arg-type] # that is tested
+        lambda: CableStore("x"),  # type: ignore[arg-type] # wrong on purpose
         CableStore,
-        lambda: CableStore(Path("x"), "y"),  # type: ignore[arg-type] # that is tested
-        lambda: StoreOptions(clock=5),  # type: ignore[arg-type] # that is tested
-        lambda: StoreOptions(catalog="x"),  # type: ignore[arg-type] # that is tested
-        lambda: StoreOptions(tuning=5),  # type: ignore[arg-type] # that is tested
-        lambda: StoreOptions(verify_threads="2"),  # type: ignore[arg-type] # that is tested
+        lambda: CableStore(Path("x"), "y"),  # type: ignore[arg-type] # wrong on purpose
+        lambda: StoreOptions(clock=5),  # type: ignore[arg-type] # wrong on purpose
+        lambda: StoreOptions(catalog="x"),  # type: ignore[arg-type] # wrong on purpose
+        lambda: StoreOptions(tuning=5),  # type: ignore[arg-type] # wrong on purpose
+        lambda: StoreOptions(verify_threads="2"),  # type: ignore[arg-type] # wrong on purpose
         lambda: StoreOptions(verify_threads=-1),
-        lambda: StoreOptions(moderated="no"),  # type: ignore[arg-type] # that is tested
-        lambda: StoreOptions(allow_missing_views=1),  # type: ignore[arg-type] # that is tested
-        lambda: CableStore.in_memory(options={"clock": 5}),  # type: ignore[arg-type] # that is tested
-        lambda: AsyncCableStore("x"),  # type: ignore[arg-type] # that is tested
-        lambda: Node("x"),  # type: ignore[arg-type] # that is tested
-        lambda: ClosedStore("store", identity=HEX),  # type: ignore[arg-type] # that is tested
-        lambda: Filters(channels=["a", 5]),  # type: ignore[arg-type] # that is tested
-        lambda: Filters(channels="default"),  # type: ignore[arg-type] # that is tested
-        lambda: Snapshot("x", "y"),  # type: ignore[arg-type] # that is tested
+        lambda: StoreOptions(moderated="no"),  # type: ignore[arg-type] # wrong on purpose
+        lambda: StoreOptions(allow_missing_views=1),  # type: ignore[arg-type] # wrong on purpose
+        lambda: CableStore.in_memory(options={"clock": 5}),  # type: ignore[arg-type] # wrong on purpose
+        lambda: AsyncCableStore("x"),  # type: ignore[arg-type] # wrong on purpose
+        lambda: Node("x"),  # type: ignore[arg-type] # wrong on purpose
+        lambda: ClosedStore("store", identity=HEX),  # type: ignore[arg-type] # wrong on purpose
+        lambda: Filters(channels=["a", 5]),  # type: ignore[arg-type] # wrong on purpose
+        lambda: Filters(channels="default"),  # type: ignore[arg-type] # wrong on purpose
+        lambda: Snapshot("x", "y"),  # type: ignore[arg-type] # wrong on purpose
     ],
 )
 def test_what_is_made_in_a_wrong_way_says_how(make: Callable[[], object]) -> None:
@@ -299,7 +299,7 @@ def test_what_is_made_in_a_wrong_way_says_how(make: Callable[[], object]) -> Non
         ),
         (lambda store: store.search("a", after_ms=2, before_ms=1), r"before_ms: the window ends at 1"),
         (lambda store: store.post(b"c", "x"), r"Text.channel: expected a str, got bytes"),
-        (lambda store: store.write(Text("c", 5)), r"Text.text: expected a str, got 5 \(int\)"),  # type: ignore[arg-type] # that is tested
+        (lambda store: store.write(Text("c", 5)), r"Text.text: expected a str, got 5 \(int\)"),  # type: ignore[arg-type] # wrong on purpose
         (lambda store: store.moderation.block(ANN.key), r"users: expected several values"),
         (lambda store: store.delete(POST.hash.hex()), r"hashes: expected several values"),
         (lambda store: store.ingest([POST]), r"posts \(one of them\): expected bytes"),
@@ -318,11 +318,11 @@ def test_no_message_has_a_secret() -> None:
     secret = "5e" * 32
     with CableStore.in_memory() as store:
         tries: Iterable[Callable[[], object]] = (
-            lambda: store.import_identity(secret),  # type: ignore[arg-type] # that is tested
-            lambda: store.import_identity(bytes.fromhex(secret)),  # type: ignore[arg-type] # that is tested
-            lambda: CableStore.in_memory(identity=secret),  # type: ignore[arg-type] # that is tested
-            lambda: store.user(secret),  # type: ignore[arg-type] # that is tested
-            lambda: Identity(secret),  # type: ignore[arg-type] # that is tested
+            lambda: store.import_identity(secret),  # type: ignore[arg-type] # wrong on purpose
+            lambda: store.import_identity(bytes.fromhex(secret)),  # type: ignore[arg-type] # wrong on purpose
+            lambda: CableStore.in_memory(identity=secret),  # type: ignore[arg-type] # wrong on purpose
+            lambda: store.user(secret),  # type: ignore[arg-type] # wrong on purpose
+            lambda: Identity(secret),  # type: ignore[arg-type] # wrong on purpose
         )
         for attempt in tries:
             with pytest.raises(CableStoreError) as caught:
