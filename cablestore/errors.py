@@ -79,10 +79,13 @@ class DecodeError(CableStoreError):
     """
 
     def __init__(self, offset: int, reason: str, *, is_unknown_type: bool = False) -> None:
-        super().__init__(f"{reason} (at byte {offset})")
+        super().__init__(offset, reason)  # pickle passes these to a new object
         self.offset = offset
         self.reason = reason
         self.is_unknown_type = is_unknown_type
+
+    def __str__(self) -> str:
+        return f"{self.reason} (at byte {self.offset})"
 
 
 class ExportError(CableStoreError):

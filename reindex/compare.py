@@ -16,9 +16,10 @@ from cablestore.index.folder import store_path
 from cablestore.index.meta import SIZES_KEY
 from cablestore.index.view import Catalog
 from cablestore.protocol.post import Post
+from cablestore.reindex.driver import Progress
 from cablestore.reindex.job import claim_folder, claim_work, temporary_work
 from cablestore.reindex.row_segments import read_rows, with_local_only
-from cablestore.reindex.stages import DerivedRows, Progress, SparkOptions, derive_rows
+from cablestore.reindex.stages import DerivedRows, SparkOptions, derive_rows
 from cablestore.reprs import hex_repr
 from cablestore.store.options import StoreOptions
 from cablestore.store.store import CableStore

@@ -18,11 +18,15 @@ from typing import Final
 
 from cablestore.reindex.causes import SparkError
 from cablestore.reindex.java import find_java
+from cablestore.reindex.java_end import spark_home
 
 _OF_ANOTHER_SPARK: Final = re.compile(
     # Spark does not set its own options in SPARK_SUBMIT_OPTS: users set other options of Java there.
     r"(PY)?SPARK_(?!SUBMIT_OPTS$)\w+|JAVA_TOOL_OPTIONS|JDK_JAVA_OPTIONS|_JAVA_OPTIONS|(HADOOP|YARN)_CONF_DIR"
 )
+
+_OF_CONNECT: Final = re.compile(r"SPARK_(REMOTE|API_MODE|CONNECT_MODE_ENABLED)")
+"""Variables by which PySpark uses a server, and starts no driver."""
 
 _LOG_CONFIGURATION: Final = """\
 rootLogger.level = info
@@ -41,7 +45,7 @@ _PLAIN: Final = re.compile(r"[A-Za-z0-9/._-]+")
 
 
 def environment_for(master: str, scratch: Path, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Return the complete environment of Spark's Java and its workers.
+    """Return the complete environment of Spark's driver, its Java and its workers.
 
     The files that it names are written to `scratch`. Raises SparkError if Java is not found, or SPARK_HOME has another
     version than PySpark.
@@ -49,7 +53,7 @@ def environment_for(master: str, scratch: Path, environ: Mapping[str, str] = os.
     import pyspark  # noqa: PLC0415 - an extra, and half a second to import
 
     home = Path(pyspark.__path__[0])
-    is_local, found = master.startswith("local"), without_other_spark(master, environ)
+    is_local, found = master.startswith("local"), _without_other_spark(master, environ)
     if locale.nl_langinfo(locale.CODESET) != "UTF-8":  # Java cannot open a file with a name outside the locale
         found["LC_ALL"] = "C.UTF-8"
     log_configuration = scratch / "log4j2.properties"
@@ -62,21 +66,23 @@ def environment_for(master: str, scratch: Path, environ: Mapping[str, str] = os.
     elif found.setdefault("SPARK_HOME", str(home)):  # otherwise Spark's scripts look for it with the python3 on PATH
         _require_version(Path(found["SPARK_HOME"]), pyspark.__version__)
     if is_local:
-        (scratch / "conf").mkdir(exist_ok=True)
+        # A missing folder: Spark reads no other settings, and the class path equals that of the class archive.
         found["SPARK_CONF_DIR"] = str(scratch / "conf")
     if master.startswith("local-cluster"):  # it writes to $SPARK_HOME/work, which would be inside site-packages
-        found["SPARK_HOME"] = str(scratch / "home")
-        (scratch / "home").mkdir(exist_ok=True)
+        found["SPARK_HOME"] = str(scratch / "cluster")
+        (scratch / "cluster").mkdir(exist_ok=True)
         for entry in home.iterdir():
             with suppress(FileExistsError):
-                (scratch / "home" / entry.name).symlink_to(entry)
-    return found
+                (scratch / "cluster" / entry.name).symlink_to(entry)
+    if not has_name():  # Hadoop does not start without a name for the user
+        found.setdefault("SPARK_USER", "cablestore")
+    return found | {"SPARK_HOME": str(spark_home(scratch, found["SPARK_HOME"]))}
 
 
-def without_other_spark(master: str, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+def _without_other_spark(master: str, environ: Mapping[str, str]) -> dict[str, str]:
     """Return the environment for a master. For a local one, omit the variables of another Spark installation."""
-    is_local = master.startswith("local")
-    return {name: value for name, value in environ.items() if not (is_local and _OF_ANOTHER_SPARK.fullmatch(name))}
+    left_out = _OF_ANOTHER_SPARK if master.startswith("local") else _OF_CONNECT
+    return {name: value for name, value in environ.items() if not left_out.fullmatch(name)}
 
 
 def _require_version(home: Path, version: str) -> None:
@@ -86,24 +92,6 @@ def _require_version(home: Path, version: str) -> None:
     found = re.search(r"spark-core_[\d.]+-([\d.]+\d)", " ".join(path.name for path in home.glob("jars/spark-core_*")))
     if found and found[1].split(".")[:2] != version.split(".")[:2]:
         raise SparkError(f"SPARK_HOME has Spark {found[1]}, PySpark is {version}. Unset it, or name a Spark {version}")
-
-
-@contextmanager
-def environ_as(wanted: Mapping[str, str]) -> Iterator[None]:
-    """Replace the environment variables during the body. PySpark reads them, and sets some."""
-    before = dict(os.environ)
-    _change_environ(wanted)
-    try:
-        yield
-    finally:
-        _change_environ(before)
-
-
-def _change_environ(wanted: Mapping[str, str]) -> None:
-    """Change only the variables that differ, because other threads read the environment."""
-    for name in os.environ.keys() - wanted.keys():
-        del os.environ[name]
-    os.environ.update({name: value for name, value in wanted.items() if os.environ.get(name) != value})
 
 
 @contextmanager
@@ -137,17 +125,8 @@ def working_directory() -> Path:
 
 def has_name() -> bool:
     """Return True if the user id has a name."""
-    return _entry_of_user() is not None
-
-
-def has_home() -> bool:
-    """Return True if the user has a home folder that Java finds and that is writable."""
-    entry = _entry_of_user()
-    return entry is not None and os.access(entry.pw_dir, os.W_OK | os.X_OK)
-
-
-def _entry_of_user() -> pwd.struct_passwd | None:
     try:
-        return pwd.getpwuid(os.getuid())
+        pwd.getpwuid(os.getuid())
     except KeyError:
-        return None
+        return False
+    return True

@@ -64,7 +64,7 @@ def claim_work(work: Location, local: Path | None) -> tuple[ObjectFolder, Path]:
     if local is None:
         raise ReindexError(f"{folder} is not on this machine: name a folder that is, for Spark's own files")
     claim_folder(folder_of(local))
-    return folder, local
+    return folder, local.absolute()
 
 
 def remove_work(folder: ObjectFolder, local: Path) -> None:

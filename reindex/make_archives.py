@@ -23,10 +23,11 @@ from cablestore.index.parallel import partitions_for
 from cablestore.protocol.crypto import Identity
 from cablestore.reindex import archive_tasks
 from cablestore.reindex.archive_tasks import WeeksJob
+from cablestore.reindex.driver import Progress
 from cablestore.reindex.inputs import posts_of
 from cablestore.reindex.job import claim_work
 from cablestore.reindex.prepare import JobSources, read_sources
-from cablestore.reindex.stages import JobReport, Progress, SparkOptions, begin, no_progress, shares_for, stages
+from cablestore.reindex.stages import JobReport, SparkOptions, Stages, begin, no_progress, on_spark, shares_for
 
 
 @dataclass(slots=True)
@@ -65,36 +66,36 @@ def make_archives(
     with folder.claimed():
         plan.verified(folder)  # raises before the job starts if the folder belongs to another control node
         ran = JobReport(*claim_work(work or beside, beside), sources.dialect)
-        history = _archive(sources, plan, now_ms, ran, spark, progress)
+
+        def archive(run: Stages) -> tuple[JobReport, History]:
+            return run.ran, _archive(run, sources, profile, key, now_ms)
+
+        ran, history = on_spark(archive, ran, spark, progress)
         created = history.write(folder, plan, progress)
     if not keep_work:
         ran.remove_work()
     return MadeArchives(ran, created)
 
 
-def _archive(
-    sources: JobSources, plan: ArchivePlan, now_ms: int, ran: JobReport, spark: SparkOptions | None, progress: Progress
-) -> History:
+def _archive(run: Stages, sources: JobSources, profile: Profile, key: bytes | None, now_ms: int) -> History:
     """Run the stages that create archives of weeks."""
-    with stages(ran, spark, progress) as run:
-        inputs = run.inspect(sources.inputs, skip_corrupt=False)
-        job = WeeksJob(
-            folder=ran.folder,
-            dialect=sources.dialect,
-            inputs=inputs,
-            partitions=partitions_for(posts_of(inputs)),
-            profile=plan.profile,
-            weeks=tuple(weeks(0, now_ms)),
-            key=plan.key,
-        )
-        begin(job)
-        partitions = run.derive(job, archive_tasks.derive(job), skip_corrupt=False)
-        runs = [report["run"] for report in partitions]
-        first_posts_ms = first_of_all(report["first_posts_ms"] for report in partitions)
-        found = sorted({index for report in partitions for index in report["weeks"]})
-        task = archive_tasks.archive(job, runs, first_posts_ms)
-        reports = run.each("archive", "archived", found, task, shares_for(inputs))
-    return History(job, runs, first_posts_ms, reports)
+    inputs = run.inspect(sources.inputs, skip_corrupt=False)
+    job = WeeksJob(
+        folder=run.ran.folder,
+        dialect=sources.dialect,
+        inputs=inputs,
+        partitions=partitions_for(posts_of(inputs)),
+        profile=profile,
+        weeks=tuple(weeks(0, now_ms)),
+        key=key,
+    )
+    begin(job)
+    partitions = run.derive(job, archive_tasks.derive(job), skip_corrupt=False)
+    runs = [report["run"] for report in partitions]
+    first_posts_ms = first_of_all(report["first_posts_ms"] for report in partitions)
+    found = sorted({index for report in partitions for index in report["weeks"]})
+    task = archive_tasks.archive(job, runs, first_posts_ms)
+    return History(job, runs, first_posts_ms, run.each("archive", "archived", found, task, shares_for(inputs)))
 
 
 def first_of_all(found: Iterable[Mapping[str, int]]) -> dict[str, int]:

@@ -53,13 +53,14 @@ from cablestore.moderation.consents import lay_claims
 from cablestore.protocol.acts import Consent
 from cablestore.protocol.keys import SEPARATOR
 from cablestore.protocol.post import Post
+from cablestore.reindex.driver import Progress
 from cablestore.reindex.inputs import ArchiveSource
 from cablestore.reindex.job import Drops, claim_folder
 from cablestore.reindex.load import load, loaded_hashes
 from cablestore.reindex.prepare import read_sources
 from cablestore.reindex.read_back import RecordedDatabase, read_back
 from cablestore.reindex.row_segments import RowRange, WrittenRanges, read_rows, with_local_only
-from cablestore.reindex.stages import DerivedRows, Progress, SparkOptions, derive_rows
+from cablestore.reindex.stages import DerivedRows, SparkOptions, derive_rows
 from cablestore.store.closed import locked_folder, open_reader
 from cablestore.store.key_file import unseal_with
 from cablestore.store.options import system_clock_ms

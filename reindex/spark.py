@@ -13,8 +13,8 @@ from cablestore.errors import ReindexError
 from cablestore.extras import naming_extras
 from cablestore.index.cores import usable_cores
 from cablestore.interruptible import in_thread
-from cablestore.reindex.driver import driver
-from cablestore.reindex.java_process import STOP_TIMEOUT_S
+from cablestore.reindex.driver import STOP_TIMEOUT_S
+from cablestore.reindex.own_session import own_session
 from cablestore.reindex.queries import disconnected, explained, spark_errors
 from cablestore.reindex.shipping import send_package
 
@@ -40,6 +40,16 @@ SQL_OPTIONS: Final[Mapping[str, str]] = MappingProxyType(
 """Defaults of every session. A version of Spark that does not know one of them ignores it."""
 
 
+def starts_driver(master: str | None, remote: str | None) -> bool:
+    """Return True if `session` would start a driver, which must be in a process of its own.
+
+    Raises ReindexError if PySpark is not installed.
+    """
+    with naming_extras("Spark jobs need", ReindexError):
+        import pyspark  # noqa: F401, PLC0415 - an extra, and half a second to import: only where it is used
+    return not _remote_of(master, remote) and not _is_open()
+
+
 @contextmanager
 def session(
     scratch: Path,
@@ -53,39 +63,43 @@ def session(
 ) -> Iterator[SparkSession]:
     """Yield a session of Spark, whose workers have this package.
 
-    * With `remote`, such as "sc://HOST:PORT", the session is on that Spark Connect server.
-    * An open session of a notebook or spark-submit is used and stays open. Its settings are restored at the end.
-    * Otherwise Spark is started here, and stopped with all its processes. Without a `master` it runs in one process on
-      `cores` cores, by default all. All its files are in `scratch`. Its output and that of its Python workers are
-      appended to `log`. `driver_memory` has Java's notation: "900m", "4g".
+    * With `remote`, as "sc://HOST:PORT", it is one on that Spark Connect server.
+    * A session that a notebook or spark-submit has open is used and stays open. Its settings come back at the end.
+    * Else Spark is started in this process, which must be one of `in_driver`. Without a `master` it runs on `cores`
+      cores, by default all. All its files are below `scratch`; this process and all that it starts write to `log`.
+      Memory is in Java's notation: "900m", "4g".
 
     `options` are settings of Spark and override `SQL_OPTIONS`. An open or remote session uses only those that can be
     set while Spark runs.
 
-    Raises ReindexError if PySpark is not installed, SparkError if Java is not found or Spark does not start. An error
-    of Spark in the body is replaced by a SparkError with its cause, or by a StorageError for a full disk.
+    Raises SparkError if there is no Java or Spark does not start. An error of Spark in the body becomes a SparkError
+    too, with its cause; a full disk becomes a StorageError.
     """
-    with naming_extras("Spark jobs need", ReindexError):
-        import pyspark  # noqa: F401, PLC0415 - an extra, and half a second to import: only where it is used
     with ExitStack() as stack:
-        is_open = _is_open()
-        if not is_open and not master:
-            remote = remote or os.environ.get("SPARK_REMOTE")
+        remote = _remote_of(master, remote)
         if remote:
             server = remote.partition(";")[0].rstrip("/")  # without a token
             stack.enter_context(explained(f"Its log is that of {server}"))
             spark = stack.enter_context(_remote_session(remote, server))
-        elif is_open:
+        elif _is_open():
             stack.enter_context(explained("Spark's log has the rest"))
             spark = stack.enter_context(_open_session())
         else:
-            said = stack.enter_context(log.absolute().open("a", encoding="utf-8", buffering=1))
             master = master or f"local[{cores or usable_cores()}]"
             options = {**SQL_OPTIONS, **options}
-            spark = stack.enter_context(driver(scratch.absolute(), master, driver_memory, options, said))
+            spark = stack.enter_context(own_session(scratch, log, master, driver_memory, options))
         stack.enter_context(_options_set(spark, options))
         send_package(spark)
         yield spark
+
+
+def _remote_of(master: str | None, remote: str | None) -> str | None:
+    """Return the URL of the server to use: that of the environment, if nothing else is named or open."""
+    return remote or (None if master or _is_open() else os.environ.get("SPARK_REMOTE"))
+
+
+def _is_open() -> bool:
+    return "PYSPARK_GATEWAY_PORT" in os.environ or _active() is not None  # under spark-submit, or in a notebook
 
 
 # --- a session that is open, or remote --------------------------------------------------------
@@ -113,36 +127,27 @@ def _remote_session(remote: str, server: str) -> Iterator[SparkSession]:
         in_thread(spark.stop).exception(STOP_TIMEOUT_S)
 
 
-def _is_open() -> bool:
-    """Return True if this process is already a client of Spark."""
-    from pyspark.sql import SparkSession, is_remote  # noqa: PLC0415 - as above
+def _active() -> SparkSession | None:
+    """Return the session that this program has open."""
+    from pyspark.sql import SparkSession  # noqa: PLC0415 - as above
 
-    if is_remote():  # also in a program that a notebook starts, which inherits only a variable
-        return SparkSession.getActiveSession() is not None
-    from pyspark import SparkContext  # noqa: PLC0415 - as above
-
-    # PySpark keeps Java after `stop()`, and does not start another. The public API does not report this.
-    return "PYSPARK_GATEWAY_PORT" in os.environ or SparkContext._gateway is not None  # noqa: SLF001 - the comment above
+    try:
+        return SparkSession.active()
+    except (*spark_errors(), *disconnected()):  # there is none, or its Java was killed
+        return None
 
 
 @contextmanager
 def _open_session() -> Iterator[SparkSession]:
-    """Yield the session of this process. Stop it only if it begins here, as under spark-submit."""
-    from pyspark.sql import SparkSession, is_remote  # noqa: PLC0415 - as above
+    """Use the session of this program. Under spark-submit it begins and ends here."""
+    from pyspark.sql import SparkSession  # noqa: PLC0415 - as above
 
-    if is_remote():
-        yield SparkSession.active()
-        return
-    from pyspark import SparkContext  # noqa: PLC0415 - as above
-
-    # A program may have a context without a session. Public calls return sessions, or create a context.
-    is_theirs = SparkContext._active_spark_context is not None  # noqa: SLF001 - the comment above
-    builder = SparkSession.builder if is_theirs else SparkSession.builder.appName("cablestore")
-    spark = builder.getOrCreate()
+    theirs = _active()
+    spark = theirs or SparkSession.builder.appName("cablestore").getOrCreate()
     try:
         yield spark
     finally:
-        if not is_theirs:
+        if theirs is None:
             spark.stop()
 
 

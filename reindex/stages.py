@@ -11,12 +11,11 @@ import json
 import shutil
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from cablestore.documents import read_document
 from cablestore.errors import CableStoreError, ExportError, ReindexError
@@ -27,13 +26,14 @@ from cablestore.index.view import Catalog
 from cablestore.interruptible import awaited, in_thread
 from cablestore.protocol.dialect import Dialect
 from cablestore.reindex import tasks
+from cablestore.reindex.driver import Progress, in_driver
 from cablestore.reindex.inputs import ArchiveSource, Input, posts_of, refusal
 from cablestore.reindex.job import SPARK_LOG, Drops, ReindexJob, ShuffledJob, claim_work, remove_work
 from cablestore.reindex.prepare import make_job, read_sources, take_sample
 from cablestore.reindex.queries import run_query
 from cablestore.reindex.row_segments import RowSegment
 from cablestore.reindex.shuffle import to_partitions
-from cablestore.reindex.spark import session
+from cablestore.reindex.spark import session, starts_driver
 from cablestore.reindex.summary_tasks import add_up, parts_of
 
 if TYPE_CHECKING:
@@ -46,8 +46,7 @@ _SHARES_AT_LEAST: Final = 8
 _SHARES_OF_A_PARTITION: Final = 2
 
 
-Progress = Callable[[str, int, int], None]
-"""Callback for progress: name of the stage, finished tasks or rows, and their total."""
+T = TypeVar("T")
 
 
 def no_progress(_stage: str, _done: int, _total: int) -> None:
@@ -134,10 +133,11 @@ def derive_rows(
     """
     sources = read_sources(exports, archives)
     derived = DerivedRows(*claim_work(work, local), sources.dialect)
-    sample = in_thread(  # while Java starts
-        lambda: take_sample(sources.inputs, derived.folder, sources.dialect, catalog, skip_corrupt=skip_corrupt)
-    )
-    with stages(derived, spark, progress) as run:
+
+    def derive(run: Stages) -> DerivedRows:
+        sample = in_thread(
+            lambda: take_sample(sources.inputs, derived.folder, sources.dialect, catalog, skip_corrupt=skip_corrupt)
+        )
         whole = run.inspect(sources.inputs, skip_corrupt=skip_corrupt, catalog=catalog)
         job = make_job(whole, derived.folder, sources.dialect, catalog, drops or Drops(), views, awaited(sample))
         begin(job)
@@ -148,9 +148,11 @@ def derive_rows(
         parts = parts_of(job, segments)
         added = run.each("add up", "added", range(len(parts)), add_up(job, segments, parts))
         derived.segments = in_order(segments + _segments(added))
-    for report in partitions:
-        derived.posts.update(report["posts"])
-    return derived
+        for report in partitions:
+            derived.posts.update(report["posts"])
+        return derived
+
+    return on_spark(derive, derived, spark, progress)
 
 
 def _build(run: Stages, job: ReindexJob, partitions: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -164,11 +166,10 @@ def _segments(reports: Iterable[dict[str, Any]]) -> list[RowSegment]:
     return [RowSegment.of(fields) for report in reports for fields in report["segments"]]
 
 
-@contextmanager
-def stages(ran: JobReport, spark: SparkOptions | None = None, progress: Progress = no_progress) -> Iterator[Stages]:
-    """Start Spark for a job. Yields the object that runs its stages."""
+def on_spark(job: Callable[[Stages], T], ran: JobReport, spark: SparkOptions | None, progress: Progress) -> T:
+    """Return what `job` returns. Unless Spark runs already, it runs in a process of its own, with a copy of `ran`."""
     options = spark or SparkOptions()
-    scratch = ran.local / "spark"
+    scratch, log = ran.local / "spark", ran.local / SPARK_LOG
     settings = {
         "spark.task.maxFailures": "4",
         "spark.speculation": "false",
@@ -178,17 +179,23 @@ def stages(ran: JobReport, spark: SparkOptions | None = None, progress: Progress
         "spark.sql.adaptive.enabled": "false",
         **options.settings,
     }
-    try:
+
+    def run(progress: Progress) -> T:
         with session(
             scratch,
             master=options.master,
             remote=options.remote,
             cores=options.cores,
-            log=ran.local / SPARK_LOG,
+            log=log,
             driver_memory=options.driver_memory,
             options=settings,
         ) as started:
-            yield Stages(started, ran, progress)
+            return job(Stages(started, ran, progress))
+
+    if not starts_driver(options.master, options.remote):
+        return run(progress)
+    try:
+        return in_driver(run, scratch, log, progress)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
 

@@ -28,12 +28,13 @@ from cablestore.documents import as_declared, read_document
 from cablestore.errors import ExportError, ReindexError
 from cablestore.files import Location, ObjectFolder, folder_of
 from cablestore.reindex.columns import BY_MONTH, SETTLED, schema_of
+from cablestore.reindex.driver import Progress
 from cablestore.reindex.inputs import ArchiveSource, posts_of
 from cablestore.reindex.job import Drops, claim_folder, is_begun, shared
 from cablestore.reindex.prepare import JobSources, read_sources
 from cablestore.reindex.queries import run_query
 from cablestore.reindex.settled import Tables, found_deletions, found_posts, settle
-from cablestore.reindex.stages import JobReport, Progress, SparkOptions, Stages, no_progress, stages
+from cablestore.reindex.stages import JobReport, SparkOptions, Stages, no_progress, on_spark
 
 FORMAT: Final = 1
 """Version of tables.json, and of the columns and paths of files."""
@@ -48,6 +49,7 @@ memory.
 _GROUP_ROWS: Final = 100_000
 _GROUP_SIZE_BYTES: Final = 2**26
 _SHARE_POSTS: Final = 100_000
+"""Posts of a partition of a shuffle. A partition takes 2 s of CPU: a task in each of many shuffles."""
 _LATER: Final = "later"
 """The month of times after the year 9999, and of the file of a table without rows."""
 _EMPTY_FILE: Final = "part-00000.parquet"
@@ -106,7 +108,8 @@ def write_tables(
         return report
     local = work.absolute()
     ran = JobReport(claim_folder(folder_of(local)), local, sources.dialect, seconds=report.seconds)
-    with stages(ran, _options(spark, posts_of(sources.inputs)), progress) as run:
+
+    def write(run: Stages) -> TablesReport:
         found = found_posts(run.spark, sources).persist(StorageLevel.DISK_ONLY)
         said = found_deletions(run.spark, sources).persist(StorageLevel.DISK_ONLY)
         settled = settle(found, said, drops)
@@ -115,8 +118,10 @@ def write_tables(
                 written.add(name, _write(run, written.folder, name, settled))
         found.unpersist()
         said.unpersist()
-    written.finish()
-    return report
+        written.finish()
+        return report
+
+    return on_spark(write, ran, _options(spark, posts_of(sources.inputs)), progress)
 
 
 def _options(spark: SparkOptions | None, posts: int) -> SparkOptions:
@@ -124,7 +129,7 @@ def _options(spark: SparkOptions | None, posts: int) -> SparkOptions:
     options = spark or SparkOptions()
     ours = {
         "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
-        "spark.sql.shuffle.partitions": str(4 + posts // _SHARE_POSTS),
+        "spark.sql.shuffle.partitions": str(1 + posts // _SHARE_POSTS),
     }
     return replace(options, settings={**ours, **options.settings})
 

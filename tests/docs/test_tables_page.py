@@ -43,13 +43,19 @@ def year() -> ModuleType:
     return script()
 
 
+def run_programs(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run the programs of the page on the export OUT of a folder."""
+    monkeypatch.chdir(folder)
+    for program in blocks(PAGE):
+        # Spark resolves relative paths against the folder where it started.
+        exec(compile(program.replace('"OUT"', f'"{folder}/OUT"'), PAGE, "exec"), {})
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     found = tmp_path_factory.mktemp("year")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(found)  # Spark resolves relative paths against the folder where it started
-        with spark_session(found / "spark"):
-            yield found
+    with spark_session(found / "spark"):
+        yield found
 
 
 @pytest.fixture(scope="module")
@@ -99,9 +105,11 @@ def test_pictures_are_what_the_queries_give(
 
 
 @pytest.mark.thorough
-def test_programs_of_the_page_run(store: CableStore, capfd: pytest.CaptureFixture[str]) -> None:
-    for program in blocks(PAGE):
-        exec(compile(program, PAGE, "exec"), {})
+@pytest.mark.usefixtures("store")
+def test_programs_of_the_page_run(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    run_programs(folder, monkeypatch)
     told = capfd.readouterr().out
     assert "2024-07" in told
     assert "garden" in told
@@ -205,8 +213,5 @@ def test_any_community_has_the_same_columns_and_answers(small: Path, whole: Path
 def test_programs_of_the_page_run_on_any_community(
     small: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.chdir(small)
-    for program in blocks(PAGE):
-        # Spark resolves relative paths against the folder where it started.
-        exec(compile(program.replace('"OUT"', f'"{small}/OUT"'), PAGE, "exec"), {})
+    run_programs(small, monkeypatch)
     assert "is_signed" in capfd.readouterr().out

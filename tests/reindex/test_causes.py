@@ -15,15 +15,16 @@ from types import MappingProxyType
 import pyarrow as pa
 import pytest
 from people import ANN
-from reindexing import conversation, digest_of, digest_of_all, export_of, kill, processes_of, start_job
+from reindexing import conversation, digest_of, digest_of_all, export_of, kill, processes_of, start_job, with_driver
 from waiting import LIMIT_S, wait_until
 
 pytest.importorskip("pyspark")
 
+from pyspark.sql import SparkSession
+
 from cablestore import CableStore
 from cablestore.errors import StorageError
 from cablestore.reindex.causes import SparkError, cause_of_log
-from cablestore.reindex.spark import session
 
 CLUSTER = "spark://127.0.0.1:1"
 """Master that does not answer. A job for a cluster uses the environment."""
@@ -114,18 +115,15 @@ def test_a_start_that_fails_names_its_cause(fault: Fault, tmp_path: Path, monkey
     java.chmod(0o755)
     log = tmp_path / "spark.log"
     log.write_text("OutOfMemoryError of an earlier run\n")
-    with (
-        pytest.raises(SparkError) as error,
-        session(
-            tmp_path / "scratch",
-            log=log,
+    with pytest.raises(SparkError) as error:
+        with_driver(
+            lambda _: None,
+            tmp_path,
             master=fault.master,
             cores=1,
             driver_memory=fault.memory,
-            options=fault.options,
-        ),
-    ):
-        pytest.fail("it started")
+            options=dict(fault.options),
+        )
     message = str(error.value)
     for part in fault.said:
         assert part in message
@@ -135,22 +133,12 @@ def test_a_start_that_fails_names_its_cause(fault: Fault, tmp_path: Path, monkey
 
 
 @pytest.mark.thorough
-def test_a_start_that_fails_after_another_session_names_its_cause(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """From its first session on, PySpark converts exceptions of Java to its own, without the name of the Java class."""
-    with session(tmp_path / "scratch", log=tmp_path / "spark.log", cores=1):
-        pass
-    test_a_start_that_fails_names_its_cause(FAULTS["a host name"], tmp_path, monkeypatch)
-
-
-@pytest.mark.thorough
 def test_java_that_runs_out_of_memory(tmp_path: Path) -> None:
-    with (
-        pytest.raises(SparkError, match=r"OutOfMemoryError.*--driver-memory"),
-        session(tmp_path / "scratch", log=tmp_path / "spark.log", cores=1, driver_memory="512m") as spark,
-    ):
+    def fill(spark: SparkSession) -> None:
         spark.sql("SELECT collect_list(repeat(id, 200000)) FROM range(5000)").collect()
+
+    with pytest.raises(SparkError, match=r"OutOfMemoryError.*--driver-memory"):
+        with_driver(fill, tmp_path, cores=1, driver_memory="512m")
 
 
 @pytest.mark.thorough
@@ -159,11 +147,8 @@ def test_a_python_worker_that_is_killed(tmp_path: Path) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
         yield from batches
 
-    with (
-        pytest.raises(SparkError, match=r"Python worker.*A Python worker was killed.*--cores"),
-        session(tmp_path / "scratch", log=tmp_path / "spark.log", cores=1) as spark,
-    ):
-        spark.range(1).mapInArrow(end, "id long").collect()
+    with pytest.raises(SparkError, match=r"Python worker.*A Python worker was killed.*--cores"):
+        with_driver(lambda spark: spark.range(1).mapInArrow(end, "id long").collect(), tmp_path, cores=1)
 
 
 def test_a_full_disk_has_its_own_type() -> None:
@@ -190,40 +175,29 @@ Caused by: java.lang.IllegalStateException: the root
 # --- end of Java during a job ----------------------------------------------------------------------------
 
 
-def killed_during_a_job(folder: Path) -> tuple[int, str]:
-    """Start a job with an export in this folder, and kill its Java while tasks run. Return its status and errors."""
-    script, work = folder / "job.py", folder / "store.reindex"
-    job = start_job(script, folder / "export", "--out", folder / "store")
+@pytest.mark.thorough
+def test_java_that_is_killed_is_named_and_the_next_job_continues(tmp_path: Path) -> None:
+    posts = conversation(700)
+    export, store, script = tmp_path / "export", tmp_path / "store", tmp_path / "job.py"
+    export_of(posts, export)
+    work = tmp_path / "store.reindex"
+    job = start_job(script, export, "--out", store)
     wait_until(lambda: (work / "job.json").exists() or job.poll() is not None, "no job")
     kill(*[pid for pid, line in processes_of(script).items() if "SparkSubmit" in line])
     _, errors = job.communicate(timeout=LIMIT_S)
     wait_until(lambda: not processes_of(script), "a process outlives the job")
-    return job.returncode, errors
-
-
-@pytest.mark.thorough
-def test_java_that_is_killed_is_named(tmp_path: Path) -> None:
-    export_of(conversation(700), tmp_path / "export")
-    status, errors = killed_during_a_job(tmp_path)
-    assert status == 1, errors
+    assert job.returncode == 1, errors
     assert re.fullmatch(
         r"cablestore: Java was killed \(SIGKILL\).*memory.*--cores.*\. Run the same command again to continue\. "
-        rf"The log of Spark is {tmp_path}/store\.reindex/spark\.log\n",
+        rf"The log of Spark is {work}/spark\.log\n",
         errors,
     )
-    assert (tmp_path / "store.reindex" / "spark.log").exists()
-    assert not (tmp_path / "store").exists()
-
-
-@pytest.mark.thorough
-def test_a_job_continues_after_java_was_killed(tmp_path: Path) -> None:
-    posts = conversation(700)
-    export_of(posts, tmp_path / "export")
-    assert killed_during_a_job(tmp_path)[0] == 1
-    job = start_job(tmp_path / "job.py", tmp_path / "export", "--out", tmp_path / "store")
+    assert (work / "spark.log").exists()
+    assert not store.exists()
+    job = start_job(script, export, "--out", store)
     _, errors = job.communicate(timeout=LIMIT_S)
     assert job.returncode == 0, errors
-    assert digest_of(tmp_path / "store") == digest_of_all(posts)
+    assert digest_of(store) == digest_of_all(posts)
 
 
 @pytest.mark.thorough("command0")

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from py4j.protocol import Py4JNetworkError
+from reindexing import spark_session
 from waiting import LIMIT_S
 
 from cablestore.errors import ReindexError
@@ -142,10 +143,11 @@ BEGIN = (
 import os, signal, subprocess, sys, threading, time
 from pathlib import Path
 from cablestore.errors import ReindexError
+from cablestore.reindex.driver import in_driver
 from cablestore.reindex.queries import run_query
-from cablestore.reindex.spark import session
+from cablestore.reindex.spark import session, starts_driver
 
-scratch, log = Path("scratch"), Path("spark.log")
+scratch, log = Path("scratch").absolute(), Path("spark.log").absolute()
 
 def marked():  # this process, ps, and what is left; other tests run beside this one
     mark = "CABLESTORE_TEST_MARK=" + os.environ["CABLESTORE_TEST_MARK"]
@@ -168,48 +170,31 @@ QUIET = (
 import json, urllib.request
 before = dict(os.environ), list(sys.path), signal.getsignal(signal.SIGINT)
 seen = []
-def progress(done, total):
-    seen.append((done, total))
+def progress(*done):
+    seen.append(done)
     Path("seen").touch()
 def shown(spark):
     url = f"{spark.sparkContext.uiWebUrl}/api/v1/applications/{spark.sparkContext.applicationId}/jobs"
     return [job.get("description") for job in json.load(urllib.request.urlopen(url))]
-with session(scratch, cores=2, log=log, options={"spark.ui.enabled": "true"}) as spark:
-    assert dict(os.environ) == before[0]
-    table = spark.range(0, 100, 1, 2).mapInArrow(count, "rows long, views long")
-    rows = run_query(spark, "counting", table.collect, progress)
-    assert shown(spark) == ["cablestore: counting"]
-    assert spark.sparkContext.getLocalProperty("spark.job.description") is None
-    settings = spark.conf.getAll
-    with session(Path("other"), log=Path("other.log"), options={"spark.sql.shuffle.partitions": "7"}) as same:
-        assert same.conf.get("spark.sql.shuffle.partitions") == "7"
-    assert spark.conf.getAll == settings
-    assert not Path("other").exists() and not Path("other.log").exists()
-    assert spark.range(3).count() == 3
-    def wait(batches):
-        Path("working").touch()
-        time.sleep(10 * LIMIT_S)
-        yield from batches
-    def interrupt():
-        while not Path("working").exists():
-            time.sleep(0.05)
-        os.kill(os.getpid(), signal.SIGINT)
-    try:
-        with session(Path("other"), log=Path("other.log")) as same:
-            threading.Thread(target=interrupt).start()
-            run_query(same, "waiting", same.range(0, 2, 1, 2).mapInArrow(wait, "id long").collect)
-    except KeyboardInterrupt:
-        assert spark.range(0, 4, 1, 2).mapInArrow(lambda batches: batches, "id long").count() == 4  # both cores are free
-    spark.sql("SELECT 1 AS one").createOrReplaceTempView("ones")
-    try:
-        spark.sql("SELECT one / 0 FROM ones").collect()
-    except Exception as error:
-        assert "DIVIDE_BY_ZERO" in str(error)
-    assert marked() > 2
+def job(progress):
+    with session(scratch, cores=2, log=log, options={"spark.ui.enabled": "true"}) as spark:
+        table = spark.range(0, 100, 1, 2).mapInArrow(count, "rows long, views long")
+        rows = run_query(spark, "counting", table.collect, lambda *done: progress("counting", *done))
+        assert shown(spark) == ["cablestore: counting"]
+        assert spark.sparkContext.getLocalProperty("spark.job.description") is None
+        spark.sql("SELECT 1 AS one").createOrReplaceTempView("ones")
+        try:
+            spark.sql("SELECT one / 0 FROM ones").collect()
+        except Exception as error:
+            assert "DIVIDE_BY_ZERO" in str(error)
+        print("a word from the job")
+        return rows
+rows = in_driver(job, scratch, log, progress)
+assert marked() == 2
 assert (dict(os.environ), sys.path, signal.getsignal(signal.SIGINT)) == before
 assert sorted(row.rows for row in rows) == [2, 2, 16, 16, 16, 16, 16, 16]
 assert rows[0].views > 5
-assert {total for _, total in seen} == {2}, seen
+assert {(name, total) for name, _, total in seen} == {("counting", 2)}, seen
 print("ran")
 """
 )
@@ -226,14 +211,24 @@ def fail(batches):
     raise ValueError("no such thing:\\nlook again")
     yield from batches
 
-try:
+def interrupt():
+    while not Path("working").exists():
+        time.sleep(0.05)
+    os.kill(os.getpid(), signal.SIGINT)
+
+def waiting(progress):
     with session(scratch, cores=1, log=log) as spark:
-        def interrupt():
-            while not Path("working").exists():
-                time.sleep(0.05)
-            os.kill(os.getpid(), signal.SIGINT)
-        threading.Thread(target=interrupt).start()
         run_query(spark, "waiting", spark.range(0, 1, 1, 1).mapInArrow(wait, "id long").collect)
+
+def failing(progress):
+    with session(scratch, cores=2, log=log, driver_memory="600m", options={"spark.app.name": "second"}) as spark:
+        assert (spark.sparkContext.master, spark.sparkContext.appName) == ("local[2]", "second")
+        assert "-Xmx600m" in subprocess.run(["ps", "axeww"], capture_output=True, text=True).stdout
+        spark.range(0, 1, 1, 1).mapInArrow(fail, "id long").collect()
+
+threading.Thread(target=interrupt).start()
+try:
+    in_driver(waiting, scratch, log, print)
 except KeyboardInterrupt:
     print("interrupted")
 deadline = time.monotonic() + LIMIT_S
@@ -241,33 +236,55 @@ while marked() > 2:  # workers end when they see that Java did, a moment later
     assert time.monotonic() < deadline
     time.sleep(0.05)
 try:
-    with session(scratch, cores=2, log=log, driver_memory="600m", options={"spark.app.name": "second"}) as spark:
-        context = spark.sparkContext
-        assert (context.master, context.appName) == ("local[2]", "second")
-        memory = context._jvm.java.lang.Runtime.getRuntime().maxMemory()
-        assert memory < 640 << 20, memory
-        spark.range(0, 1, 1, 1).mapInArrow(fail, "id long").collect()
+    in_driver(failing, scratch, log, print)
 except ReindexError as error:
     print(error)
 """
 )
 
-STOPPED = (
+BESIDE = (
     BEGIN
     + """
 from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
-theirs = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
-theirs.stop()
-with session(scratch, log=log) as spark:
-    assert spark.range(3).count() == 3
-    one_java = marked()
-assert not log.exists()
-theirs = SparkContext(conf=SparkConf().setMaster("local[1]").set("spark.ui.enabled", "false"))
-assert marked() <= one_java
-with session(scratch, log=log) as spark:
-    assert spark.range(3).count() == 3
+
+def counting(progress):
+    with session(scratch, log=log, options={"spark.sql.shuffle.partitions": "7"}) as spark:
+        assert spark.conf.get("spark.sql.shuffle.partitions") == "7"
+        return spark.range(0, 4, 1, 2).mapInArrow(lambda batches: batches, "id long").count()
+
+def wait(batches):
+    Path("working").touch()
+    time.sleep(10 * LIMIT_S)
+    yield from batches
+
+def interrupt():
+    while not Path("working").exists():
+        time.sleep(0.05)
+    os.kill(os.getpid(), signal.SIGINT)
+
+theirs = SparkContext(conf=SparkConf().setMaster("local[2]").set("spark.ui.enabled", "false"))
+assert starts_driver(None, None)  # a context alone is of no use
+assert in_driver(counting, scratch, log, print) == 4
 assert theirs.parallelize([1, 2, 3]).count() == 3
+log.unlink()
+
+theirs = SparkSession.builder.getOrCreate()
+settings = theirs.conf.getAll
+assert not starts_driver(None, None)
+assert counting(print) == 4
+assert theirs.conf.getAll == settings
+threading.Thread(target=interrupt).start()
+try:
+    with session(scratch, log=log) as spark:
+        run_query(spark, "waiting", spark.range(0, 2, 1, 2).mapInArrow(wait, "id long").collect)
+except KeyboardInterrupt:
+    assert theirs.range(0, 4, 1, 2).mapInArrow(lambda batches: batches, "id long").count() == 4  # both cores are free
+assert not log.exists()
+
+theirs.stop()
+assert starts_driver(None, None)
+assert in_driver(counting, scratch, log, print) == 4
 print("ran")
 """
 )
@@ -282,7 +299,11 @@ def run_child(folder: Path, script: str, **environment: str) -> subprocess.Compl
         (folder / "bin" / tool).symlink_to(found)
     (folder / "child.py").write_text(script)
     environ = {"PATH": str(folder / "bin"), "HOME": str(folder), "CABLESTORE_TEST_MARK": str(folder), **environment}
-    environ |= {name: os.environ[name] for name in ("COVERAGE_PROCESS_START", "PYTHONPATH") if name in os.environ}
+    environ |= {
+        name: os.environ[name]
+        for name in ("COVERAGE_PROCESS_START", "PYTHONPATH", "SPARK_SUBMIT_OPTS")
+        if name in os.environ
+    }
     command = [sys.executable, "child.py"]
     done = subprocess.run(
         command, cwd=folder, env=environ, capture_output=True, text=True, timeout=LIMIT_S, check=False
@@ -304,10 +325,11 @@ def test_spark_runs_from_pip_alone_and_says_nothing(tmp_path: Path) -> None:
     said = (tmp_path / "spark.log").read_text()
     assert "INFO SparkContext: Running Spark version" in said
     assert "a word from a worker" in said
+    assert "a word from the job" in said
     assert "INFO SparkContext: Successfully stopped" in said
     assert "DIVIDE_BY_ZERO" in said
     assert left_behind(tmp_path) == []
-    assert {path.name for path in tmp_path.iterdir()} == {"bin", "child.py", "scratch", "seen", "spark.log", "working"}
+    assert {path.name for path in tmp_path.iterdir()} == {"bin", "child.py", "scratch", "seen", "spark.log"}
     assert list((tmp_path / "scratch" / "tmp").iterdir()) == []
 
 
@@ -321,10 +343,10 @@ def test_ctrl_c_ends_all_and_the_next_session_has_settings_of_its_own(tmp_path: 
 
 
 @pytest.mark.thorough
-def test_java_that_the_program_started_before_is_used_and_left(tmp_path: Path) -> None:
-    """This applies also without an open session, because PySpark keeps Java, and does not start another."""
+def test_a_program_keeps_the_spark_that_it_has(tmp_path: Path) -> None:
+    """A job uses its session. Beside a context alone, or after `stop()`, it starts Spark for itself."""
     java = str(find_java(tmp_path / "java").home)
-    assert run_child(tmp_path, STOPPED, JAVA_HOME=java, PYSPARK_PYTHON=sys.executable).stdout == "ran\n"
+    assert run_child(tmp_path, BESIDE, JAVA_HOME=java, PYSPARK_PYTHON=sys.executable).stdout == "ran\n"
 
 
 @pytest.mark.thorough
@@ -335,5 +357,9 @@ def test_ctrl_c_is_not_hidden_by_a_call_to_java_that_fails_after_it(tmp_path: Pa
         finally:  # PySpark resets its call site here, over a connection that the interrupt may have closed
             raise Py4JNetworkError("Answer from Java side is empty")
 
-    with pytest.raises(KeyboardInterrupt), session(tmp_path / "scratch", cores=1, log=tmp_path / "spark.log"):
+    with (
+        pytest.raises(KeyboardInterrupt),
+        spark_session(tmp_path / "spark"),
+        session(tmp_path / "scratch", log=tmp_path / "spark.log"),
+    ):
         interrupted_call()

@@ -24,6 +24,7 @@ from reindexing import (
     kill_an_executor,
     kill_python_workers,
     start_job,
+    with_driver,
 )
 from s3 import S3Server
 from waiting import LIMIT_S
@@ -37,7 +38,6 @@ from standalone import QUICK_JAVA, can_hide, standalone_cluster
 from cablestore import Post
 from cablestore.files import ObjectFolder, folder_of
 from cablestore.reindex.java import find_java
-from cablestore.reindex.spark import session
 from cablestore.reindex.tasks import Batches
 
 EXECUTORS = [
@@ -245,10 +245,13 @@ def test_workers_that_lack_the_package_get_it(
     monkeypatch.setenv("PYSPARK_PYTHON", str(python_without_cablestore(tmp_path / "python")))
     monkeypatch.delenv("PYTHONPATH", raising=False)
     settings = {"spark.executor.memory": "512m", "spark.executor.extraJavaOptions": QUICK_JAVA}
-    with session(
-        tmp_path / "scratch", log=tmp_path / "spark.log", master=master, driver_memory="600m", options=settings
-    ) as spark:
-        found = spark.range(0, 4, 1, 4).mapInArrow(origins, "origin string").collect()
+    found = with_driver(
+        lambda spark: spark.range(0, 4, 1, 4).mapInArrow(origins, "origin string").collect(),
+        tmp_path,
+        master=master,
+        driver_memory="600m",
+        options=settings,
+    )
     [sent] = {Path(row.origin).parents[2].name for row in found}
     assert re.fullmatch(SENT, sent)
     assert all(re.search(SENT, said) for said in outputs_of(executors_of(scratch) - before))

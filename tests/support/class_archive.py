@@ -17,8 +17,8 @@ from reindexing import conversation, export_of
 JOB = """
 import sys
 from cablestore.cli import main
-from cablestore.reindex import java_process
-java_process.STOP_TIMEOUT_S = 300  # Java writes the archive when it ends
+from cablestore.reindex import driver
+driver.STOP_TIMEOUT_S = 300  # Java writes the archive when it ends
 main(sys.argv[1:])
 """
 

@@ -6,11 +6,12 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
+import pytest
 from folders import SUPPORT
 from people import ANN, BOB, CYD, raws
 from waiting import wait_until
@@ -19,7 +20,9 @@ from cablestore import CableStore, Post, StoreOptions
 from cablestore.files import Location, ObjectFolder
 from cablestore.index import parallel
 from cablestore.reindex import load, prepare
-from cablestore.reindex.spark import session
+from cablestore.reindex.driver import Progress, in_driver
+from cablestore.reindex.java import find_java
+from cablestore.reindex.spark import SQL_OPTIONS, session
 
 SHARES = {"PARTITION_POSTS": 400, "MAX_BUCKET_SIZE_BYTES": 60_000, "PART_ROWS": 2_000}
 """Limits with which some thousand posts have several partitions, buckets and parts."""
@@ -31,28 +34,67 @@ LOCAL_CLUSTER = (
 )
 """Options for a job with two worker processes. They run for seconds: Java need not optimize their code."""
 
-CHILD = f"""
+CHILD = """
 import sys
-from cablestore.index import parallel
 from cablestore.cli import main
-from cablestore.reindex import load, prepare
-parallel.PARTITION_POSTS = {SHARES["PARTITION_POSTS"]}
-load.PART_ROWS = {SHARES["PART_ROWS"]}
-prepare.MAX_BUCKET_SIZE_BYTES = {SHARES["MAX_BUCKET_SIZE_BYTES"]}
 EXTRA
 main(sys.argv[1:])
 """
 
+SMALL_SHARES = f"""
+from cablestore.index import parallel
+from cablestore.reindex import load, prepare
+parallel.PARTITION_POSTS = {SHARES["PARTITION_POSTS"]}
+load.PART_ROWS = {SHARES["PART_ROWS"]}
+prepare.MAX_BUCKET_SIZE_BYTES = {SHARES["MAX_BUCKET_SIZE_BYTES"]}
+"""
+"""Python runs it where it begins, in a module `sitecustomize`: the program and Spark's driver are two processes."""
+
 
 L = TypeVar("L", bound=Location)
+T = TypeVar("T")
 
 
 @contextmanager
 def spark_session(folder: Path) -> Iterator[Any]:
-    """Run Spark in this process. Jobs in the body find it running and use it. The folder is created."""
+    """Run Spark in this process, as a notebook does; jobs in the body find it running and use it. The folder is made.
+
+    PySpark keeps Java, so that of the first file of tests serves the next ones too.
+    """
+    from pyspark.sql import SparkSession
+
     folder.mkdir(exist_ok=True)
-    with session(folder / "scratch", cores=2, log=folder / "spark.log", driver_memory="600m") as spark:
-        yield spark
+    settings: dict[str, bool | float | int | str | None] = {
+        "spark.driver.memory": "600m",
+        "spark.driver.defaultJavaOptions": "-XX:TieredStopAtLevel=1",  # as in jobs: it runs for seconds
+        "spark.local.dir": str(folder),
+        "spark.log.level": "ERROR",
+        "spark.sql.warehouse.dir": str(folder / "warehouse"),
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        **SQL_OPTIONS,
+    }
+    handler = signal.getsignal(signal.SIGINT)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("JAVA_HOME", str(find_java(folder).home))
+        patch.setenv("PYSPARK_PYTHON", sys.executable)
+        patch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
+        spark = SparkSession.builder.master("local[2]").config(map=settings).getOrCreate()
+        signal.signal(signal.SIGINT, handler)
+        try:
+            yield spark
+        finally:
+            spark.stop()
+
+
+def with_driver(body: Callable[[Any], T], folder: Path, **options: Any) -> T:
+    """Return what `body` makes of a session that is started for it, in a process of its own. Its log is in the folder."""
+
+    def job(_: Progress) -> T:
+        with session(folder / "scratch", log=folder / "spark.log", **options) as spark:
+            return body(spark)
+
+    return in_driver(job, folder / "scratch", folder / "spark.log", lambda *_: None)
 
 
 @contextmanager
@@ -76,7 +118,10 @@ def start_job(script: Path, *arguments: Location, extra: str = "pass") -> subpro
     """Start `cablestore reindex` in a separate process, with small shares. `extra` is a line of code at its beginning."""
     script.write_text(CHILD.replace("EXTRA", extra))
     command = [sys.executable, str(script), "reindex", "--cores", "2", "--driver-memory", "600m", *map(str, arguments)]
-    environment = os.environ | {"CABLESTORE_TEST_MARK": str(script), "PYTHONPATH": str(SUPPORT)}
+    begin = script.with_suffix(".begin")
+    begin.mkdir(exist_ok=True)
+    (begin / "sitecustomize.py").write_text(SMALL_SHARES)
+    environment = os.environ | {"CABLESTORE_TEST_MARK": str(script), "PYTHONPATH": f"{begin}:{SUPPORT}"}
     return subprocess.Popen(
         command,
         stdout=subprocess.PIPE,
