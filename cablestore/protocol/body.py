@@ -229,8 +229,8 @@ class _Form(NamedTuple):
     """Readers and writers of the fields of a body in one dialect."""
 
     body: type[Body]
-    readers: tuple[Callable[..., tuple[Any, int]], ...]
-    writers: tuple[Callable[..., bytes], ...]
+    readers: tuple[form.Reader, ...]
+    writers: tuple[form.Writer, ...]
 
 
 def _form_in(dialect: Dialect, kind: PostType) -> _Form:

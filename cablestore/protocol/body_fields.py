@@ -29,12 +29,15 @@ from cablestore.protocol.varint import encode_varint, read_varint
 
 _Pairs = tuple[tuple[str, bytes], ...]
 
+Reader = Callable[..., tuple[Any, int]]
+Writer = Callable[..., bytes]
+
 
 class Field(NamedTuple):
     """A field of a body."""
 
-    read: Callable[..., tuple[Any, int]]
-    write: Callable[..., bytes]
+    read: Reader
+    write: Writer
     check: Callable[[str, Any], object]
     """Checks a value, given its name for error messages."""
     is_of_dialect: bool = False
