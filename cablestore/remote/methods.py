@@ -92,14 +92,24 @@ FUNCTIONS: Final = {
 """Functions on an open store that other processes can call, and their modules, which are in higher layers."""
 
 
+_IMPORTED_LATE: Final = (
+    "cablestore.export.exporter",
+    "cablestore.index.parallel",
+    "cablestore.search.table",
+    "cablestore.store.importing",
+    "cablestore.store.touched",
+)
+"""Modules that methods of a store import when they are called."""
+
+
 def load_functions() -> None:
-    """Import the modules of the FUNCTIONS early.
+    """Import the modules of the FUNCTIONS and of the methods early.
 
     A later import may find the files of another version, or no free descriptor.
     """
-    for name in FUNCTIONS:
+    for module in (*FUNCTIONS.values(), *_IMPORTED_LATE):
         with suppress(Exception):  # a call imports it again and reports the missing extra
-            _function(name)
+            import_module(module)
 
 
 def public(kind: type) -> list[str]:

@@ -24,8 +24,9 @@ from terminals import on_a_terminal
 from waiting import LIMIT_S
 
 import cablestore as cablestore_package
-from cablestore import CableStore, offer
+from cablestore import CableStore, connect, offer
 from cablestore.remote.unix_socket import NAME
+from cablestore.store.changes import UnreadChanged
 
 CHILD = SUPPORT / "control_child.py"
 HASTY = "from cablestore import limits; limits.REMOTE_TIMEOUT_S = 2.0; from cablestore.__main__ import main; main()"
@@ -425,6 +426,7 @@ def test_serve_whose_program_files_are_replaced_serves_all_commands(
     for words in (
         ["post", "default", "after"],
         ["log", "default"],
+        ["search", "after"],
         ["export", str(tmp_path / "export")],
         ["import", str(tmp_path / "export")],
         ["backup", str(tmp_path / "backup")],
@@ -434,6 +436,12 @@ def test_serve_whose_program_files_are_replaced_serves_all_commands(
     ):
         done = cablestore(*words, store=folder)
         assert done.returncode == 0, (words, done.stderr)
+    with connect(folder) as store:
+        start = store.cursor
+        store.mark_read("default")
+        assert next(store.changes(after=start, timeout_s=10.0)) == UnreadChanged("default")
+        assert store.rebuild().has_all_posts
+        assert store.check().is_clean
     assert served.stop() == 0
 
 
