@@ -165,7 +165,7 @@ class _Version(Struct):
 def read_backup(folder: ObjectFolder) -> BackupManifest:
     """Return the manifest of a backup. Its own checksum is verified.
 
-    Raises BackupError if there is no finished backup, it has another format or its manifest is damaged.
+    Raises BackupError if the backup is missing, unfinished, damaged or of another format.
     """
     path = folder.file(MANIFEST)
     try:

@@ -231,7 +231,7 @@ class DamagedManifestError(ExportError):
 def read_manifest(folder: Location) -> Manifest:
     """Return the manifest of an export, in a folder or at a URI. Its own checksum is verified.
 
-    Raises ExportError if there is no finished export or if it has another format or dialect, and its subclass
+    Raises ExportError if the export is missing, unfinished, or of another format or dialect. Raises its subclass
     DamagedManifestError if the manifest is damaged.
     """
     source = folder_of(folder)

@@ -305,7 +305,7 @@ class Folder(ProcessBound):
         self.header = header
 
     def set_aside(self, generation: str) -> Path:
-        """Rename a damaged generation that is no longer live, so that it is never removed automatically."""
+        """Rename a damaged generation after its replacement, so that it is never removed automatically."""
         aside = self.path / damaged_name(generation)
         with storage_errors(f"{generation} of {self.path} cannot be renamed"):
             self._forget(generation)

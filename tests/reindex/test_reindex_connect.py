@@ -17,6 +17,7 @@ from reindexing import conversation, digest_of, digest_of_all, export_of, start_
 from waiting import LIMIT_S, wait_until
 
 from cablestore.errors import ReindexError
+from cablestore.reindex import spark as spark_module
 from cablestore.reindex.queries import run_query
 from cablestore.reindex.spark import session
 from cablestore.reindex.tasks import Batches
@@ -91,7 +92,7 @@ def test_an_error_is_a_line_that_names_the_server(server: str, tmp_path: Path) -
 
 
 def test_a_server_that_is_not_there_is_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cablestore.reindex.spark.CONNECT_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(spark_module, "CONNECT_TIMEOUT_S", 0.2)
     url = "sc://127.0.0.1:1"
     with (
         pytest.raises(ReindexError, match=rf"^no Spark Connect server found at {url}: [^\n]*$"),

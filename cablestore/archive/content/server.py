@@ -1,7 +1,7 @@
 """Codex' REST API `/api/codex/v1` for a content store, compatible with Codex' clients.
 
 It has the routes that do not need Codex' network: data, manifests, space. `network` routes answer from the store and,
-if configured, from upstream nodes with this API, verified. There is no password. By default, the server therefore
+if configured, from upstream nodes with this API, verified. The API has no authentication, so by default the server
 listens only on this machine. It rejects requests of web pages, which can reach any host that the browser reaches.
 """
 
