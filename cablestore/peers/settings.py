@@ -44,7 +44,9 @@ class NodeSettings:
     """Maximum age of requested posts, None for all."""
     page_hashes: int = PAGE_HASHES
     """Hashes in one page of history. Older ones are requested in further pages."""
-    list_every_s: float = _option(limits.LIST_EVERY_S, "How often to request new channels from peers.", unit="s")
+    list_every_s: float = _option(
+        limits.LIST_EVERY_S, "How often to request the list of channels from peers.", unit="s"
+    )
     """Peers that announce new channels are requested to list them every sixth time."""
     relays: bool = _option(True, "Forward requests of legacy peers according to their ttl.", name="relay")
     spares_cable_js: bool = _option(
@@ -107,7 +109,7 @@ class NodeSettings:
     def __post_init__(self) -> None:
         """Reject a cabal key of the wrong size."""
         if self.cabal_key is not None and len(self.cabal_key) != KEY_SIZE_BYTES:
-            raise NodeError(f"a cabal key has {KEY_SIZE_BYTES} bytes, this one {len(self.cabal_key)}")
+            raise NodeError(f"the cabal key has {len(self.cabal_key)} bytes, expected {KEY_SIZE_BYTES}")
 
     def with_numbers_of(self, other: NodeSettings) -> NodeSettings:
         """Return these settings with the numbers of `other` that a running node can change: limits and intervals."""

@@ -100,7 +100,7 @@ def _read_pairs(buffer: bytes, at: int, dialect: Dialect) -> tuple[_Pairs, int]:
         count, at = read_varint(buffer, at)
         if count > len(buffer) - at:
             raise DecodeError(
-                at, (f"the list of pairs is truncated: it has {count} pairs, but only {len(buffer) - at} bytes remain")
+                at, f"the list of pairs is truncated: it has {count} pairs, but only {len(buffer) - at} bytes remain"
             )
         for _ in range(count):
             pair, at = _read_pair(buffer, at)
@@ -119,7 +119,7 @@ def _read_pair(buffer: bytes, at: int) -> tuple[tuple[str, bytes], int]:
     value, end = read_sized(buffer, at, "info value")
     if len(value) > limits.MAX_INFO_VALUE_SIZE_BYTES:
         raise DecodeError(
-            at, (f"the info value has {len(value)} bytes, the maximum is {limits.MAX_INFO_VALUE_SIZE_BYTES}")
+            at, f"the info value has {len(value)} bytes, the maximum is {limits.MAX_INFO_VALUE_SIZE_BYTES}"
         )
     if key == "name":
         _check_name(value, at)

@@ -17,7 +17,7 @@ def read_sized(buffer: bytes, at: int, what: str) -> tuple[bytes, int]:
     end = start + size
     if end > len(buffer):
         raise DecodeError(
-            at, (f"the {what} is truncated: its length is {size} bytes, but only {len(buffer) - start} remain")
+            at, f"the {what} is truncated: its length is {size} bytes, but only {len(buffer) - start} remain"
         )
     return buffer[start:end], end
 
@@ -61,7 +61,7 @@ def read_hashes(buffer: bytes, at: int, what: str) -> tuple[tuple[bytes, ...], i
     end = start + count * HASH_SIZE_BYTES
     if end > len(buffer):
         raise DecodeError(
-            at, (f"the list of {what} is truncated: it has {count} {what}, but only {len(buffer) - start} bytes remain")
+            at, f"the list of {what} is truncated: it has {count} {what}, but only {len(buffer) - start} bytes remain"
         )
     if count == 1:
         return (buffer[start:end],), end

@@ -232,7 +232,7 @@ class FrameReader:
             size_bytes, start = read_varint(data, at)
         if size_bytes > self._max_size_bytes:
             raise DecodeError(
-                at, (f"a message of {size_bytes} bytes is announced, the maximum is {self._max_size_bytes}")
+                at, f"a message of {size_bytes} bytes is announced, the maximum is {self._max_size_bytes}"
             )
         end = start + size_bytes
         if end > len(data):
@@ -255,7 +255,7 @@ def read_head(frame: bytes) -> Head:
     left = len(frame) - at
     if left < _IDS_SIZE_BYTES:
         raise DecodeError(
-            at, (f"the message is truncated: {_IDS_SIZE_BYTES} bytes of ids follow its type, but only {left} remain")
+            at, f"the message is truncated: {_IDS_SIZE_BYTES} bytes of ids follow its type, but only {left} remain"
         )
     return Head(type_id, LEGACY if frame.startswith(_LEGACY_CIRCUIT, at) else DRAFT8, at)
 

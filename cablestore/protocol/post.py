@@ -102,7 +102,7 @@ def decode_post(raw: bytes, dialect: Dialect, digest: bytes | None = None) -> Po
     timestamp_ms, after_time = read_varint(raw, after_type)
     if timestamp_ms > limits.MAX_TIMESTAMP_MS:
         raise DecodeError(
-            after_type, (f"the timestamp is {timestamp_ms} ms, the maximum is {limits.MAX_TIMESTAMP_MS} ms")
+            after_type, f"the timestamp is {timestamp_ms} ms, the maximum is {limits.MAX_TIMESTAMP_MS} ms"
         )
     try:
         body, end = read_body(post_type, raw, after_time, dialect)

@@ -304,7 +304,7 @@ def _bounds(data: bytes, at: int) -> tuple[int, int]:
         size_bytes, at = _read_up_to(_MAX_TAG_SIZE_BYTES, data, at - 1)
     if size_bytes > len(data) - at:
         raise DecodeError(
-            at, (f"a field is truncated: its length is {size_bytes} bytes, but only {len(data) - at} remain")
+            at, f"a field is truncated: its length is {size_bytes} bytes, but only {len(data) - at} remain"
         )
     return at, at + size_bytes
 

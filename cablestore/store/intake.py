@@ -70,7 +70,9 @@ class IntakeBatch:
         if not wrong:
             return ""
         first = f"{wrong[0].hash.hex()}: {wrong[0].reason}"
-        return f"1 post was rejected, {first}" if len(wrong) == 1 else f"{len(wrong)} posts were rejected, such as {first}"
+        return (
+            f"1 post was rejected, {first}" if len(wrong) == 1 else f"{len(wrong)} posts were rejected, such as {first}"
+        )
 
     def settle(self, verdicts: list[Verdict]) -> list[Outcome]:
         """Return the outcome of every post of the batch, given the verdicts on `posts`."""
