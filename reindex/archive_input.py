@@ -227,7 +227,7 @@ def _problem_of(posts: Sequence[Post]) -> str | None:
     """Return why a store would reject one of these posts, None if it would accept all."""
     for post, is_right in zip(posts, are_signed([post.raw for post in posts]), strict=True):
         if not is_right:
-            return f"{post!r} has a bad signature"
+            return f"{post!r} is not signed by its author"
     newest_ms = int(time.time() * _MS_PER_S) + MAX_FUTURE_MS
     for post in posts:
         if post.timestamp_ms >= newest_ms:

@@ -225,7 +225,8 @@ class Engine(ProcessBound):
         """
         if self._is_swapping:
             raise StorageError(
-                "a rebuild was interrupted while it replaced the database. Open the store again before you write to it"
+                "a rebuild was interrupted while it replaced the database, so the store rejects writes until it is "
+                "opened again"
             )
         if self.write_failure:
             try:

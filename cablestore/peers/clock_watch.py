@@ -85,7 +85,7 @@ class ClockWatch:
         self._context.life.run(self._look_at_store(now_ms))
         if by_s is not None:
             self._context.log.warning(
-                "the clock was changed, or the machine slept", extra={"clock": _utc(now_ms), "by_s": round(by_s)}
+                "the clock was set, or the machine slept", extra={"clock": _utc(now_ms), "by_s": round(by_s)}
             )
             self._asks_again = True
             self._asks_at_s = self._warns_at_s = self._warns_of_difference_at_s = 0.0

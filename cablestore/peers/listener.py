@@ -220,7 +220,7 @@ class PeerListener(ABC, Generic[L]):
             if count > most:
                 if not link.is_ours:
                     self._context.metrics.refused[kind].inc()
-                return f"{what}: the limit of {most} is reached"
+                return f"more than {most} {what}"
         return ""
 
     def remove(self, link: L) -> None:

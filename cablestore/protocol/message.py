@@ -275,7 +275,7 @@ def decode_message(frame: bytes, dialect: Dialect, head: Head | None = None) -> 
     end = at + _IDS_SIZE_BYTES
     message, at = read(frame, end, frame[at + dialect.circuit_id_size_bytes : end], dialect)
     if at != len(frame):
-        raise DecodeError(at, f"{len(frame) - at} extra bytes after the end of the {MESSAGE_NAMES[type(message)]}")
+        raise DecodeError(at, f"extra bytes after the end of the {MESSAGE_NAMES[type(message)]}: {len(frame) - at}")
     return message
 
 

@@ -110,7 +110,7 @@ def decode_post(raw: bytes, dialect: Dialect, digest: bytes | None = None) -> Po
         error.add_note(f"in a post/{TYPE_NAMES.get(post_type, post_type)}")
         raise
     if end != len(raw):
-        raise DecodeError(end, f"{len(raw) - end} extra bytes after the end of the post/{TYPE_NAMES[post_type]}")
+        raise DecodeError(end, f"extra bytes after the end of the post/{TYPE_NAMES[post_type]}: {len(raw) - end}")
     if digest is None:
         digest = post_hash(raw)
     else:

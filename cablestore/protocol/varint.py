@@ -41,7 +41,7 @@ def read_varint(buffer: bytes, at: int) -> tuple[int, int]:
             shift += 7
             continue
         if byte == 0:
-            raise DecodeError(at, "the varint does not have its shortest form")
+            raise DecodeError(at, "the varint is not minimal")
         value |= byte << shift
         if value > MAX_VARINT:
             raise DecodeError(at, "the varint has more than 64 bits")

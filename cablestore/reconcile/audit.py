@@ -181,4 +181,4 @@ def _begin(data: bytes, kind: int) -> int:
 
 def _check_end(data: bytes, at: int) -> None:
     if at != len(data):
-        raise ReconcileError(f"{len(data) - at} extra bytes after the end of a {PROTOCOL} message")
+        raise ReconcileError(f"extra bytes after the end of a {PROTOCOL} message: {len(data) - at}")

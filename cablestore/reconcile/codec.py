@@ -237,7 +237,7 @@ class _PayloadReader:
         count = self._varint()
         left = len(self._data) - self._at
         if count > most or count * each_size_bytes > left:
-            raise self._error(f"{count} {what} are announced, the maximum is {most}, and {left} bytes remain")
+            raise self._error(f"the number of {what} is {count}, the maximum is {most}, and {left} bytes remain")
         return count
 
     def _byte(self) -> int:
@@ -259,7 +259,7 @@ class _PayloadReader:
         for byte in self._data[self._at : self._at + _MAX_VARINT_SIZE_BYTES]:
             if byte < 0x80:
                 if not byte and shift and self._dialect.is_strict:
-                    raise self._error("a varint does not have its shortest form")
+                    raise self._error("a varint is not minimal")
                 self._at += shift // 7 + 1
                 return value | byte << shift
             value |= (byte & 0x7F) << shift

@@ -251,7 +251,7 @@ def decode_frame(frame: bytes) -> tuple[int, ConversationMessage]:
     except DecodeError as error:
         raise ReconcileError(f"not a {PROTOCOL} frame: {error}") from None
     if at != len(frame):
-        raise ReconcileError(f"{len(frame) - at} extra bytes after the end of a {PROTOCOL} frame")
+        raise ReconcileError(f"extra bytes after the end of a {PROTOCOL} frame: {len(frame) - at}")
     return number, message
 
 

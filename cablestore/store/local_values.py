@@ -160,4 +160,4 @@ def _utf8(text: str, what: str) -> bytes:
     try:
         return text.encode()
     except UnicodeEncodeError:
-        raise ArgumentError(f"the {what} {text[:80]!r} cannot be encoded as UTF-8") from None
+        raise ArgumentError(f"the {what} {text[:80]!r} cannot be encoded in UTF-8") from None

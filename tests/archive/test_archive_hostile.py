@@ -305,7 +305,7 @@ def sized(field: int, size_bytes: int) -> bytes:
     [
         (sized(1, 2**62), "claims"),
         (sized(1000, 2**31 - 1), "claims"),
-        (sized(1000, len(NESTED)) + NESTED, "not a valid SignedStatement"),
+        (sized(1000, len(NESTED)) + NESTED, "invalid SignedStatement"),
         (b"\x0a\x00" * 5_000_000, "more than 65536 archives"),
         (b"\x0a\x00" * 60_000, "is not signed"),
     ],
@@ -362,7 +362,7 @@ def whole_pieces(profile: Profile, topics: tuple[str | bytes, ...], tail: bytes,
     [
         (b"", 300, "not made as its metadata say"),
         (sized(3, 2**62), 1, "claims"),
-        (sized(3, len(NESTED)) + NESTED, 4, "not a valid WakuMessage"),
+        (sized(3, len(NESTED)) + NESTED, 4, "invalid WakuMessage"),
         (sized(4, 2**31), 1, "claims"),
     ],
     ids=["15 million empty messages", "an endless message", "a nested message", "endless padding"],
