@@ -44,9 +44,7 @@ class NodeSettings:
     """Maximum age of requested posts, None for all."""
     page_hashes: int = PAGE_HASHES
     """Hashes in one page of history. Older ones are requested in further pages."""
-    list_every_s: float = _option(
-        limits.LIST_EVERY_S, "How often to request the list of channels from peers.", unit="s"
-    )
+    list_every_s: float = _option(limits.LIST_EVERY_S, "How often to request new channels from peers.", unit="s")
     """Peers that announce new channels are requested to list them every sixth time."""
     relays: bool = _option(True, "Forward requests of legacy peers according to their ttl.", name="relay")
     spares_cable_js: bool = _option(
