@@ -105,8 +105,8 @@ def what_is_there(path: Path) -> str:
         )
     sizes = (f"{name} ({sum(f.stat().st_size for f in (path / name).iterdir()):,} bytes)" for name in found)
     return (
-        f"There is {', '.join(sizes)}. Restore what is missing, or run `cablestore generations --recover {found[-1]}` "
-        "to continue with that one"
+        f"Found {', '.join(sizes)}. Restore the missing files, or run `cablestore generations --recover {found[-1]}` "
+        "to continue with that generation"
     )
 
 

@@ -100,7 +100,7 @@ def _read_pairs(buffer: bytes, at: int, dialect: Dialect) -> tuple[_Pairs, int]:
         count, at = read_varint(buffer, at)
         if count > len(buffer) - at:
             raise DecodeError(
-                at, f"the list of pairs is truncated: it has {count} pairs, but only {len(buffer) - at} bytes remain"
+                at, f"the list of pairs is truncated: its length is {count}, but only {len(buffer) - at} bytes remain"
             )
         for _ in range(count):
             pair, at = _read_pair(buffer, at)

@@ -61,7 +61,7 @@ def read_hashes(buffer: bytes, at: int, what: str) -> tuple[tuple[bytes, ...], i
     end = start + count * HASH_SIZE_BYTES
     if end > len(buffer):
         raise DecodeError(
-            at, f"the list of {what} is truncated: it has {count} {what}, but only {len(buffer) - start} bytes remain"
+            at, f"the list of {what} is truncated: its length is {count}, but only {len(buffer) - start} bytes remain"
         )
     if count == 1:
         return (buffer[start:end],), end

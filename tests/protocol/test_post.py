@@ -256,9 +256,9 @@ HEADER = b"\x00\x00\x50"  # no links, post/text, timestamp 80
         (HEADER + b"\x03\xed\xa0\x80\x00", "not valid UTF-8"),  # a surrogate
         (HEADER + b"\x01a\x01\xff", "the text is not valid UTF-8"),
         (HEADER + b"\x01a\x01xx", "extra bytes after the end of the post/text: 1"),
-        (b"\x02" + bytes(32) + b"\x00\x50\x01a\x00", "the list of links is truncated: it has 2 links"),
+        (b"\x02" + bytes(32) + b"\x00\x50\x01a\x00", "the list of links is truncated: its length is 2"),
         (b"\xff\xff\xff\xff\x0f" + HEADER, "the list of links is truncated"),
-        (b"\x00\x01\x50\x01" + bytes(31), "the list of deletions is truncated: it has 1 deletions"),
+        (b"\x00\x01\x50\x01" + bytes(31), "the list of deletions is truncated: its length is 1"),
         (b"\x00\x02\x50\x04name\x00\x00", "the user name has 0 code points"),
         (b"\x00\x02\x50\x04name\x01\xff\x00", "the user name is not valid UTF-8"),
         (b"\x00\x02\x50\x0baccept-role\x00\x00", "exactly one varint"),
