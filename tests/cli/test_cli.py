@@ -168,7 +168,7 @@ def test_import_tells_what_it_did_and_adds_nothing_twice(run: Run) -> None:
         (["post", "", "text"], "has 0 code points"),
         (["topic", "default", "x" * 513], "expected 0 to 512"),
         (["name", "x" * 33], "expected 1 to 32"),
-        (["name", ""], "has 0 code points, expected 1 to 32"),
+        (["name", ""], "has 0 code points, allowed are 1 to 32"),
         (["log", "default", "-n", "0"], "0 is not in the range"),
         (["log", "default", "--after", "tomorrow"], "is not a time"),
         (["log", "default", "--after", "99999999999y"], "is not a time"),

@@ -109,7 +109,7 @@ def test_the_file_of_the_documents_sets_every_key_to_what_it_is_anyway(
         (["--listen", HERE, "--cabal-key", "@/nowhere/at/all"], "cannot be read from /nowhere/at/all"),
         (["--listen", HERE, "--cabal-key", f"@{__file__}"], "cabal key"),
         (["--listen", HERE, "--channels", ""], "has 0 code points"),
-        (["--listen", HERE, "--channels", "x" * 65], "has 65 code points, expected 1 to 64"),
+        (["--listen", HERE, "--channels", "x" * 65], "has 65 code points, allowed are 1 to 64"),
         (["--listen", HERE, "--channels", "\udcff"], "is not UTF-8"),
         (["--listen", HERE, "--prologue", "\udcff"], "is not UTF-8"),
         (["--listen", HERE, "--window", "long"], "is not a duration"),
