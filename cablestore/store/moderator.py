@@ -505,7 +505,7 @@ def _require_keys(values: Sequence[bytes], what: str) -> None:
     for value in values:
         if len(value) != KEY_SIZE_BYTES:
             raise ArgumentError(
-                f"invalid argument {what}: {value.hex()} has {len(value)} bytes, expected {KEY_SIZE_BYTES}"
+                f"invalid argument {what}: {value.hex()} has {len(value)} bytes, expected {KEY_SIZE_BYTES} bytes"
             )
 
 

@@ -231,7 +231,7 @@ def test_acts_that_the_specification_forbids_are_refused(store: CableStore) -> N
         moderation.block([b"short"])
     with pytest.raises(ArgumentError, match="yourself"):
         moderation.block([ANN.key])
-    with pytest.raises(ArgumentError, match="post/text alone"):
+    with pytest.raises(ArgumentError, match="needs a post/text"):
         moderation.hide(posts=[topic.hash])
     with pytest.raises(ArgumentError, match="not stored"):
         moderation.hide(posts=[bytes(32)])

@@ -21,10 +21,10 @@ from cablestore.store.closed import ClosedStore
 NOBODY: Final = 65_534
 
 PATHS: Final[dict[str, tuple[Any, type[CableStoreError], str]]] = {
-    "a number": (5, ArgumentError, "not int"),
-    "nothing": (None, ArgumentError, "not NoneType"),
-    "bytes": (b"store", ArgumentError, "not bytes"),
-    "a list": (["store"], ArgumentError, "not list"),
+    "a number": (5, ArgumentError, "got int"),
+    "nothing": (None, ArgumentError, "got NoneType"),
+    "bytes": (b"store", ArgumentError, "got bytes"),
+    "a list": (["store"], ArgumentError, "got list"),
     "empty": ("", ArgumentError, "empty"),
     "NUL": ("a\0b", ArgumentError, "NUL"),
     "NUL in a path": (Path("a\0b"), ArgumentError, "NUL"),
