@@ -38,8 +38,8 @@ class Seed:
         count, rest = divmod(len(data), size)
         if rest or not 1 <= count <= limits.MAX_SEED_USERS:
             raise ArgumentError(
-                f"invalid length of the moderation seed: {len(data)} bytes. It has {size} bytes for each of 1 to "
-                f"{limits.MAX_SEED_USERS} users: the role and the public key"
+                f"the moderation seed has {len(data)} bytes, expected {size} for each of 1 to {limits.MAX_SEED_USERS} "
+                "users: a byte for the role and the public key"
             )
         roles: dict[bytes, UserRole] = {}
         for at in range(0, len(data), size):

@@ -94,7 +94,7 @@ def test_frames_have_a_limit() -> None:
 
 def test_reasons_that_are_not_known_are_others() -> None:
     assert decode_frame(b"\x03\x01\x63\x00") == (1, Ended(EndReason.OTHER, ""))
-    with pytest.raises(ReconcileError, match="kind 11"):
+    with pytest.raises(ReconcileError, match="unknown type 11"):
         decode_frame(b"\x0b\x01")
     with pytest.raises(ReconcileError, match="extra bytes after the end of"):
         decode_frame(hello() + b"x")
