@@ -109,8 +109,8 @@ def checked_window(after_ms: Time | None, before_ms: Time | None) -> tuple[int, 
     end_ms = checked_time("before_ms", before_ms)
     if after_ms is not None and start_ms > end_ms:
         raise ArgumentError(
-            f"invalid argument before_ms: the window ends at {end_ms}, before it starts at {start_ms} (after_ms). "
-            "Exchange them"
+            f"invalid argument before_ms: the time window ends at {end_ms}, before its start at {start_ms} "
+            "(after_ms). Swap them"
         )
     return start_ms, end_ms
 
@@ -118,7 +118,7 @@ def checked_window(after_ms: Time | None, before_ms: Time | None) -> tuple[int, 
 def check_seconds(name: str, value: object) -> None:
     """Check a number of seconds that a thread can wait. A negative number counts as 0."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not value <= _MAX_WAIT_S:
-        hint = ". Leave it out to wait without an end" if isinstance(value, float) and math.isinf(value) else ""
+        hint = ". Omit it to wait without a timeout" if isinstance(value, float) and math.isinf(value) else ""
         _reject(name, "a number of seconds", value, hint)
 
 
@@ -163,7 +163,7 @@ def checked_each(name: str, values: Iterable[T], check_one: Callable[[str, objec
 def check_iterable(name: str, values: object) -> None:
     """Check an iterable that is read later, such as a generator."""
     if isinstance(values, str | bytes) or not isinstance(values, Iterable):
-        _reject(name, "several values, such as a list", values)
+        _reject(name, "an iterable of values, such as a list", values)
 
 
 def _reject(name: str, expected: str, value: object, hint: str = "") -> NoReturn:

@@ -44,7 +44,7 @@ def read_checked(data: bytes) -> dict[str, Any]:
     with _in_words():
         is_sound = claimed == _checksum(fields)
     if not is_sound:
-        raise ValueError("its BLAKE3 does not match the one in it")
+        raise ValueError("its BLAKE3 checksum does not match its content")
     return fields
 
 
@@ -62,7 +62,7 @@ def _in_words() -> Iterator[None]:
     try:
         yield
     except RecursionError:
-        raise ValueError("it is nested too deep") from None
+        raise ValueError("it is nested too deeply") from None
     except ValueError as error:
         printable = "".join(character if character.isprintable() else "?" for character in str(error))
         what, _, where = printable.rpartition(" - at `$")

@@ -39,7 +39,7 @@ OPTIONAL: Final = {
 
 @contextmanager
 def naming_extras(
-    needing: str = "this needs",
+    needing: str = "this function needs",
     error_type: type[CableStoreError] = MissingExtraError,
     *more_extras: str,
     extra: str | None = None,
@@ -63,5 +63,5 @@ def naming_extras(
         extras = ",".join(sorted({extra or found.extra, *more_extras}))
         text = f"{needing} {found.distribution}: pip install 'cablestore[{extras}]'"
         if found.distribution == "libtorrent" and sys.version_info >= (3, 14):
-            text = f"{needing} libtorrent, which has no wheel for Python 3.14 yet: use Python 3.11 to 3.13"
+            text = f"{needing} libtorrent, which has no wheel for Python 3.14 yet. Use Python 3.11 to 3.13"
         raise error_type(text) from None

@@ -136,8 +136,9 @@ def _refusing(kind: type, owner: int) -> type:
 
     def refuse(*_: object) -> NoReturn:
         raise CableStoreError(
-            f"this {kind.__name__} belongs to process {owner}, and process {os.getpid()} was forked from it. A forked "
-            "process cannot use what was open at the fork: open it after the fork, in one process at a time"
+            f"this {kind.__name__} was opened by process {owner}, of which process {os.getpid()} is a fork. Objects "
+            "that were open at a fork cannot be used in the child process. Open them after the fork, and a store in "
+            "one process at a time"
         )
 
     members = {"__slots__": (), "__getattribute__": get, "__exit__": _do_nothing, "__aexit__": _do_nothing_soon}

@@ -26,7 +26,7 @@ AddressInfo = tuple[int, int, int, str, tuple[Any, ...]]
 def look_up(host: str, flags: int = 0) -> list[AddressInfo]:
     """Return the addresses of a host. Blocks. Raises OSError, and ValueError for invalid host names."""
     if "\0" in host:  # the system would look up the part before it
-        raise ValueError("the name of a host cannot contain a null character")
+        raise ValueError("a host name cannot contain a null character")
     return list(socket.getaddrinfo(host or None, 0, type=socket.SOCK_STREAM, flags=flags))
 
 
@@ -105,7 +105,7 @@ class Resolver:
             try:
                 found = in_thread(partial(self._find, host), "cablestore-names")
             except RuntimeError as error:  # the system does not allow another thread
-                raise OSError(f"cannot look up {host}: {error}") from None
+                raise OSError(f"cannot resolve the host name {host}: {error}") from None
             self._under_way[host] = found
             found.add_done_callback(partial(self._keep, host))
         return found

@@ -57,7 +57,7 @@ def read_archives(source: ArchiveSource) -> tuple[Dialect, list[Input]]:
     if (cid := by_cid.index_cid()) is not None and (data := by_cid.content(cid)) is not None:
         found.append(_read(str(by_cid.folder.file(str(cid))), data, None, source))
     if not found:
-        raise ArchiveError(f"no archives of {source.control_key.hex()} found below {folder}: fetch them first")
+        raise ArchiveError(f"no archives of {source.control_key.hex()} found below {folder}. Fetch them first")
     newest = max(found, key=_age)
     inputs: list[Input] = [
         ArchiveInput(community, newest.dialect, _alone(newest.verified, entry), newest.key)
@@ -118,7 +118,7 @@ def _dialect_of(index: Index, control_key: bytes) -> Dialect:
     """
     name = open_statement(index.signed, control_key).dialect if index.signed else LEGACY.name
     if name not in DIALECTS:
-        raise ArchiveError(f"the dialect {name!r} is not known, known are {', '.join(DIALECTS)}")
+        raise ArchiveError(f"unknown dialect {name!r}, expected one of {', '.join(DIALECTS)}")
     return DIALECTS[name]
 
 
@@ -231,7 +231,7 @@ def _problem_of(posts: Sequence[Post]) -> str | None:
     newest_ms = int(time.time() * _MS_PER_S) + MAX_FUTURE_MS
     for post in posts:
         if post.timestamp_ms >= newest_ms:
-            return f"{post!r} would be refused: {too_far_ahead(post.timestamp_ms, newest_ms)}"
+            return f"{post!r} would be rejected: {too_far_ahead(post.timestamp_ms, newest_ms)}"
     return None
 
 

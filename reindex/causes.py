@@ -40,7 +40,7 @@ class KnownFailure(NamedTuple):
 KNOWN: Final = (
     KnownFailure(
         r"No space left on device|Disk quota exceeded",
-        "Make space on the disk of the work folder, or name another with --work",
+        "Free space on the disk of the work folder, or name another with --work",
         error=StorageError,
     ),
     KnownFailure(
@@ -49,46 +49,44 @@ KNOWN: Final = (
     ),
     KnownFailure(
         r"Could not reserve enough space|[Ii]nvalid maximum heap size|insufficient memory for the Java Runtime",
-        "Set --driver-memory to less than this machine has",
+        "Set --driver-memory to less than the memory of this machine",
         _OF_JAVA,
     ),
     KnownFailure(r"OutOfMemoryError", "Give Java more memory with --driver-memory", _OF_JAVA),
     KnownFailure(
         r"Unrecognized VM option|Unrecognized option: -[^-]|Improperly specified VM option|not allowed in environment var"
         r"|initialization of VM\n",
-        "Remove this option of Java",
+        "Remove this Java option",
         _OF_JAVA,
     ),
     KnownFailure(
         r"Missing application resource|Unrecognized option: --|Error: Unrecognized argument",
-        "Options for spark-submit end with pyspark-shell",
+        "End the options for spark-submit with pyspark-shell",
         ("PYSPARK_SUBMIT_ARGS",),
     ),
-    KnownFailure(r"Failed to create (any |a )?(local )?dir", "Name a folder that can be written", _OF_FOLDERS),
+    KnownFailure(r"Failed to create (any |a )?(local )?dir", "Name a writable folder", _OF_FOLDERS),
     KnownFailure(
         r"UnknownHostException|BindException|UnresolvedAddressException|[Cc]an't assign requested address",
-        "The driver needs a name and an address of this machine",
+        "Set a name and an address of this machine for the driver",
         _OF_ADDRESSES,
     ),
     KnownFailure(
         r"PYTHON_VERSION_MISMATCH",
-        "Workers need Python of the driver's minor version",
+        "Use the same minor version of Python on workers and driver",
         _OF_PYTHON,
     ),
-    KnownFailure(r'Cannot run program "[^"]*python', "Workers need this program", _OF_PYTHON),
+    KnownFailure(r'Cannot run program "[^"]*python', "Install this program on all workers", _OF_PYTHON),
     KnownFailure(
         r"Failed to find Spark jars directory|does not exist in the JVM|UnsupportedClassVersionError|NoSuchMethodError"
         r"|'JavaPackage' object is not callable|Could not find or load main class",
-        "Spark, PySpark and Java must fit together",
+        "Use compatible versions of Spark, PySpark and Java",
         _OF_VERSIONS,
     ),
-    KnownFailure(
-        r"invalid null input: name", "The user id needs a name: add it to /etc/passwd of this machine or image"
-    ),
-    KnownFailure(r"core-site\.xml|hdfs-site\.xml|yarn-site\.xml", "Mend this file of Hadoop's settings", _OF_HADOOP),
+    KnownFailure(r"invalid null input: name", "Give the user id a name in /etc/passwd of this machine or image"),
+    KnownFailure(r"core-site\.xml|hdfs-site\.xml|yarn-site\.xml", "Correct this Hadoop configuration file", _OF_HADOOP),
     KnownFailure(
         r"Python worker exited unexpectedly|Python worker.* crashed",
-        "A Python worker was killed, most often because memory ran out. Use fewer --cores, or end other programs",
+        "A Python worker was killed, most often because memory ran out. Use fewer --cores, or close other programs",
     ),
     KnownFailure(r"All masters are unresponsive", "No Spark master answers at the address of --master"),
 )
@@ -137,7 +135,7 @@ def _cause(text: str, summary: str, environ: Mapping[str, str]) -> Cause:
         found = re.search(f"^.*(?:{known.sign}).*$", text, re.MULTILINE)
         if found:
             named = [name for name in known.variables if environ.get(name)]
-            look = f". Look at {' and '.join(named)} in the environment" if named else ""
+            look = f". Check {' and '.join(named)} in the environment" if named else ""
             return Cause(f"{_shortened(found[0])}. {known.advice}{look}", known.error)
     return Cause(summary, SparkError)
 
@@ -150,7 +148,7 @@ def _first_exception(said: str) -> str:
         other = _EXCEPTION.search(following)
         return _with_root(_shortened(first[1]), following[: other.start() if other else None])
     lines = [line for line in said.splitlines() if line.strip() and not _NO_CAUSE.match(line)]
-    return _shortened(lines[-1]) if lines else "it wrote nothing"
+    return _shortened(lines[-1]) if lines else "it printed nothing"
 
 
 def _with_root(line: str, stack: str) -> str:
@@ -166,7 +164,7 @@ def ending(status: int) -> str:
     if number == signal.SIGKILL:
         return (
             "was killed (SIGKILL), most often by the system because memory ran out. Use fewer --cores or less "
-            "--driver-memory, or end other programs"
+            "--driver-memory, or close other programs"
         )
     with_name = number in {each.value for each in signal.Signals}
     return f"was ended by {signal.Signals(number).name}" if with_name else f"ended with status {status}"

@@ -80,8 +80,8 @@ def in_driver(job: Callable[[Progress], T], scratch: Path, log: Path, progress: 
             _end(process, java_end)
     if kind == "end":
         raise SparkError(
-            f"Spark's driver {ending(process.returncode)}. Run the same command again to continue. The log of Spark is "
-            f"{log}"
+            f"Spark's driver {ending(process.returncode)}. Run the same command again to continue. The log of Spark "
+            f"is {log}"
         )
     if kind == "error":
         raise value

@@ -88,10 +88,12 @@ def _without_other_spark(master: str, environ: Mapping[str, str]) -> dict[str, s
 def _require_version(home: Path, version: str) -> None:
     """Raise SparkError if a folder has no Spark, or one of another minor version than PySpark."""
     if not (home / "bin" / "spark-submit").is_file():
-        raise SparkError(f"SPARK_HOME is {home}, which has no Spark. Unset it, or name a Spark {version}")
+        raise SparkError(f"SPARK_HOME is {home}, which has no Spark. Unset it, or set it to a Spark {version}")
     found = re.search(r"spark-core_[\d.]+-([\d.]+\d)", " ".join(path.name for path in home.glob("jars/spark-core_*")))
     if found and found[1].split(".")[:2] != version.split(".")[:2]:
-        raise SparkError(f"SPARK_HOME has Spark {found[1]}, PySpark is {version}. Unset it, or name a Spark {version}")
+        raise SparkError(
+            f"SPARK_HOME has Spark {found[1]}, but PySpark is {version}. Unset it, or set it to a Spark {version}"
+        )
 
 
 @contextmanager

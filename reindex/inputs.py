@@ -55,7 +55,7 @@ class Input(Protocol):
 
 def refusal(source: Input, problem: str) -> CableStoreError:
     """Return the error for a damaged input that must not be skipped."""
-    return source.error(f"{problem}. Copy it again, or leave it out with --skip-corrupt")
+    return source.error(f"{problem}. Copy it again, or skip it with --skip-corrupt")
 
 
 def fault_of(error: CableStoreError, folder: ObjectFolder) -> str:
@@ -111,7 +111,7 @@ class SegmentInput:
             return fault_of(error, self.export)
         if found == self.segment.blake3:
             return None
-        return f"{self.name} is damaged: its BLAKE3 is {found}, its manifest says {self.segment.blake3}"
+        return f"{self.name} is damaged: its BLAKE3 is {found}, expected {self.segment.blake3}"
 
     def blocks(self) -> Iterator[Block]:
         """Yield the content of the segment block by block. Raises ExportError, StorageError."""

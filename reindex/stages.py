@@ -241,8 +241,8 @@ class Stages:
         for report in probes:
             if report["probe"] not in found:
                 raise ReindexError(
-                    f"the driver does not see what the worker on {report['host']} writes to {folder}. Name a folder "
-                    "with --work that all machines share under the same path, or the URI of one in an object store"
+                    f"the driver does not see the files that the worker on {report['host']} writes to {folder}. Name "
+                    "a folder with --work that all machines share under the same path, or a URI in an object store"
                 )
         remove(folder, found)
 
@@ -336,7 +336,7 @@ def in_order(segments: Sequence[RowSegment]) -> list[RowSegment]:
     ordered = sorted(segments, key=lambda segment: segment.first)
     for one, following in itertools.pairwise(ordered):
         if one.last >= following.first:
-            raise ReindexError(f"{one.file} and {following.file} overlap: remove the work folder and run again")
+            raise ReindexError(f"{one.file} and {following.file} overlap. Remove the work folder and run again")
     return ordered
 
 

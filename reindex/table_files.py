@@ -164,7 +164,7 @@ class _Written:
         if folder.exists(UNFINISHED):
             written.tables = _tables_in(folder, UNFINISHED, about)
         elif not folder.is_empty() and not is_begun(folder, UNFINISHED):
-            raise ExportError(f"{folder.uri} holds other files or folders: name a new folder for the tables")
+            raise ExportError(f"{folder.uri} contains other files or folders. Name a new folder for the tables")
         written.note()
         return written
 
@@ -202,7 +202,7 @@ def _tables_in(folder: ObjectFolder, name: str, about: dict[str, Any]) -> dict[s
             f"{folder.uri}/{name} is damaged: {error}. Remove {folder.uri}, or name a new folder"
         ) from None
     if fields != about and (found or fields.keys() != about.keys()):
-        raise ExportError(f"{folder.uri} has tables of other sources or drops: remove it, or name a new folder")
+        raise ExportError(f"{folder.uri} has tables of other sources or drops. Remove it, or name a new folder")
     return found
 
 

@@ -183,7 +183,7 @@ def check_pieces(derived: Iterable[dict[str, Any]], built: Iterable[dict[str, An
     written, read = (sum(int(report["pieces"], 16) for report in reports) for reports in (derived, built))
     if written != read:
         raise ReindexError(
-            f"the runs in {folder} were damaged or exchanged: buckets were not built of the pieces that were derived. "
+            f"the runs in {folder} were damaged or changed: buckets were not built from the pieces that were derived. "
             "Check the disk, remove the folder and run again"
         )
 
@@ -356,9 +356,9 @@ def _count_stones(post: Post | None, laid: list[Tombstone], counts: Counter[str]
         if stone.is_effective:
             counts["tombstones: of a dead post"] += 1
         elif post is None:
-            counts["tombstones: of a post not seen"] += 1
+            counts["tombstones: of an unknown post"] += 1
         elif stone.author != post.author:
-            counts["tombstones: by a stranger, without effect"] += 1
+            counts["tombstones: of another author, without effect"] += 1
         else:
             counts["tombstones: of a deletion, without effect"] += 1
 

@@ -29,7 +29,7 @@ from cablestore.index.signatures import SignatureVerifier
 from cablestore.peers import Address, Node, NodeSettings
 from cablestore.sds import CausalLog
 
-REFUSED = r"CableStoreError: this \w+ belongs to process \d+, and process \d+ was forked from it"
+REFUSED = r"CableStoreError: this \w+ was opened by process \d+, of which process \d+ is a fork"
 
 USES: dict[str, Callable[[CableStore], object]] = {
     "post": lambda store: store.post("default", "from the child"),
@@ -51,7 +51,7 @@ USES: dict[str, Callable[[CableStore], object]] = {
 def test_a_child_gets_an_error_that_names_the_owner(store: CableStore, use: str) -> None:
     store.post("default", "from the parent")
     found = run_forked(lambda: USES[use](store))
-    assert f"CableStoreError: this CableStore belongs to process {os.getpid()}" in found
+    assert f"CableStoreError: this CableStore was opened by process {os.getpid()}" in found
     store.post("default", "from the parent again")
     assert store.check().is_clean
 
@@ -204,7 +204,7 @@ def test_a_child_in_which_leveldb_lacks_its_thread_refuses_large_writes(tmp_path
             while True:
                 store.post("default", "a text " * 100)
 
-    assert "CableStoreError: LevelDB lacks its thread" in run_forked(work)
+    assert "CableStoreError: large writes are not possible: LevelDB has no background thread" in run_forked(work)
     with CableStore.open(tmp_path / "store") as again:
         assert again.messages("default").messages
         assert again.check().is_clean

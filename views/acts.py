@@ -136,7 +136,7 @@ def _consent_in(user: bytes, key: bytes, value: bytes) -> Consent:
     try:
         digest, accepts = unpack(value)
     except (TypeError, ValueError):
-        raise CorruptStoreError("a row of who accepts roles is damaged. Run `cablestore rebuild`") from None
+        raise CorruptStoreError("a row of a user's consent to roles is damaged. Run `cablestore rebuild`") from None
     return Consent(user, digest, time_of(key[-SORT_TIME_SIZE_BYTES:]), accepts)
 
 

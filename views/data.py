@@ -19,7 +19,7 @@ from cablestore.protocol.post import Post
 def rows(post: Post) -> list[Row]:
     """Return the row of the post itself."""
     if post.is_local_only and post.sealed is None:
-        raise ValueError("a local-only post must be sealed before it is stored, this one is not")
+        raise ValueError("a local-only post must be sealed before it is stored")
     return [(record_key(post), post.sealed or post.raw)]
 
 

@@ -33,11 +33,11 @@ def _load(point: EntryPoint) -> tuple[View, ...]:
         loaded: Any = point.load()
     except Exception as error:
         raise CableStoreError(
-            f"{where} cannot be loaded: {type(error).__name__}: {error}. Repair or remove the package"
+            f"cannot load {where}: {type(error).__name__}: {error}. Repair or remove the package"
         ) from error
     views = (loaded,) if isinstance(loaded, View) else loaded
     if not isinstance(views, list | tuple) or not all(isinstance(view, View) for view in views):
-        raise CableStoreError(f"{where} is of type {type(loaded).__name__}. It must be a View or a list of them")
+        raise CableStoreError(f"{where} has the type {type(loaded).__name__}, expected a View or a list of them")
     return tuple(views)
 
 
@@ -53,5 +53,5 @@ def why_not_loaded(load: Callable[[], Catalog]) -> str | None:
     for name in catalog.versions.keys() - CATALOG.versions.keys():
         needed = catalog.versions[name]
         if installed.get(name, needed) != needed:
-            return f"the view {name} has version {installed[name]} here, and version {needed} is needed"
+            return f"the view {name} has version {installed[name]} here, expected version {needed}"
     return None

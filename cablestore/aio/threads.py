@@ -86,7 +86,7 @@ class Threads(ProcessBound):
     def _close(self, close_store: Callable[[], None], closing: Future[None]) -> None:
         try:
             for work in tuple(self._works):
-                work.stop(StoreClosedError("the store was closed before this ended"))
+                work.stop(StoreClosedError("the store was closed before this call ended"))
             self._writer.shutdown()
             close_store()
             self._reader.shutdown()
@@ -157,7 +157,7 @@ def _own_loop() -> asyncio.AbstractEventLoop:
     except RuntimeError:
         task = None
     if task is None:
-        raise CableStoreError("this is awaited in tasks of asyncio alone. Use CableStore in a thread elsewhere")
+        raise CableStoreError("this can only be awaited in an asyncio task. Elsewhere, use CableStore in a thread")
     return task.get_loop()
 
 

@@ -52,10 +52,11 @@ class BelievedRows:
             return
         unopened = damaged.get(UNOPENED, 0)
         if not self.reading.salvage and (self.believes_all or unopened == self.sealed > 0):
-            reasons = ", ".join(f"{count:,} of: {what}" for what, count in damaged.items())
-            key = " If the key is another one than that of the store, name the right one." if unopened else ""
+            reasons = ", ".join(f"{what}: {count:,}" for what, count in damaged.items())
+            key = " If the key is not that of the store, name the right one." if unopened else ""
             raise BackupError(
-                f"{self.reading.folder} holds what cannot be restored: {reasons}.{key} To restore the rest, use --salvage"
+                f"{self.reading.folder} contains data that cannot be restored: {reasons}.{key} To restore the rest, "
+                "use --salvage"
             )
         self.sealed -= unopened
         self.rejected.update(damaged)

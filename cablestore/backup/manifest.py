@@ -187,13 +187,13 @@ def _manifest_of(path: ObjectFile, data: bytes) -> BackupManifest:
     version = as_declared(fields, _Version).format
     if version not in (1, FORMAT):
         raise BackupError(
-            f"{path} has format {version}, but this version of cablestore reads 1 and {FORMAT}: install another version"
+            f"{path} has format {version}, but this version of cablestore reads 1 and {FORMAT}. Install another version"
         )
     manifest = as_declared(fields, BackupManifest)
     if manifest.dialect not in DIALECTS:
         raise ValueError(f"its dialect {manifest.dialect!r:.80} is unknown")
     if len({piece.file for piece in manifest.pieces}) != len(manifest.pieces):
-        raise ValueError("it names a piece twice")
+        raise ValueError("it lists a piece twice")
     if manifest.encode() != data:
         raise ValueError("its fields are not those of this format")
     return manifest
@@ -232,7 +232,7 @@ def read_rows(folder: ObjectFolder, piece: Piece) -> Iterator[list[Row]]:
     if len(rows) != len(items) or not all(
         type(key) is type(value) is bytes and key.startswith(prefixes) for key, value in rows
     ):
-        raise BackupError(f"{folder.file(piece.file)} holds an item that is not a row of this kind. {MEND}")
+        raise BackupError(f"{folder.file(piece.file)} contains an item that is not a row of this kind. {MEND}")
     yield rows
 
 
@@ -240,7 +240,7 @@ def read_posts(folder: ObjectFolder, piece: Piece) -> Iterator[list[bytes]]:
     """Yield the posts of a piece in one block, without verification. Raises the same errors as `read_piece`."""
     items = read_piece(folder, piece)
     if not all(type(raw) is bytes for raw in items):
-        raise BackupError(f"{folder.file(piece.file)} holds an item that is not a post. {MEND}")
+        raise BackupError(f"{folder.file(piece.file)} contains an item that is not a post. {MEND}")
     yield list(items)
 
 
@@ -268,7 +268,7 @@ def damaged_files(folder: ObjectFolder, manifest: BackupManifest, sizes: Mapping
 def load_key(folder: ObjectFolder) -> Identity:
     """Return the key in a backup. Raises IdentityError."""
     if not folder.is_local or not folder.exists(KEY_FILE):  # a device or pipe may never end
-        raise IdentityError(f"{folder.file(KEY_FILE)} is missing, or not a file")
+        raise IdentityError(f"{folder.file(KEY_FILE)} is missing or is not a file")
     return load_identity(folder.path / KEY_FILE)
 
 
@@ -291,7 +291,7 @@ def claimed(folder: ObjectFolder, *, to_write: bool = False) -> Iterator[None]:
     place = folder.path if folder.is_local else _lock_of(folder.uri)
     with open_folder(place) as descriptor:
         if not try_lock(descriptor, shared=not to_write):
-            raise BackupError(f"the backup in {folder} is in use by another process: wait for it")
+            raise BackupError(f"the backup in {folder} is in use by another process. Wait until it ends")
         if to_write:
             refuse_other(folder)
         if folder.is_local:
@@ -306,7 +306,9 @@ def refuse_other(folder: ObjectFolder) -> None:
         return  # it is a backup: other files beside its own are kept, and do no harm
     foreign = names if names == [KEY_FILE] else [name for name in names if not _OWN.fullmatch(name)]
     if foreign:
-        raise BackupError(f"{folder} is not a backup: it holds {', '.join(foreign[:3])}. Choose a new or empty folder")
+        raise BackupError(
+            f"{folder} is not a backup: it contains {', '.join(foreign[:3])}. Choose a new or empty folder"
+        )
 
 
 def is_own(name: str) -> bool:

@@ -82,8 +82,8 @@ class PieceWriter:
         content = pack(items)
         if len(content) >= limits.MAX_SEGMENT_BLOCK_SIZE_BYTES:
             raise BackupError(
-                f"a row after {rows[0][0][:80]!r} is larger than what a backup takes, "
-                f"{limits.MAX_SEGMENT_BLOCK_SIZE_BYTES} bytes. Remove it first"
+                f"the row after {rows[0][0][:80]!r} is too large: the maximum in a backup is "
+                f"{limits.MAX_SEGMENT_BLOCK_SIZE_BYTES} bytes. Remove the row first"
             )
         size_bytes = sum(len(key) + len(value) for key, value in rows)
         data = zstd.compress(content, _LEVEL)

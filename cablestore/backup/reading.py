@@ -91,13 +91,13 @@ class BackupReading:
         """Return True if the backup contains this key. Otherwise raise IdentityError, or with `salvage` record it."""
         if named == identity.public_key.hex():
             return True
-        text = f"{self.folder} {what} the key {named}, and {identity.public_key.hex()} is another one"
+        text = f"wrong key {identity.public_key.hex()}: {self.folder} {what} the key {named}"
         if not self.salvage:
             raise IdentityError(
-                f"{text}. Name the store's own key. If that is yours, someone changed the backup: use another copy, or "
-                "restore what is genuine with --salvage"
+                f"{text}. Name the key of the store. If this is the key of the store, someone changed the backup: use "
+                "another copy, or restore the authentic part with --salvage"
             )
-        self.problems[MANIFEST] = BackupProblem(MANIFEST, f"{text}: someone changed the backup, or the key is wrong")
+        self.problems[MANIFEST] = BackupProblem(MANIFEST, f"{text}. Someone changed the backup, or the key is wrong")
         return False
 
     def is_authentic(self, identity: Identity | None) -> bool:
@@ -113,8 +113,8 @@ class BackupReading:
         if not manifest.is_signed:
             self.problems[MANIFEST] = BackupProblem(
                 MANIFEST,
-                f"{self.folder.file(MANIFEST)} has an invalid signature: the backup was changed by someone without the "
-                "store's key. Use another copy of the backup",
+                f"{self.folder.file(MANIFEST)} has an invalid signature: someone without the store's key changed the "
+                "backup. Use another copy of the backup",
             )
             return False
         return identity is not None

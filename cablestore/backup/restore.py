@@ -153,8 +153,8 @@ def _key_of(reading: BackupReading, given: Identity | None, *, without_sealed: b
     if manifest.key is None:
         if given is None and manifest.sealed and not without_sealed:
             raise IdentityError(
-                f"{source} has {manifest.sealed:,} local-only posts, but not the key that opens them. Name its file "
-                "with --key; if it is lost, --without-local-only leaves them out"
+                f"{source} has {manifest.sealed:,} local-only posts, but not the key that decrypts them. Name the key "
+                "file with --key. If it is lost, omit these posts with --without-local-only"
             )
         return given
     if given is not None:
@@ -166,12 +166,11 @@ def _key_of(reading: BackupReading, given: Identity | None, *, without_sealed: b
         if without_sealed:
             return None
         raise IdentityError(
-            f"{error}. Or name a copy of the key with --key; if it is lost, --without-local-only restores the rest"
+            f"{error}. Or name a copy of the key with --key. If it is lost, restore the rest with --without-local-only"
         ) from None
     if found.public_key.hex() != manifest.key:
         raise BackupError(
-            f"{source.file(KEY_FILE)} is another key than {manifest.key}, which the backup names. Name a copy of that one "
-            "with --key"
+            f"{source.file(KEY_FILE)} is not the key {manifest.key} of this backup. Name a copy of that key with --key"
         )
     return found
 
@@ -229,12 +228,12 @@ def _copy_local(rows: Path, target: Path, *, judged: bool) -> None:
 def _target(path: Path) -> Iterator[Path]:
     """Lock a target, reject one that is not empty, and yield its folder RESTORING, which is removed afterwards."""
     _refuse_full(path)
-    with storage_errors(f"{path} cannot be restored to"):
+    with storage_errors(f"cannot restore to {path}"):
         make_folder(path)
         descriptor = lock(
             path / LOCK_FILE,
             lambda owner: StoreLockedError(
-                f"process {owner} restores into {path}, or has a store open there: wait for it"
+                f"process {owner} restores to {path} or has a store open there. Wait until it ends"
             ),
         )
         work = path / RESTORING
@@ -266,15 +265,15 @@ def _remove(entry: Path) -> None:
 
 
 def _refuse_full(path: Path) -> None:
-    with storage_errors(f"{path} cannot be restored to"):
+    with storage_errors(f"cannot restore to {path}"):
         if path.exists() and not path.is_dir():
-            raise BackupError(f"{path} is a file: choose a new or empty folder to restore into")
+            raise BackupError(f"{path} is a file. Choose a new or empty folder to restore to")
         entries = path.iterdir() if path.exists() else ()
         names = {entry.name for entry in entries if not is_foreign(entry.name)}
     is_half = RESTORING in names and all(map(_MADE.fullmatch, names))
     if not is_half and names - {LOCK_FILE}:
-        what = "is a store already" if HEADER_FILE in names else f"holds {', '.join(sorted(names)[:3])}"
-        raise BackupError(f"{path} {what}, and a restore overwrites nothing. Choose a new or empty folder")
+        what = "is already a store" if HEADER_FILE in names else f"contains {', '.join(sorted(names)[:3])}"
+        raise BackupError(f"{path} {what}. A restore overwrites nothing. Choose a new or empty folder")
 
 
 def _move_out(work: Path, target: Path) -> None:
@@ -283,12 +282,12 @@ def _move_out(work: Path, target: Path) -> None:
     taken = sorted(name for name in names if os.path.lexists(target / name))
     if taken:
         raise BackupError(
-            f"{target} got {', '.join(taken[:3])} during the restore, which overwrites nothing. Choose a new or empty "
-            "folder"
+            f"new files appeared in {target} during the restore: {', '.join(taken[:3])}. A restore overwrites "
+            "nothing. Choose a new or empty folder"
         )
     moved: list[Path] = []
     try:
-        with storage_errors(f"the restored store cannot be moved to {target}"):
+        with storage_errors(f"cannot move the restored store to {target}"):
             for name in sorted(names - {HEADER_FILE}):
                 moved.append(target / name)
                 (work / name).replace(target / name)

@@ -57,8 +57,8 @@ def _rejected_in(place: ObjectFolder, piece: Piece, rejected: list[Outcome]) -> 
     first = rejected[0]
     return BackupProblem(
         piece.file,
-        f"{place.file(piece.file)} holds {len(rejected):,} posts that a restore rejects, among them {first.hash.hex()} "
-        f"({first.verdict.value}): someone changed the backup. Run `cablestore backup --full`",
+        f"{place.file(piece.file)} contains {len(rejected):,} posts that a restore rejects, such as "
+        f"{first.hash.hex()} ({first.verdict.value}): someone changed the backup. Run `cablestore backup --full`",
     )
 
 
@@ -68,4 +68,4 @@ def _problem_of_key(place: ObjectFolder, public_key: str) -> BackupProblem | Non
             return None
     except IdentityError as error:
         return BackupProblem(KEY_FILE, str(error))
-    return BackupProblem(KEY_FILE, f"{KEY_FILE} is another key than {public_key}")
+    return BackupProblem(KEY_FILE, f"{KEY_FILE} is not the key {public_key} of this backup")

@@ -138,7 +138,7 @@ def backup_open(
     """Back up a store that is open in this process: see `backup`."""
     header = None if store.path is None else peek(store.path)
     if store.path is None or header is None:
-        raise BackupError("a store in memory cannot be backed up: export it")
+        raise BackupError("a store in memory cannot be backed up. Export it instead")
     with store.snapshot() as state:
         known = StoreIdentity(None if store.public_key is None else store.identity, None)
         source = _Source(store.path, header, state.reader, known, store.is_read_only)
@@ -148,7 +148,9 @@ def backup_open(
 def _write(source: _Source, out: Location, *, with_key: bool, full: bool, progress: Progress) -> BackupReport:
     place = folder_of(out)
     if with_key and not place.is_local:
-        raise BackupError(f"the key is not sent to {place}: back up without the key, and keep a copy of it elsewhere")
+        raise BackupError(
+            f"the key is never sent to a URI: {place}. Back up without the key, and keep a copy of it elsewhere"
+        )
     with claimed(place, to_write=True):
         return _write_claimed(source, place, with_key=with_key, full=full, progress=progress)
 
@@ -347,9 +349,7 @@ def _put_key(
     if identity is None and not wanted:
         return known, False  # `verify_backup` reports it
     if identity is None:
-        raise IdentityError(
-            f"the store at {source.path} has no key yet, or none that can be read: back up without the key"
-        )
+        raise IdentityError(f"the store at {source.path} has no readable key. Back up without the key")
     public_key = identity.public_key.hex()
     file = place.path / KEY_FILE
     if again or known != public_key or is_damaged:

@@ -48,7 +48,5 @@ def _cause(failure: PeerFailure) -> str:
     found = next((text for part, text in _CAUSES if part in failure.reason), None)
     if found is not None:
         return found.format(address)
-    reason = failure.reason.removeprefix(f"cannot connect to {address}: ").removeprefix(
-        f"no connection with {address}: "
-    )
+    reason = failure.reason.removeprefix(f"cannot connect to {address}: ")
     return f"{address}: {reason}"

@@ -109,7 +109,7 @@ class _Work:
     def refuse_changes(self) -> None:
         """Raise ExportError if another machine exports to the same URI. No lock prevents that."""
         if not self.out.is_local and self.continued() is None:
-            raise ExportError(f"another export into {self.out} changed its files. Choose a new or empty folder")
+            raise ExportError(f"another export to {self.out} changed its files. Choose a new or empty folder")
 
     def continued(self) -> _Work | None:
         """Return the saved progress of an earlier call, None if it cannot be continued because of its files."""
@@ -269,7 +269,7 @@ def _claimed(out: ObjectFolder) -> Iterator[Path]:
     runs.make()
     with open_folder(runs.path) as descriptor:
         if not try_lock(descriptor):
-            raise ExportError(f"another export into {out} is under way: wait for it")
+            raise ExportError(f"another process is exporting to {out}. Wait until it ends")
         _refuse_other(out, {*out.names(), *out.folders()})
         restrict(runs.path, _is_own, notify=False)
         yield runs.path
@@ -285,11 +285,11 @@ def _is_own(name: str) -> bool:
 
 def _refuse_other(out: ObjectFolder, names: set[str]) -> None:
     if MANIFEST in names:
-        raise ExportError(f"{out} is a finished export, which is not overwritten. Choose a new or empty folder")
+        raise ExportError(f"{out} is a finished export, and is not overwritten. Choose a new or empty folder")
     is_begun = any(name.startswith(UNFINISHED) and _OWN.fullmatch(name) for name in names)
     foreign = sorted(name for name in names if not (is_begun and _OWN.fullmatch(name)))
     if foreign:
-        raise ExportError(f"{out} holds {', '.join(foreign[:3])}. Choose a new or empty folder")
+        raise ExportError(f"{out} contains other files: {', '.join(foreign[:3])}. Choose a new or empty folder")
 
 
 def _begun(new: _Work) -> _Work:

@@ -58,7 +58,7 @@ def manifests_of(folders: Iterable[Location], dialect: Dialect | None) -> list[M
         dialect = dialect or manifest.dialect
         if manifest.dialect != dialect:
             raise ExportError(
-                f"{manifest.source} has posts of the dialect {manifest.dialect.name}, expected {dialect.name}: import "
+                f"{manifest.source} has posts of the dialect {manifest.dialect.name}, expected {dialect.name}. Import "
                 "it into another store"
             )
     return manifests

@@ -85,14 +85,14 @@ class Filters:
         checked_each("authors", self.authors, check_bytes)
         check(without_hidden=self.without_hidden)
         if not all(len(author) == KEY_SIZE_BYTES for author in self.authors):
-            raise ExportError(f"an author to filter by must be a public key of {KEY_SIZE_BYTES} bytes")
+            raise ExportError(f"invalid author filter: expected public keys of {KEY_SIZE_BYTES} bytes")
         for name in ("after_ms", "before_ms"):
             if (time := getattr(self, name)) is not None:
                 object.__setattr__(self, name, checked_time(name, time))  # the class is frozen
         if not all(time is None or _is_time(time) for time in (self.after_ms, self.before_ms)):
-            raise ExportError(f"a time to filter by must be 0 to {limits.MAX_TIMESTAMP_MS} milliseconds since 1970")
+            raise ExportError(f"invalid time filter: expected 0 to {limits.MAX_TIMESTAMP_MS} milliseconds since 1970")
         if any("\ud800" <= codepoint <= "\udfff" for channel in self.channels for codepoint in channel):
-            raise ExportError("a channel to filter by must be text that can be encoded in UTF-8")
+            raise ExportError("invalid channel filter: the name cannot be encoded in UTF-8")
 
     def fields(self) -> dict[str, Any]:
         """Return the fields in the manifest."""
@@ -239,9 +239,7 @@ def read_manifest(folder: Location) -> Manifest:
         return _manifest_of(source, source.read(MANIFEST))
     except FileNotFoundError:
         if source.exists(UNFINISHED):
-            raise ExportError(
-                f"{source} is an unfinished export: run the same export again, it continues where it stopped"
-            ) from None
+            raise ExportError(f"{source} is an unfinished export. Run the same export again to continue it") from None
         raise ExportError(f"{source} is not an export: {MANIFEST} is missing") from None
     except ValueError as error:
         raise _damaged(source.file(MANIFEST), str(error), DamagedManifestError) from None
@@ -257,10 +255,10 @@ def _manifest_of(source: ObjectFolder, data: bytes) -> Manifest:
     if head.format not in (FORMAT, FORMAT_WITH_CONSENTS):
         raise ExportError(
             f"{path} has format {head.format}, but this version of cablestore reads {FORMAT} and "
-            f"{FORMAT_WITH_CONSENTS}: install another version"
+            f"{FORMAT_WITH_CONSENTS}. Install another version"
         )
     if head.dialect not in DIALECTS:
-        raise ExportError(f"{path} has dialect {head.dialect!r:.80}, known are {', '.join(DIALECTS)}")
+        raise ExportError(f"{path} has the unknown dialect {head.dialect!r:.80}, expected one of {', '.join(DIALECTS)}")
     rest = as_declared(fields, _Rest)
     check_segments(rest.segments)
     filters = None if rest.filters is None else _filters_of(rest.filters)
@@ -276,7 +274,7 @@ def plain(source: ObjectFolder) -> Path | ObjectFolder:
 
 
 def _damaged(path: ObjectFile, reason: str, kind: type[ExportError] = ExportError) -> ExportError:
-    return kind(f"{path} is damaged: {reason}. Copy the export again, or make a new one")
+    return kind(f"{path} is damaged: {reason}. Copy the export again, or create a new one")
 
 
 def check_segments(segments: Sequence[Segment]) -> None:
@@ -296,7 +294,7 @@ def check_segments(segments: Sequence[Segment]) -> None:
         are_counts_right = [*segment.posts] == [name for name in TYPE_NUMBERS if name in segment.posts]
         are_counts_right &= sum(segment.posts.values()) == has_posts * segment.items
         if ends != {has_posts} or not are_counts_right:
-            raise ValueError(f"the entry of {name} has fields that do not fit together")
+            raise ValueError(f"the entry of {name} has inconsistent fields")
 
 
 def _filters_of(fields: _FilterFields) -> Filters:
@@ -313,7 +311,7 @@ def read_posts(folder: Location, segment: Segment) -> Iterator[list[bytes]]:
     path = folder_of(folder).file(segment.file)
     for block in _blocks(path, segment, "posts"):
         if any(type(raw) is not bytes or len(raw) > limits.MAX_POST_SIZE_BYTES for raw in block):
-            raise _damaged(path, "it holds an item that is not a post")
+            raise _damaged(path, "it contains an item that is not a post")
         yield list(block)
 
 
@@ -337,25 +335,25 @@ def _consent(path: ObjectFile, item: Any) -> Consent:
             len(user) == KEY_SIZE_BYTES and len(digest) == HASH_SIZE_BYTES and _is_time(timestamp_ms)
         ):
             return Consent(user, digest, timestamp_ms, accepts, is_claim=True)
-    raise _damaged(path, "it holds an item that is not a statement about roles")
+    raise _damaged(path, "it contains an item that is not a statement about roles")
 
 
 def _blocks(path: ObjectFile, segment: Segment, kind: SegmentKind) -> Iterator[tuple[Any, ...]]:
     if segment.kind != kind:
-        raise ValueError(f"{segment.file} holds {segment.kind}, not {kind}")
+        raise ValueError(f"{segment.file} contains {segment.kind}, expected {kind}")
     items = 0
     for block in read_segment(path, segment.blake3):
         items += len(block)
         yield block
     if items != segment.items:
-        raise _damaged(path, f"it holds {items} {kind}, but the manifest says {segment.items}")
+        raise _damaged(path, f"it contains {items} {kind}, but the manifest says {segment.items}")
 
 
 def _tombstone(path: ObjectFile, item: Any) -> Tombstone:
     try:
         return Tombstone.read(item)
     except ValueError:
-        raise _damaged(path, "it holds an item that is not a tombstone") from None
+        raise _damaged(path, "it contains an item that is not a tombstone") from None
 
 
 def _is_time(value: Any) -> bool:

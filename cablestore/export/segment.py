@@ -95,13 +95,14 @@ def read_segment(file: Path | ObjectFile, expected_blake3: str | None = None) ->
             unpacker.feed(chunk)
             for block in unpacker:
                 if not isinstance(block, tuple):
-                    raise ExportError(f"{path} holds a block that is not a list. Write the segment again")
+                    raise ExportError(f"{path} contains a block that is not a list. Write the segment again")
                 yield block
                 size_bytes = 0
             size_bytes += len(chunk)
             if size_bytes >= MAX_SEGMENT_BLOCK_SIZE_BYTES:
                 raise ExportError(
-                    f"{path} holds a block of more than {MAX_SEGMENT_BLOCK_SIZE_BYTES} bytes. Write the segment again"
+                    f"{path} contains a block of more than {MAX_SEGMENT_BLOCK_SIZE_BYTES} bytes. Write the segment "
+                    "again"
                 )
         if unpacker.read_bytes(1):
             raise ExportError(f"{path} ends within a block. Write the segment again")

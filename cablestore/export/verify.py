@@ -181,11 +181,9 @@ class _Verification:
         for segment in self.manifest.consent_segments:
             self._guard(segment.file, self._consents, segment)
         for target in self.proofs.not_confirmed():
-            self.report.tell("tombstones", f"the post/delete of the tombstone of {target.hex()} does not confirm it")
+            self.report.tell("tombstones", f"the tombstone of {target.hex()} is not confirmed by its post/delete")
         for digest in self.proofs.not_dead():
-            self.report.tell(
-                "tombstones", f"the post {digest.hex()} is in the export, but a tombstone says that it is deleted"
-            )
+            self.report.tell("tombstones", f"the post {digest.hex()} is in the export, but has a tombstone")
         self._guard("arrivals.json", read_arrivals, self.manifest.source)
 
     def _guard(self, file: str, work: Callable[..., object], *arguments: Any) -> None:
@@ -235,7 +233,7 @@ class _Verification:
         try:
             post = decode_post(raw, self.manifest.dialect)
         except DecodeError as error:
-            self.report.tell(segment.file, f"a post does not decode: {error}")
+            self.report.tell(segment.file, f"a post cannot be decoded: {error}")
             return None
         if post.is_local_only:
             self.report.tell(segment.file, f"the post {post.hash.hex()} is local-only and must not be exported")
@@ -251,7 +249,7 @@ class _Verification:
 
     def _check_place(self, segment: Segment, place: bytes) -> bytes:
         if place <= self.last:
-            self.report.tell(segment.file, f"the item {place.hex()} does not come after the one before it")
+            self.report.tell(segment.file, f"the item {place.hex()} is out of order")
         self.last = place
         return place
 

@@ -135,7 +135,7 @@ def write_consent_segment(folder: Location, number: int, blocks: Iterable[list[C
 
 def _check_order(last: bytes, keys: list[bytes]) -> None:
     if keys[0] <= last or not all(map(lt, keys, islice(keys, 1, None))):
-        raise ValueError("the items of an export must be in order, each once")
+        raise ValueError("the items of an export must be in order and unique")
 
 
 def _write(file: ObjectFile, blocks: Iterable[list[Any]]) -> Written:
@@ -149,7 +149,7 @@ def _write(file: ObjectFile, blocks: Iterable[list[Any]]) -> Written:
                 under_way.result()
             under_way = thread.submit(writer.write_packed, packed)
         if under_way is None:
-            raise ValueError(f"there is nothing to write to {file}: a segment must have at least one item")
+            raise ValueError(f"empty segment {file}: a segment needs at least one item")
         under_way.result()
         return writer.close()
 

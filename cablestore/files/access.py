@@ -71,7 +71,8 @@ def restrict(folder: Path, is_own: Callable[[str], object], *, notify: bool = Tr
         set_access(folder, is_own, shared=False)
         if notify and stat.S_IMODE(folder.stat().st_mode) != mode:
             _LOG.warning(
-                "other users could read %s (mode %04o): it is private now. `cablestore share` lets its group read it",
+                "%s was readable by other users (mode %04o) and is now private. `cablestore share` lets its group "
+                "read it",
                 folder,
                 mode,
             )

@@ -54,7 +54,7 @@ class ObjectFolder(ABC):
     @property
     def path(self) -> Path:
         """The path of a local folder. Raises StorageError for any other."""
-        raise StorageError(f"{self.uri} is not on this disk: choose a local folder")
+        raise StorageError(f"{self.uri} is not on this machine. Choose a local folder")
 
     def file(self, name: str) -> ObjectFile:
         """Return a file of this folder. `str` of it is its path or URI for messages."""
@@ -266,7 +266,7 @@ class LocalFolder(ObjectFolder):
         with storage_errors(path):
             try:
                 if not stat.S_ISREG(path.stat().st_mode):  # a device or pipe may never end
-                    raise MissingFileError(f"{path} is not a file, but a folder or something else")
+                    raise MissingFileError(f"{path} is not a regular file")
                 yield path
             except (FileNotFoundError, NotADirectoryError) as error:
                 if isinstance(error, MissingFileError):

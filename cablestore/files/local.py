@@ -21,9 +21,9 @@ from cablestore.files.uri import local_path, shown
 from cablestore.forks import close_released, open_released, released_in_child
 
 _IMPOSSIBLE: Final = {
-    errno.ENOTDIR: "is not possible: a part of it is a file, not a folder",
+    errno.ENOTDIR: "is not a possible path: a part of it is a file, not a folder",
     errno.ENAMETOOLONG: "is too long for a path on this file system",
-    errno.ELOOP: "is not possible: it is a link to itself",
+    errno.ELOOP: "is not a possible path: it is a link to itself",
 }
 _UTF_16: Final = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
@@ -41,11 +41,11 @@ def usable_path(location: str | os.PathLike[str]) -> Path:
         for part in (path, *path.parents):
             if part.is_symlink() and not part.exists():
                 raise ArgumentError(
-                    f"{name} is not possible: {part} is a link to {part.readlink()}, which does not exist"
+                    f"{name} is not a possible path: {part} is a link to {part.readlink()}, which does not exist"
                 ) from None
         _require_current_folder(path)
     except UnicodeEncodeError:
-        raise ArgumentError(f"{name} contains characters that no file name can have") from None
+        raise ArgumentError(f"{name} contains characters that a file name cannot have") from None
     except OSError as error:
         if error.errno in _IMPOSSIBLE:
             raise ArgumentError(f"{name} {_IMPOSSIBLE[error.errno]}") from None
@@ -57,8 +57,8 @@ def _require_current_folder(path: Path) -> None:
         path.absolute()
     except OSError as error:
         raise ArgumentError(
-            f"{path} is not possible, because the current folder cannot be used: {error.strerror}. Change to another "
-            "folder, or give an absolute path"
+            f"{path} cannot be used, because the current folder is not accessible: {error.strerror}. Change to "
+            "another folder, or use an absolute path"
         ) from None
 
 
@@ -67,7 +67,7 @@ def cache_folder() -> Path:
     try:
         return user_cache_path("cablestore")
     except RuntimeError:
-        raise StorageError("this user has no home folder for temporary files: set HOME or XDG_CACHE_HOME") from None
+        raise StorageError("no home folder found for temporary files. Set HOME or XDG_CACHE_HOME") from None
 
 
 def read_small(path: Path) -> bytes:
@@ -99,7 +99,7 @@ def storage_errors(what: object) -> Iterator[None]:
         raise
     except OSError as error:
         raise StorageError(
-            f"{what}: {error.strerror or error}. Check that it is there, free space and permissions"
+            f"{what}: {error.strerror or error}. Check that the path exists, free space and permissions"
         ) from None
 
 

@@ -260,10 +260,10 @@ def _connected(uri: str, _process: int, _environment: tuple[tuple[str, str], ...
         return (_s3(uri, system) if parts.scheme == "s3" else system), str(root)
     except pa.ArrowInvalid as error:
         raise ArgumentError(
-            f"{shown} cannot be opened: {_reason(error)}. Expected a path, or a URI such as s3://BUCKET/FOLDER"
+            f"cannot open {shown}: {_reason(error)}. Expected a path, or a URI such as s3://BUCKET/FOLDER"
         ) from None
     except (pa.ArrowNotImplementedError, ImportError, ValueError) as error:
-        raise ArgumentError(f"{shown} cannot be opened with this pyarrow: {_reason(error)}") from None
+        raise ArgumentError(f"cannot open {shown} with the installed pyarrow: {_reason(error)}") from None
 
 
 def _quoted(uri: str) -> str:

@@ -51,8 +51,8 @@ def make_temporary(size_bytes: int, *, outside: Path) -> TemporaryFolder:
             if shutil.disk_usage(place).free >= size_bytes + _MARGIN_SIZE_BYTES:
                 return _make_in(place)
     raise StorageError(
-        f"no temporary folder has {size_bytes + _MARGIN_SIZE_BYTES:,} free bytes. Set TMPDIR to a folder on a disk with "
-        "free space"
+        f"no temporary folder has {size_bytes + _MARGIN_SIZE_BYTES:,} bytes of free space. Set TMPDIR to a folder on "
+        "another disk"
     )
 
 

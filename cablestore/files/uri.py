@@ -75,15 +75,15 @@ def parse_location(text: str) -> Path | Uri:
     invalid characters.
     """
     if not text:
-        raise ArgumentError("an empty path or URI: write . for the current folder")
+        raise ArgumentError("the path or URI is empty. Write . for the current folder")
     if "\0" in text:
-        raise ArgumentError(f"{shown(text)} contains a NUL character, which no path or URI can have")
+        raise ArgumentError(f"{shown(text)} contains a NUL character, which paths and URIs cannot have")
     scheme = _SCHEME.match(text)
     if scheme is None:
         return _file(text) if re.match(r"file:/", text, re.IGNORECASE) else _path(text)
     parts = _split(text)
     if "#" in text:
-        raise ArgumentError(f"{shown(text)} contains a #, expected SCHEME://PLACE/FOLDER: write # as %23")
+        raise ArgumentError(f"{shown(text)} contains a #, expected SCHEME://PLACE/FOLDER. Write # as %23")
     if parts.scheme == "file":
         return _file(text)
     _require_bucket(text, parts)
@@ -93,31 +93,29 @@ def parse_location(text: str) -> Path | Uri:
 def local_path(location: str | os.PathLike[str]) -> Path:
     """Return the path of a file or folder on this machine. Raises ArgumentError for anything else."""
     if not isinstance(location, str | os.PathLike) or not isinstance(os.fspath(location), str):
-        raise ArgumentError(f"a path is text or a pathlib.Path, not {type(location).__name__}")
+        raise ArgumentError(f"invalid path: expected a str or pathlib.Path, got {type(location).__name__}")
     text = os.fspath(location)
     found = parse_location(text)
     if isinstance(found, Uri):
-        raise ArgumentError(f"{shown(text)} is not on this machine: a path of a local file or folder is expected")
+        raise ArgumentError(f"{shown(text)} is not on this machine: expected the path of a local file or folder")
     return found
 
 
 def _path(text: str) -> Path:
     if "://" in text or _ALMOST.match(text):
         raise ArgumentError(
-            f"{shown(text)} is neither a path nor a URI such as s3://BUCKET/FOLDER. A local folder of this name needs "
-            "its absolute path, or ./ before it"
+            f"{shown(text)} is neither a path nor a URI such as s3://BUCKET/FOLDER. For a local folder of this name, "
+            "write its absolute path, or ./ before it"
         )
     if text == "~" or text.startswith("~/"):
-        raise ArgumentError(
-            f"{shown(text)} begins with ~, which only a shell replaces: name the whole path, or set HOME"
-        )
+        raise ArgumentError(f"{shown(text)} begins with ~, which only a shell replaces. Write the whole path")
     path = Path(text)
     if not _ALMOST.match(str(path)):
         return path
     try:
         return path.absolute()  # without ./ it would be parsed as a URI
     except OSError as error:
-        raise ArgumentError(f"the current folder cannot be used: {error.strerror}") from None
+        raise ArgumentError(f"the current folder is not accessible: {error.strerror}") from None
 
 
 def _split(text: str) -> SplitResult:
@@ -142,7 +140,7 @@ def _split(text: str) -> SplitResult:
 
 def _require_bucket(text: str, parts: SplitResult) -> None:
     if not parts.netloc.rpartition("@")[2] and parts.scheme in _VARIABLES:
-        raise ArgumentError(f"{shown(text)} names no bucket, expected {parts.scheme}://BUCKET/FOLDER")
+        raise ArgumentError(f"{shown(text)} has no bucket, expected {parts.scheme}://BUCKET/FOLDER")
     if parts.netloc in {".", ".."} or re.search(r"[\s%\\]", parts.netloc):
         raise ArgumentError(f"{shown(text)} is malformed: {parts.netloc!r} is not a bucket or server")
 
@@ -152,7 +150,7 @@ def _folders(text: str, path: str) -> tuple[str, ...]:
     if names and not names[-1]:
         names.pop()  # the URI ends with a slash
     if "" in names:
-        raise ArgumentError(f"{shown(text)} has an empty part: remove a slash, or set the variable that is empty")
+        raise ArgumentError(f"{shown(text)} has an empty part. Remove a slash, or set the variable that is empty")
     decoded = tuple(_decoded(text, name) for name in names)
     for name in decoded:
         if name in {".", ".."} or "/" in name:
@@ -162,13 +160,13 @@ def _folders(text: str, path: str) -> tuple[str, ...]:
 
 def _decoded(text: str, name: str) -> str:
     if _BAD_ESCAPE.search(name):
-        raise ArgumentError(f"{shown(text)} has a % without two hexadecimal digits after it: write % as %25")
+        raise ArgumentError(f"{shown(text)} has a % without two hexadecimal digits after it. Write % as %25")
     try:
         found = unquote(name, errors="strict")
     except UnicodeDecodeError:
-        raise ArgumentError(f"{shown(text)} has escapes that are not UTF-8: write % as %25") from None
+        raise ArgumentError(f"{shown(text)} has escapes that are not UTF-8. Write % as %25") from None
     if _CONTROL.search(found):
-        raise ArgumentError(f"{shown(text)} has a control character in it, such as NUL, which no name can have")
+        raise ArgumentError(f"{shown(text)} contains a control character, such as NUL, which names cannot have")
     return found
 
 
@@ -187,7 +185,9 @@ def _refuse_credentials(parts: SplitResult) -> None:
     if parts.password is None and not has_user and not any(_SECRET.search(name) for name, _ in options):
         return
     where = _VARIABLES.get(parts.scheme, "the environment of its storage")
-    raise ArgumentError(f"a URI of {parts.scheme}:// has credentials in it, which others can read: put them in {where}")
+    raise ArgumentError(
+        f"the URI of {parts.scheme}:// contains credentials, which others can read. Put them in {where}"
+    )
 
 
 def shown(text: str) -> str:

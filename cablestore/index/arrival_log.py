@@ -64,7 +64,7 @@ def next_sequence(reader: Reader) -> int:
         return 1
     if not (value.isdigit() and len(value) <= _MAX_DIGITS and int(value)):
         raise CorruptStoreError(
-            f"the row {NEXT_KEY!r} has {value[:80]!r}, expected is the next number of the arrival log. Run `cablestore "
+            f"the row {NEXT_KEY!r} has {value[:80]!r}, expected the next number of the arrival log. Run `cablestore "
             "rebuild`"
         )
     return int(value)
@@ -130,7 +130,7 @@ def span_of(row: Row) -> tuple[int, int]:
         or not _KINDS.keys() >= set(value[::_ENTRY_SIZE_BYTES])
     ):
         raise CorruptStoreError(
-            f"the row {key[:80]!r} of the arrival log does not hold valid entries. Run `cablestore rebuild`"
+            f"the row {key[:80]!r} of the arrival log does not contain valid entries. Run `cablestore rebuild`"
         )
     return int(digits), int(digits) + len(value) // _ENTRY_SIZE_BYTES
 

@@ -174,7 +174,7 @@ def _check_arrivals(reader: Reader, report: CheckReport) -> None:
     try:
         report.following = arrival_log.next_sequence(reader)
         if report.following < following:
-            report.tell("a next number that is taken", "arrival log", arrival_log.NEXT_KEY)
+            report.tell("a next number that is already used", "arrival log", arrival_log.NEXT_KEY)
     except CorruptStoreError as error:
         report.tell(f"a damaged row ({error})", "arrival log", arrival_log.NEXT_KEY)
 
@@ -186,14 +186,14 @@ def _check_local(reader: Reader, report: CheckReport) -> None:
             report.tell("a damaged row", "local", key)
     for hash_hex, author in reader.local_rows(WITNESSED):
         if not reader.is_buried(hash_hex, author):
-            report.tell("a post that was seen dead, without its tombstone", "local", local_key(WITNESSED, hash_hex))
+            report.tell("a post known as deleted, without its tombstone", "local", local_key(WITNESSED, hash_hex))
     for hash_hex, _ in reader.local_rows(DROPPED):
         if reader.has(hash_hex):
             report.tell("a dropped post that is stored", "local", local_key(DROPPED, hash_hex))
     for name in (DROPPED_LINK, DROPPED_HEAD):
         for key, _ in reader.local_rows(name):
             if reader.local(DROPPED, key.rsplit(b"!", 1)[1]) is None:
-                report.tell("a row of a dropped post that is not remembered", "local", local_key(name, key))
+                report.tell("a row of an unknown dropped post", "local", local_key(name, key))
 
 
 def _check_summary(reader: Reader, catalog: Catalog, summary: Summary, report: CheckReport) -> None:
@@ -280,7 +280,7 @@ class Checker:
         if post.hash_hex != key[len(DATA_PREFIX) :]:
             self.report.tell("a post whose bytes do not match its hash", "data", key)
         elif post.is_local_only:
-            self.report.tell("a local-only post in the clear", "data", key)
+            self.report.tell("an unencrypted local-only post", "data", key)
         else:
             if self._signatures and not is_signed(raw):
                 self.report.tell("a post with a bad signature", "data", key)
@@ -292,7 +292,7 @@ class Checker:
         if post.type != DELETE and any(stone.author == post.author for stone in stones):
             self.report.tell("a post that its author deleted", "data", key)
         elif any(stone.is_effective for stone in stones):
-            self.report.tell("a live post under a tombstone that claims to be in effect", "data", key)
+            self.report.tell("a stored post with a tombstone that claims to be in effect", "data", key)
         if post.type != DELETE:
             return
         for due in tombstones(post):

@@ -56,7 +56,8 @@ def read_meta(database: Database, folder: Folder) -> bytes:
         value = state.get(meta.META_KEY)
     if value is None:
         raise CorruptStoreError(
-            f"the database in {folder.database_path} lacks its dialect and version. `cablestore rebuild` makes a new one"
+            f"the database in {folder.database_path} lacks its dialect and version. Run `cablestore rebuild` to "
+            "create a new one"
         )
     return value
 

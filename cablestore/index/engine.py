@@ -39,8 +39,7 @@ from cablestore.index.view import Catalog
 from cablestore.protocol.dialect import Dialect
 
 _OUTDATED_ADVICE: Final = (
-    "A store on a read-only disk must be copied to another one first. `cablestore export --read-only` works without "
-    "views"
+    "Copy a store on a read-only disk to another disk first. `cablestore export --read-only` works without views"
 )
 
 Unseal = Callable[[bytes], bytes]
@@ -226,8 +225,8 @@ class Engine(ProcessBound):
         """
         if self._is_swapping:
             raise StorageError(
-                "a rebuild stopped while its database took the place of the old one, so the store accepts no more until "
-                "it is opened again"
+                "a rebuild was interrupted while it replaced the database, so the store rejects writes until it is "
+                "opened again"
             )
         if self.write_failure:
             try:

@@ -177,7 +177,7 @@ class Folder(ProcessBound):
         The store gets a new id, because its arrival log may differ from that of the lost database. Other generations in
         the folder are kept, but are not in the header.
         """
-        with storage_errors(f"the header of {self.path} cannot be written"):
+        with storage_errors(f"cannot write the header of {self.path}"):
             for name in names_of(self.path):
                 if mark_of(self.path / name) != UNFINISHED:
                     unmark(self.path / name)
@@ -218,7 +218,7 @@ class Folder(ProcessBound):
         self._require_writable()
         name = name or next_name(self.path, self.generations)
         draft = self.path / f"{_SCRATCH}{name}"
-        with storage_errors(f"{self.path / name} cannot be made"):
+        with storage_errors(f"cannot create {self.path / name}"):
             files.make_part(draft)
             put_mark(draft, UNFINISHED)
             draft.replace(self.path / name)
@@ -237,7 +237,7 @@ class Folder(ProcessBound):
             finally:
                 temporary.remove()
             return
-        with storage_errors(f"{self.path} cannot be written"):
+        with storage_errors(f"cannot write to {self.path}"):
             path, made_at = Path(tempfile.mkdtemp(prefix=_SCRATCH, dir=self.path)), forks.ancestors
         try:
             yield path
@@ -255,7 +255,7 @@ class Folder(ProcessBound):
         self._require_writable()
         known = self.header
         kept = {*known.kept, known.generation} if keep and not self.is_new else {*known.kept}
-        with storage_errors(f"{generation} of {self.path} cannot be made the live one"):
+        with storage_errors(f"cannot activate {generation} of {self.path}"):
             put_mark(self.path / generation, FINISHED)
             if not keep and not self.is_new:
                 put_mark(self.database_path, REPLACED_BY + generation)
@@ -270,7 +270,7 @@ class Folder(ProcessBound):
         """
         self._require_writable()
         name = next_name(self.path, self.generations)
-        with storage_errors(f"{database} cannot be moved to {self.path / name}"):
+        with storage_errors(f"cannot move {database} to {self.path / name}"):
             put_mark(database, FINISHED)
             database.replace(self.path / name)
             sync_folder(self.path)
@@ -281,7 +281,7 @@ class Folder(ProcessBound):
         self._require_writable()
         if generation == self.header.generation:
             raise ValueError(f"{generation} is the live generation")
-        with storage_errors(f"{generation} of {self.path} cannot be removed"):
+        with storage_errors(f"cannot remove {generation} of {self.path}"):
             self._forget(generation)
             self._discard(generation)
 
@@ -307,7 +307,7 @@ class Folder(ProcessBound):
     def set_aside(self, generation: str) -> Path:
         """Rename a damaged generation after its replacement, so that it is never removed automatically."""
         aside = self.path / damaged_name(generation)
-        with storage_errors(f"{generation} of {self.path} cannot be renamed"):
+        with storage_errors(f"cannot rename {generation} of {self.path}"):
             self._forget(generation)
             (self.path / generation).replace(aside)
         return aside
@@ -333,9 +333,9 @@ def store_path(location: str | os.PathLike[str]) -> Path:
     try:
         str(absolute).encode()
     except UnicodeEncodeError:
-        raise ArgumentError(f"the path of a store must be UTF-8, and {str(absolute)!a} is not") from None
+        raise ArgumentError(f"the path of a store must be UTF-8, got {str(absolute)!a}") from None
     if not absolute.name:
-        raise ArgumentError(f"{path} is the root of the file system: name a folder for the store")
+        raise ArgumentError(f"{path} is the root of the file system. Name a folder for the store")
     return path
 
 
@@ -348,8 +348,8 @@ def _find(path: Path, dialect: Dialect | None, *, create: bool) -> Header | None
             header = whole_header(path)
             if dialect is not None and dialect != header.dialect:
                 raise OpenError(
-                    f"the store at {path} is for the dialect {header.dialect.name}, not {dialect.name}. The dialect of "
-                    "a store cannot be changed"
+                    f"the store at {path} has the dialect {header.dialect.name}, not {dialect.name}. The dialect of a "
+                    "store cannot be changed"
                 )
             return header
         refuse_half_restored(path)
@@ -359,9 +359,11 @@ def _find(path: Path, dialect: Dialect | None, *, create: bool) -> Header | None
             entry.name for entry in path.iterdir() if not (is_own(entry.name) or files.is_foreign(entry.name))
         )
         if foreign:
-            raise OpenError(f"{path} is not a store: it holds {', '.join(foreign[:3])}. Choose a new or empty folder")
+            raise OpenError(
+                f"{path} is not a store: it contains {', '.join(foreign[:3])}. Choose a new or empty folder"
+            )
     if not create:
-        raise OpenError(f"no store found at {path}. Run `cablestore init` to make one")
+        raise OpenError(f"no store found at {path}. Run `cablestore init` to create one")
     return None
 
 

@@ -74,9 +74,9 @@ def whole_header(path: Path) -> Header:
 
 def _problem_of(database: Path) -> str:
     if not database.exists():
-        return "is not there"
+        return "is missing"
     if not holds_database(database):
-        return "holds no database"
+        return "contains no database"
     return "is unfinished" if mark_of(database) == UNFINISHED else ""
 
 
@@ -84,7 +84,7 @@ def refuse_half_restored(path: Path) -> None:
     """Raise OpenError if a restore into a folder is unfinished."""
     if (path / RESTORING).exists():
         raise OpenError(
-            f"{path} is not a store yet: a restore into it is under way, or was interrupted. Run `cablestore restore` "
+            f"{path} is not a store yet: a restore into it is running or was interrupted. Run `cablestore restore` "
             "again"
         )
 
@@ -100,13 +100,13 @@ def what_is_there(path: Path) -> str:
     found = [name for name in databases_of(path) if mark_of(path / name) != UNFINISHED]
     if not found:
         return (
-            f"There is no other generation: restore it from a backup. Or remove {HEADER_FILE} to start with an empty "
-            "store"
+            f"No other generation found. Restore the store from a backup, or remove {HEADER_FILE} to start with an "
+            "empty store"
         )
     sizes = (f"{name} ({sum(f.stat().st_size for f in (path / name).iterdir()):,} bytes)" for name in found)
     return (
-        f"There is {', '.join(sizes)}. Restore what is missing, or run `cablestore generations --recover {found[-1]}` "
-        "to continue with that one"
+        f"Found {', '.join(sizes)}. Restore the missing files, or run `cablestore generations --recover {found[-1]}` "
+        "to continue with that generation"
     )
 
 
@@ -117,13 +117,13 @@ def _read(path: Path) -> Header:
         store_id, kept = str(fields.get("store", "")), tuple(map(str, fields.get("kept", ())))
     except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
         raise OpenError(
-            f"{path / HEADER_FILE} is not the header of a store: JSON with format, dialect, generation. "
+            f"{path / HEADER_FILE} is not the header of a store: expected JSON with format, dialect and generation. "
             f"{what_is_there(path)}"
         ) from None
     if version != FORMAT:
         raise OpenError(
-            f"the store at {path} has format {version}, this version of cablestore reads {FORMAT}: "
-            + ("install a newer one" if version > FORMAT else "export it with the version that wrote it")
+            f"the store at {path} has format {version}, this version of cablestore reads {FORMAT}. "
+            + ("Install a newer version" if version > FORMAT else "Export it with the version that wrote it")
         )
     for found in (generation, *kept):
         if not is_generation(found):

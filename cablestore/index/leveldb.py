@@ -77,7 +77,7 @@ def _unreadable(error: plyvel.Error) -> StorageError:
     text = _text(error)
     if any(text.endswith(os.strerror(number)) for number in _NO_DAMAGE):
         return StorageError(
-            f"the database cannot be read: {text}. Check permissions and limits, then open the store again"
+            f"cannot read the database: {text}. Check permissions and limits, then open the store again"
         )
     return damaged(error)
 
@@ -89,8 +89,8 @@ def damaged(error: plyvel.Error) -> CorruptStoreError:
 
 def _damaged_for(reason: str) -> CorruptStoreError:
     return CorruptStoreError(
-        f"the database is damaged: {reason}. Its other parts stay readable. Run `cablestore rebuild` to make a "
-        "new database from all that can be read"
+        f"the database is damaged: {reason}. Its other parts remain readable. Run `cablestore rebuild` to create a "
+        "new database from all readable data"
     )
 
 
@@ -144,11 +144,11 @@ class LevelDB(forks.ProcessBound):
         path, tuning = self._path, self._tuning
         try:
             if not create and not holds_database(path):  # LevelDB would write into the folder before it raises
-                raise CorruptStoreError(f"no database found at {path}: put it back from a backup")
+                raise CorruptStoreError(f"no database found at {path}. Restore it from a backup")
             if is_misnamed(path):
-                raise _damaged_for("its file CURRENT names no list of tables")
+                raise _damaged_for("its file CURRENT does not name a manifest")
             if is_outdated(path):
-                raise _damaged_for("the end of its list of tables is lost")
+                raise _damaged_for("the end of its manifest is missing")
             if create:
                 make_folder(path)
             database = plyvel.DB(
@@ -169,7 +169,7 @@ class LevelDB(forks.ProcessBound):
         except plyvel.Error as error:
             raise _write_error(error) from None
         except OSError as error:
-            raise StorageError(f"the database at {path} cannot be read: {error.strerror}") from None
+            raise StorageError(f"cannot read the database at {path}: {error.strerror}") from None
         set_files(path)
         return database
 
@@ -212,7 +212,7 @@ class LevelDB(forks.ProcessBound):
         with self._lock:
             self._require_open()
             if self._failure is not None:
-                raise self._refusal("the store accepts no more until it is opened again")
+                raise self._refusal("the store rejects writes until it is opened again")
             if self._rest_size_bytes is not None:
                 self._rest_size_bytes -= sum(len(key) + len(value or b"") for key, value in rows.items())
                 if self._rest_size_bytes < 0:
@@ -252,7 +252,7 @@ class LevelDB(forks.ProcessBound):
             self._reopen()
             if not any(map(self._holds, (self._acknowledged, {**self._acknowledged, **self._failed}))):
                 self._failure = CorruptStoreError(
-                    "acknowledged writes are missing after a failed write. Run `cablestore rebuild`"
+                    "acknowledged writes were lost after a failed write. Run `cablestore rebuild`"
                 )
                 raise self._failure
             self._failure, self._failed = None, {}
@@ -262,7 +262,7 @@ class LevelDB(forks.ProcessBound):
         try:
             self._db = self._connect()
         except StorageError as error:
-            raise self._refusal(f"opening the database again failed too ({error})") from None
+            raise self._refusal(f"the database cannot be opened again ({error})") from None
         self._live = LevelSnapshot(self._db)
 
     def _require_room(self) -> None:
@@ -272,12 +272,12 @@ class LevelDB(forks.ProcessBound):
             require_room(self._path, size_bytes)
         except OSError as error:
             raise self._refusal(
-                f"the store accepts no more until it is opened again, which each write tries; that takes "
-                f"{size_bytes:,} bytes of free space ({error.strerror})"
+                f"opening the database again, which each write tries, needs {size_bytes:,} bytes of free space "
+                f"({error.strerror})"
             ) from None
 
     def _refusal(self, why: str) -> StorageError:
-        return StorageError(f"an earlier write failed, so {why}: {self._failure}")
+        return StorageError(f"an earlier write failed, and {why}: {self._failure}")
 
     def _holds(self, rows: Mapping[bytes, bytes | None]) -> bool:
         return all(self._live.get(key) == value for key, value in rows.items())

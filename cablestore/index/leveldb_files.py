@@ -65,4 +65,4 @@ def link_database(path: Path, copy: Path) -> None:
             elif file.name != "LOCK":
                 shutil.copyfile(file, copy / file.name)
     except OSError as error:
-        raise StorageError(f"{path} cannot be linked into {copy}: {error.strerror}") from None
+        raise StorageError(f"cannot link {path} to {copy}: {error.strerror}") from None

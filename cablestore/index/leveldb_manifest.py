@@ -72,7 +72,7 @@ def join_tables(parts: Sequence[Path], path: Path) -> None:
         make_folder(path)
         write_database([read_tables(part) for part in parts], path)
     except OSError as error:
-        raise StorageError(f"{path} cannot be made of {len(parts)} parts: {error.strerror}") from None
+        raise StorageError(f"cannot merge {len(parts)} databases into {path}: {error.strerror}") from None
 
 
 def read_tables(path: Path) -> TableList:
@@ -153,11 +153,11 @@ def write_database(parts: Sequence[TableList], path: Path) -> None:
     tables = sorted((table for part in parts for table in part.tables), key=lambda table: _row_key(table.first))
     for one, following in pairwise(tables):
         if _row_key(one.last) >= _row_key(following.first):
-            raise StorageError(f"{one.file} and {following.file} have rows of the same range. Run the command again")
+            raise StorageError(f"the tables {one.file} and {following.file} overlap. Run the command again")
     for table in tables:
         if (found := table.file.stat().st_size) != table.size_bytes:
             raise StorageError(
-                f"{table.file} has {found} bytes, not {table.size_bytes}. Check the disk, then run again"
+                f"{table.file} has {found} bytes, expected {table.size_bytes}. Check the disk, then run again"
             )
     level = _level_of(sum(table.size_bytes for table in tables))
     edit = [
@@ -194,7 +194,7 @@ def _level_of(size_bytes: int) -> int:
 def _read_text(edit: bytes, at: int) -> tuple[bytes, int]:
     size, start = read_varint(edit, at)
     if start + size > len(edit):
-        raise DecodeError(at, f"a text of {size} bytes does not fit")
+        raise DecodeError(at, f"a string of {size} bytes is truncated")
     return edit[start : start + size], start + size
 
 
@@ -216,7 +216,7 @@ def _fields(edit: bytes) -> Iterator[tuple[int, list[Any]]]:
     while at < len(edit):
         kind, at = read_varint(edit, at)
         if kind not in _FIELDS:
-            raise DecodeError(at, f"an edit has a field of the unknown kind {kind}")
+            raise DecodeError(at, f"an edit has a field of unknown type {kind}")
         values = []
         for read in _FIELDS[kind]:
             value, at = read(edit, at)

@@ -25,7 +25,7 @@ def salvaged(path: Path, scratch: Path) -> Iterator[ReadableSource]:
         shutil.copytree(path, scratch, ignore=lambda _, names: filter(is_foreign, names))
     except OSError as error:
         raise StorageError(
-            f"the damaged database cannot be copied: {_first_of(error)}. Check free space and permissions"
+            f"cannot copy the damaged database: {_first_of(error)}. Check free space and permissions"
         ) from None
     try:
         try:

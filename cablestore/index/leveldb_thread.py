@@ -56,6 +56,6 @@ def _write_trial() -> None:
 def no_thread() -> CableStoreError:
     """Return the error for operations that need the thread in a process that lacks it."""
     return CableStoreError(
-        "LevelDB lacks its thread in this process, because it was used before the process was forked: large writes are "
-        "not possible. Start processes with `spawn` or `forkserver`, or fork before the first store is opened"
+        "large writes are not possible: LevelDB has no background thread in this process, because it was used before "
+        "the fork. Start processes with `spawn` or `forkserver`, or fork before the first store is opened"
     )

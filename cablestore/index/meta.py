@@ -68,7 +68,7 @@ def check_meta(value: bytes, catalog: Catalog, dialect: Dialect, where: str) -> 
             pass
         case _:
             raise CorruptStoreError(
-                f"the database of {where} lacks its dialect and views. `cablestore rebuild` makes a new one"
+                f"the database of {where} lacks its dialect and views. Run `cablestore rebuild` to create a new one"
             )
     if name != dialect.name:
         raise OpenError(f"{where} has the dialect {dialect.name}, but its database has {name}")
@@ -109,8 +109,8 @@ def require_views(value: bytes | None, catalog: Catalog, where: str, drop: froze
     found = missing_views(value, catalog)
     if drop - found.keys():
         raise ArgumentError(
-            f"{', '.join(sorted(drop - found.keys()))} cannot be dropped from {where}: only a view that the store has "
-            f"and that is not installed can. These are: {', '.join(sorted(found)) or 'none'}"
+            f"cannot drop {', '.join(sorted(drop - found.keys()))} from {where}: only stored views that are not "
+            f"installed can be dropped. These are: {', '.join(sorted(found)) or 'none'}"
         )
     if found.keys() - drop:
         raise missing_error({name: version for name, version in found.items() if name not in drop}, where)
@@ -122,9 +122,8 @@ def missing_error(views: dict[str, int], where: str) -> OpenError:
     drop = " ".join(f"--drop-view {name}" for name in sorted(views))
     return OpenError(
         f"{where} has views that are not installed: {names}. Install the package that provides them (entry points of "
-        "the group "
-        f"cablestore.views). Without it the store can be read only; `cablestore rebuild {drop}` removes them from the "
-        "store"
+        f"the group cablestore.views). Without it the store can only be read. `cablestore rebuild {drop}` removes "
+        "them from the store"
     )
 
 
@@ -141,7 +140,7 @@ def decode_sizes(value: bytes | None) -> dict[str, Size]:
             return {}
         case dict() as sizes if all(map(_is_size, sizes.values())):
             return {str(name): Size(*size) for name, size in sizes.items()}
-    raise CorruptStoreError("the row of sizes is not a map of view names to sizes. Run `cablestore rebuild`")
+    raise CorruptStoreError("the row of view sizes is not a map of view names to sizes. Run `cablestore rebuild`")
 
 
 def _is_size(fields: object) -> bool:

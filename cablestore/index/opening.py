@@ -13,7 +13,7 @@ from cablestore.errors import StorageError, StoreLockedError
 from cablestore.files import storage_errors
 
 _NOT_WRITABLE: Final = frozenset({errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOSPC, errno.EDQUOT})
-READ_ONLY_ADVICE: Final = "To read, export or back it up as it is, use --read-only (in programs read_only=True)"
+READ_ONLY_ADVICE: Final = "To read, export or back it up unchanged, use --read-only (in programs read_only=True)"
 
 
 @contextmanager
@@ -26,7 +26,7 @@ def opening(path: Path, header: Path) -> Iterator[None]:
             if error.errno not in _NOT_WRITABLE or not header.exists():
                 raise
             raise StorageError(
-                f"the store at {path} cannot be opened to be written: {error.strerror}. {READ_ONLY_ADVICE}"
+                f"cannot open the store at {path} for writing: {error.strerror}. {READ_ONLY_ADVICE}"
             ) from None
 
 
@@ -34,16 +34,16 @@ def locked_by(path: Path, owner: str) -> StoreLockedError:
     """Return the error for an open store. `owner` is the process, "" for several read-only processes."""
     if not owner:
         return StoreLockedError(
-            f"the store at {path} is open for reading only, in this process or another: close it there first"
+            f"the store at {path} is open read-only, in this process or another. Close it there first"
         )
     where = "this process" if owner == str(os.getpid()) else f"process {owner}"
     return StoreLockedError(
-        f"the store at {path} is open in {where}. One process at a time can have a store open: close it there first"
+        f"the store at {path} is open in {where}. Only one process at a time can open a store. Close it there first"
     )
 
 
 def refuse_to_write() -> NoReturn:
     """Raise the error for writes to a read-only store."""
     raise StorageError(
-        "this store is open for reading only: nothing can be written to it. Open it without read_only (--read-only)"
+        "this store is open read-only, so nothing can be written. Open it without read_only (--read-only)"
     )

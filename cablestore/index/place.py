@@ -59,7 +59,7 @@ class LogPlace(NamedTuple):
         match fields:
             case {"database": str(database), "sequence": int(sequence), "entry": str(entry)}:
                 return cls(database, sequence, bytes.fromhex(entry))
-        raise ValueError("a place has database, sequence and entry")
+        raise ValueError("a log place needs database, sequence and entry")
 
 
 def mark_at(reader: Reader, position: int) -> bytes:

@@ -61,8 +61,7 @@ def process_pool(
             pool.shutdown(kill_workers=True)
         if isinstance(error, BrokenExecutor):
             raise StorageError(
-                "a process that works on the database was killed, perhaps because memory ran out. Nothing is lost: run "
-                "it again"
+                "a worker process was killed, perhaps because memory ran out. Nothing is lost. Run the command again"
             ) from None
         raise
     pool.shutdown()

@@ -61,7 +61,7 @@ def open_read_only(path: Path, tuning: Tuning | None = None, *, scratch: Path | 
     """
     try:
         if not holds_database(path):
-            raise CorruptStoreError(f"no database found at {path}: put it back from a backup")
+            raise CorruptStoreError(f"no database found at {path}. Restore it from a backup")
         files = list(path.iterdir())
         copied = [file for file in files if file.suffix not in _TABLES and file.name not in {"LOCK", "LOG", "LOG.old"}]
         if scratch is None:
@@ -71,7 +71,7 @@ def open_read_only(path: Path, tuning: Tuning | None = None, *, scratch: Path | 
             overlay = TemporaryFolder(scratch, None)
             scratch.mkdir()
     except OSError as error:
-        raise StorageError(f"the database at {path} cannot be read: {error.strerror}. Check permissions") from None
+        raise StorageError(f"cannot read the database at {path}: {error.strerror}. Check permissions") from None
     try:
         for file in copied:
             shutil.copyfile(file, overlay.path / file.name)
@@ -82,7 +82,7 @@ def open_read_only(path: Path, tuning: Tuning | None = None, *, scratch: Path | 
     except OSError as error:
         overlay.remove()
         raise StorageError(
-            f"the database at {path} cannot be opened over {overlay.path}: {error.strerror}. Check permissions, and the "
+            f"cannot open the database at {path} over {overlay.path}: {error.strerror}. Check permissions, and the "
             "free space in TMPDIR"
         ) from None
     except BaseException:

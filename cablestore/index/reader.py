@@ -46,8 +46,8 @@ def _damaged(error: DecodeError, raw: bytes, hash_hex: bytes) -> CorruptStoreErr
     """Return the error for a stored post that cannot be decoded. Raises OpenError as `refuse_newer`."""
     refuse_newer(error, raw, hash_hex)
     return CorruptStoreError(
-        f"the bytes of the post {hash_hex.decode()} are damaged: {error}. Run `cablestore rebuild` to remove it; peers "
-        "may send it again"
+        f"the post {hash_hex.decode()} is damaged: {error}. Run `cablestore rebuild` to remove it. Peers may send it "
+        "again"
     )
 
 
@@ -177,7 +177,7 @@ class Reader:
     def unseal(self, sealed: bytes) -> Post:
         """Return the local-only post in `sealed`."""
         if self._unseal is None:
-            raise ValueError("this reader cannot decrypt local-only posts: it was made without `unseal`")
+            raise ValueError("this reader cannot decrypt local-only posts: it was created without `unseal`")
         post = decode_post(self._unseal(sealed), self.dialect)
         post.sealed = sealed
         return post

@@ -144,7 +144,7 @@ class Tombstone:
                         return stone
                 except (CorruptStoreError, TypeError, OverflowError):
                     pass
-        raise ValueError("this is not a tombstone, which is [target, author, value]")
+        raise ValueError("not a tombstone: expected [target, author, value]")
 
 
 def _skeleton_of(fields: Any) -> Skeleton | None:

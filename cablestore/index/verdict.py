@@ -58,4 +58,4 @@ class Outcome(NamedTuple):
 
 def too_far_ahead(timestamp_ms: int, newest_ms: int) -> str:
     """Return the reason of TOO_FAR_AHEAD for a post, given the first rejected time."""
-    return f"it is dated {timestamp_ms}; posts must be dated before {newest_ms}"
+    return f"it is dated {timestamp_ms} ms. Posts must be dated before {newest_ms} ms since 1970"

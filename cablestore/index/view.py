@@ -217,7 +217,7 @@ def decode_counts(value: bytes | None) -> list[int]:
         counts += [0] * (len(_NUMBERS) - len(counts))
     if type(counts) is not list or list(map(type, counts)) != _COUNT_TYPES:
         raise CorruptStoreError(
-            "a tally's row is not a list of counts by type, or counts posts of a type that this version does not know. "
+            "a row of a tally is not a list of counts by type, or counts post types that this version does not know. "
             "Install a newer version, or run `cablestore rebuild`"
         )
     return counts
@@ -237,7 +237,7 @@ def decode_number(value: bytes | None) -> int:
     if value is None:
         return 0
     if len(value) != _NUMBER.size:
-        raise CorruptStoreError("a census' row is not a number. Run `cablestore rebuild`")
+        raise CorruptStoreError("a row of a census is not a number. Run `cablestore rebuild`")
     number: int = _NUMBER.unpack(value)[0]
     return number
 
@@ -245,7 +245,7 @@ def decode_number(value: bytes | None) -> int:
 def encode_number(number: int) -> bytes | None:
     """Return the value of a row of a census, None for 0."""
     if number < 0:
-        raise CorruptStoreError("a census' row has less than was counted. Run `cablestore rebuild`")
+        raise CorruptStoreError("a row of a census would become negative. Run `cablestore rebuild`")
     return _NUMBER.pack(number) if number else None
 
 
@@ -319,19 +319,18 @@ class Catalog:
         added = tuple(views)
         for view in added:
             if not isinstance(view, View):
-                raise ArgumentError(
-                    f"{type(view).__name__} is not a view: a catalog is extended with instances of View"
-                )
+                raise ArgumentError(f"invalid view: expected a View, got {type(view).__name__}")
             if not _OWN_NAME.fullmatch(view.name):
                 raise ArgumentError(
-                    f"{view.name!r} is not a name for a view: use up to 64 of the characters a-z, 0-9, '_', '-' and '.'"
+                    f"invalid view name {view.name!r}: use up to 64 of the characters a-z, 0-9, '_', '-' and '.', and "
+                    "begin with a letter or digit"
                 )
             own = OWN_PREFIX + view.name.encode() + b"!"
             for prefix in view.prefixes:
                 if not prefix.startswith(own):
                     raise ArgumentError(
-                        f"the view {view.name} has the prefix {_shown(prefix)}. Let its prefixes begin with "
-                        f"{_shown(own)}"
+                        f"the prefix {_shown(prefix)} of the view {view.name} does not begin with {_shown(own)}. Let "
+                        "all prefixes begin so"
                     )
         return Catalog((*self.views, *map(_guarded, added))) if added else self
 
@@ -439,18 +438,16 @@ def _check_prefixes(views: tuple[View, ...]) -> None:
         for prefix in view.prefixes:
             if not _PREFIX.fullmatch(prefix):
                 raise ArgumentError(
-                    f"the view {view.name} has the prefix {_shown(prefix)}. It must have the form !word!"
+                    f"the prefix {_shown(prefix)} of the view {view.name} does not have the form !word!. Choose another"
                 )
             if prefix.split(b"!")[1] in _RESERVED:
-                raise ArgumentError(
-                    f"the view {view.name} has the prefix {_shown(prefix)}, which is reserved. Choose another"
-                )
+                raise ArgumentError(f"the prefix {_shown(prefix)} of the view {view.name} is reserved. Choose another")
         inner = _inner_prefixes(view)
         for prefix in inner:
             if prefix not in view.prefixes or inner.count(prefix) > 1:
                 raise ArgumentError(
-                    f"the view {view.name} has a fold, tally, census or tree with the prefix {_shown(prefix)}. "
-                    "It must be one of the view's prefixes, for this one alone"
+                    f"the prefix {_shown(prefix)} of a fold, tally, census or tree of the view {view.name} is used "
+                    "twice, or is not one of the view's prefixes. Use a separate prefix of the view"
                 )
     prefixes = sorted((prefix, view.name) for view in views for prefix in view.prefixes)
     for (prefix, name), (other, other_name) in pairwise(prefixes):

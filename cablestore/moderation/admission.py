@@ -46,7 +46,7 @@ def require_admitted(moderation: AppliedModeration | None, posts: Iterable[Post]
     for post in posts:
         if moderation is not None and moderation.decisions.has_actions and moderation.refusal(post) is not None:
             raise ArgumentError(
-                f"this post/{post.type_name} is not written: you dropped the channel {post.channel!r}. Undrop it first"
+                f"this post/{post.type_name} was not written: you dropped the channel {post.channel!r}. Undrop it first"
             )
 
 

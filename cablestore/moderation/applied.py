@@ -228,7 +228,7 @@ def seed_of(reader: Reader) -> Seed | None:
         case [bytes() as data, int() as given_at_ms, int() | None as revoked_at_ms, *kept]:
             seed = Seed.read(data, given_at_ms)
             return seed if revoked_at_ms is None else seed.revoked(revoked_at_ms, kept)
-    raise CorruptStoreError("the local row of the moderation seed is damaged. Give the seed again")
+    raise CorruptStoreError("the stored moderation seed is damaged. Set the seed again")
 
 
 def seed_value(seed: Seed) -> bytes:

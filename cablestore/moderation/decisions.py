@@ -172,7 +172,7 @@ class Decisions:
     def users_with(self, role: UserRole, channel: str | None = None) -> list[bytes]:
         """Return the sorted public keys of all users who are MOD or ADMIN. Raises ValueError for USER."""
         if not role.has_authority:
-            raise ValueError("all others are normal users: ask for UserRole.MOD or UserRole.ADMIN")
+            raise ValueError("invalid argument role: normal users are not listed. Use UserRole.MOD or UserRole.ADMIN")
         return sorted(self._contexts.history(channel).users_with(role))
 
     # --- hidden and dropped targets (4.4) ------------------------------------------------------------

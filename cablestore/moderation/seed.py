@@ -38,16 +38,18 @@ class Seed:
         count, rest = divmod(len(data), size)
         if rest or not 1 <= count <= limits.MAX_SEED_USERS:
             raise ArgumentError(
-                f"the seed has {len(data)} bytes. It has {size} for each user: a byte for the role and the public key, "
-                f"for 1 to {limits.MAX_SEED_USERS} users"
+                f"the moderation seed has {len(data)} bytes, expected {size} for each of 1 to {limits.MAX_SEED_USERS} "
+                "users: a byte for the role and the public key"
             )
         roles: dict[bytes, UserRole] = {}
         for at in range(0, len(data), size):
             number, key = data[at], data[at + 1 : at + size]
             if number > UserRole.ADMIN:
-                raise ArgumentError(f"the seed gives {key.hex()} the role {number}. Use 2 for admin, 1 for mod")
+                raise ArgumentError(
+                    f"invalid role {number} for {key.hex()} in the moderation seed. Use 2 for admin or 1 for mod"
+                )
             if key in roles:
-                raise ArgumentError(f"the seed names {key.hex()} twice. Name each user once")
+                raise ArgumentError(f"duplicate user {key.hex()} in the moderation seed. Name each user once")
             roles[key] = UserRole(number)
         return cls(tuple(roles.items()), given_at_ms)
 
@@ -65,7 +67,7 @@ class Seed:
             data = bytes.fromhex(digits)
         except ValueError:
             raise ArgumentError(
-                "the seed is not in hex digits, or one is missing: give 66 of them for each user"
+                "the moderation seed is not hex, or a digit is missing. Write 66 hex digits for each user"
             ) from None
         return cls.read(data, given_at_ms)
 

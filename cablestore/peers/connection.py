@@ -39,9 +39,9 @@ class PauseReason(Enum):
 
     STORING = "its posts wait to be stored"
     INSPECTING = "its posts for other peers wait to be checked"
-    OFFERS = "the hashes that it offers wait to be looked up"
-    REQUESTS = "its requests take up much memory"
-    SHARE = "what it sends took more than its share of the time"
+    OFFERS = "its announced hashes wait to be looked up"
+    REQUESTS = "its requests use much memory"
+    SHARE = "its messages used more than its share of processing time"
 
 
 class Connection(PeerLink):
@@ -145,7 +145,7 @@ class Connection(PeerLink):
             return
         is_more = messages or self.changes_waiting
         if is_more and self.queued_size_bytes > self._context.settings.max_queued_size_bytes:
-            self.close("it reads too slowly")
+            self.close("the peer reads too slowly")
         if not self.met.done():
             self._meet()
 
@@ -182,9 +182,11 @@ class Connection(PeerLink):
         """Wait until both sides know that the other one reconciles. Raises NodeError if they do not in time."""
         await asyncio.wait({self.met}, timeout=limits.GREETING_TIMEOUT_S)
         if not self.is_met:
-            self.end("it does not reconcile")
+            self.end("the peer does not reconcile")
             reason = self.closed.result() if self.closed.done() else "it is not a cablestore, or does not reconcile"
-            raise NodeError(f"{self.dialed} was not recognised within {limits.GREETING_TIMEOUT_S:g} s: {reason}")
+            raise NodeError(
+                f"{self.dialed} was not recognized as cablestore within {limits.GREETING_TIMEOUT_S:g} s: {reason}"
+            )
 
     def compare_again(self) -> None:
         """Compare the stores again: a post that the peer announced was not requested."""
@@ -244,7 +246,7 @@ class Connection(PeerLink):
         self.faults += 1
         self._context.log.info("fault", extra={"peer": self.name, "what": what, "detail": detail})
         if self.faults >= self._context.settings.max_faults:
-            self.close(f"{self.faults} faults, the last: {what} ({detail})")
+            self.close(f"too many faults ({self.faults}), the last: {what} ({detail})")
 
     # --- a peer that the local user blocks -----------------------------------------------------
 
@@ -269,7 +271,7 @@ class Connection(PeerLink):
         """End the connection if the peer does not read or must leave, else act as any link."""
         is_stuck = self.is_slow and now_s - self._slow_at_s > self._context.settings.idle_timeout_s
         if is_stuck and (self._ends_s is None or now_s <= self._ends_s):
-            self.close("it does not read")
+            self.close("the peer does not read")
         elif self._leaves_at_s is not None and now_s > self._leaves_at_s:
             self.end(BLOCKED)
         else:
@@ -357,4 +359,4 @@ def disconnect_slowest(connections: Iterable[Connection], max_size_bytes: int) -
     while held_size_bytes > max_size_bytes:
         slowest = by_size.pop()
         held_size_bytes -= sizes[slowest]
-        slowest.close("it reads too slowly, and the memory for queues is used up")
+        slowest.close("the peer reads too slowly, and the memory for queues is used up")

@@ -27,7 +27,7 @@ def allow(peers: int) -> None:
         allowed = soft
     if allowed < wanted:
         room = {"allowed": allowed, "wanted": wanted, "room_for_peers": allowed - reserved(allowed)}
-        _LOG.warning("too few open files are allowed for all peers", extra=room)
+        _LOG.warning("the limit of open files is too low for all peers", extra=room)
 
 
 def refusal(descriptor: int) -> str:

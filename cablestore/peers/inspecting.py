@@ -126,7 +126,7 @@ class InspectionThread:
                 self._paused.pop().resume(PauseReason.INSPECTING)
         error = None if future.cancelled() else future.exception()
         if error is not None:
-            self._context.log.error("cannot inspect what is passed on", extra={"reason": str(error)})
+            self._context.log.error("cannot inspect forwarded data", extra={"reason": str(error)})
         done(None if future.cancelled() or error is not None else future.result())
 
     def _pass_hashes(self, route: Route, hashes: list[bytes] | None) -> None:

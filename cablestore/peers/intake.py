@@ -43,7 +43,7 @@ class PostIntake:
         metrics, error = self._context.metrics, future.exception()
         if error is not None:
             metrics.failed_writes += not self._context.store.write_state.failure  # the store counts its own
-            self._context.log.error("posts could not be stored", extra={"peer": peer, "reason": str(error)})
+            self._context.log.error("cannot store received posts", extra={"peer": peer, "reason": str(error)})
         else:
             for post, outcome in zip(posts, future.result(), strict=True):
                 metrics.posts_in[outcome.verdict].inc()

@@ -50,12 +50,12 @@ class Invitation:
     def __post_init__(self) -> None:
         """Reject values that others could not use."""
         if self.cabal_key is None and not self.peers:
-            raise ArgumentError("the invitation has neither a cabal key nor a peer: one of them is needed")
+            raise ArgumentError("invalid invitation: it has neither a cabal key nor a peer. One of them is needed")
         if self.cabal_key is not None and len(self.cabal_key) != KEY_SIZE_BYTES:
-            raise ArgumentError(f"a cabal key has {KEY_SIZE_BYTES} bytes, this one {len(self.cabal_key)}")
+            raise ArgumentError(f"the cabal key has {len(self.cabal_key)} bytes, expected {KEY_SIZE_BYTES}")
         if len(self.peers) > limits.MAX_INVITATION_PEERS:
             raise ArgumentError(
-                f"the invitation names {len(self.peers)} peers, allowed are {limits.MAX_INVITATION_PEERS}"
+                f"the invitation names {len(self.peers)} peers, the maximum is {limits.MAX_INVITATION_PEERS}"
             )
         for peer in self.peers:
             _require_reachable(peer)
@@ -63,24 +63,27 @@ class Invitation:
             try:
                 Seed.read(self.seed, 0)
             except ArgumentError as error:
-                raise ArgumentError(f"the invitation cannot be used: {error}") from None
+                raise ArgumentError(f"invalid invitation: {error}") from None
 
     @classmethod
     def parse(cls, text: str) -> Self:
         """Parse the text of an invitation, also with `cable://`. Raises ArgumentError, which does not contain the key."""
         if len(text) > limits.MAX_INVITATION_SIZE_CHARACTERS:
             raise ArgumentError(
-                f"the text has more than {limits.MAX_INVITATION_SIZE_CHARACTERS:,} characters: it is not an invitation"
+                f"invalid invitation: it has more than {limits.MAX_INVITATION_SIZE_CHARACTERS:,} characters"
             )
         scheme, colon, rest = text.removeprefix("\ufeff").strip().partition(":")
         if not colon or scheme.lower() != _SCHEME:
-            raise ArgumentError(f"an invitation begins with {_SCHEME}: and is a text as `cablestore invite` prints it")
+            raise ArgumentError(
+                f"invalid invitation: it does not begin with {_SCHEME}:. Copy the whole line that `cablestore invite` "
+                "prints"
+            )
         key, _, query = rest.removeprefix("//").partition("?")
         key = key.removesuffix("/")
         if key and _KEY.fullmatch(key) is None:
             raise ArgumentError(
-                f"the cabal key of an invitation has {2 * KEY_SIZE_BYTES} hex digits; {len(key)} characters are there "
-                "that are no such key. Copy the whole line"
+                f"invalid invitation: its cabal key must have {2 * KEY_SIZE_BYTES} hex digits, and the {len(key)} "
+                "given characters are not such a key. Copy the whole line"
             )
         peers, seeds = _fields(query)
         return cls(bytes.fromhex(key) if key else None, tuple(map(_address, peers)), _seed(seeds))
@@ -93,17 +96,17 @@ class Invitation:
         """
         if str(path) == _STANDARD_INPUT:
             if sys.stdin is None:
-                raise ArgumentError("no invitation can be read from standard input: it is closed")
+                raise ArgumentError("cannot read an invitation from standard input: it is closed")
             return cls.parse(_text_of(sys.stdin.buffer, "standard input"))
         try:
             with Path(path).open("rb") as file:
                 mode = Path(path).stat().st_mode
                 text = _text_of(file, str(path))
         except (OSError, ValueError) as error:  # ValueError: a NUL in the path
-            raise ArgumentError(f"no invitation can be read from {path}: {_reason(error)}") from None
+            raise ArgumentError(f"cannot read an invitation from {path}: {_reason(error)}") from None
         if stat.S_ISREG(mode) and mode & 0o077:
             fields = {"path": str(path), "mode": f"{stat.S_IMODE(mode):04o}"}
-            _LOG.warning("other users of this machine can read the invitation: chmod 600 prevents it", extra=fields)
+            _LOG.warning("other users of this machine can read the invitation: prevent it with chmod 600", extra=fields)
         return cls.parse(text)
 
     def __str__(self) -> str:
@@ -123,12 +126,14 @@ def _fields(query: str) -> tuple[list[str], list[str]]:
     try:
         pairs = parse_qsl(query, keep_blank_values=True, strict_parsing=True, errors="strict") if query else []
     except ValueError:
-        raise ArgumentError("after the ? of an invitation come parts like peer=HOST:PORT with & in between") from None
+        raise ArgumentError(
+            "invalid invitation: expected parameters such as peer=HOST:PORT after the ?, separated by &"
+        ) from None
     for name, value in pairs:
         if name not in found:
             raise ArgumentError(
-                f"the invitation has a part {name[:20]!r}, known are peer and seed: use the version of cablestore that "
-                "made it, or a newer one"
+                f"invalid invitation: unknown parameter {name[:20]!r}, expected peer or seed. Use the version of "
+                "cablestore that created it, or a newer one"
             )
         found[name].append(value)
     return found["peer"], found["seed"]
@@ -138,18 +143,18 @@ def _address(text: str) -> Address:
     try:
         return Address.parse(text)
     except NodeError as error:
-        raise ArgumentError(f"the invitation cannot be used: {error}") from None
+        raise ArgumentError(f"invalid invitation: {error}") from None
 
 
 def _seed(texts: list[str]) -> bytes:
     if not texts:
         return b""
     if len(texts) > 1:
-        raise ArgumentError(f"the invitation has {len(texts)} moderation seeds, allowed is one")
+        raise ArgumentError(f"invalid invitation: it has {len(texts)} moderation seeds, expected one")
     try:
         return Seed.read_hex(texts[0], 0).write()
     except ArgumentError as error:
-        raise ArgumentError(f"the invitation cannot be used: {error}") from None
+        raise ArgumentError(f"invalid invitation: {error}") from None
 
 
 def _require_reachable(peer: Address) -> None:
@@ -165,7 +170,7 @@ def _require_reachable(peer: Address) -> None:
         is_possible = False
     if not is_possible or not 0 < port < 65_536:
         raise ArgumentError(
-            f"{str(peer)[:100]!r} is not an address to connect to: expected one that others can reach, as in chat.example:13333"
+            f"invalid peer address {str(peer)[:100]!r}: expected one that others can reach, as in chat.example:13333"
         )
 
 
@@ -174,7 +179,7 @@ def _text_of(file: BinaryIO, where: str) -> str:
     try:
         return text_of(file.read(4 * limits.MAX_INVITATION_SIZE_CHARACTERS + 1))
     except UnicodeDecodeError:
-        raise ArgumentError(f"{where} has no invitation: it is not text") from None
+        raise ArgumentError(f"cannot read an invitation from {where}: it is not text") from None
 
 
 def _reason(error: Exception) -> str:

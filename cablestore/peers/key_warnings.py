@@ -8,7 +8,7 @@ from typing import Final
 
 from cablestore import limits
 
-_OTHER_KEY: Final = "the peer probably has another cabal key or none, or no room"
+_OTHER_KEY: Final = "the peer probably has another cabal key or none, or accepts no more connections"
 _NO_KEY_THERE: Final = "the peer probably has no cabal key, and this node has one"
 _NO_KEY_HERE: Final = "the peer probably has a cabal key, and this node has none"
 
@@ -21,7 +21,7 @@ def probable_cause(*, is_ours: bool, has_key: bool, received_size_bytes: int) ->
     if not received_size_bytes and not is_ours:
         return ""
     if not has_key:
-        return _NO_KEY_HERE if received_size_bytes else f"{_NO_KEY_HERE}; or it has no room"
+        return _NO_KEY_HERE if received_size_bytes else f"{_NO_KEY_HERE}; or it accepts no more connections"
     return _NO_KEY_THERE if received_size_bytes else _OTHER_KEY
 
 

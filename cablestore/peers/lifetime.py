@@ -13,7 +13,7 @@ from cablestore.errors import NodeError, StoreClosedError
 P = ParamSpec("P")
 T = TypeVar("T")
 
-NOT_RUNNING: Final = "this node is not running. Call it inside of its `async with`"
+NOT_RUNNING: Final = "this node is not running. Call it inside its `async with` block"
 
 
 class Lifetime:
@@ -47,8 +47,8 @@ class Lifetime:
         if here is self.loop or (here is None and (not self.loop.is_running() or self._is_own_thread())):
             return
         raise NodeError(
-            "this node runs on another event loop. Call it there: by loop.call_soon_threadsafe, or by "
-            "asyncio.run_coroutine_threadsafe for what is awaited"
+            "this node runs on another event loop. Call it there: with loop.call_soon_threadsafe, or with "
+            "asyncio.run_coroutine_threadsafe for coroutines"
         )
 
     def _is_own_thread(self) -> bool:
@@ -64,7 +64,7 @@ class Lifetime:
         except asyncio.CancelledError:
             caller = asyncio.current_task()
             if self._is_ending and task.cancelled() and not (caller and caller.cancelling()):
-                raise NodeError("the node ended during this call") from None
+                raise NodeError("the node stopped during this call") from None
             raise
 
     # --- tasks ---------------------------------------------------------------------------------
@@ -142,7 +142,7 @@ def check_task() -> None:
     """Raise NodeError unless the caller is in an asyncio task. A trio task, for example, cannot await the shutdown."""
     if running_loop() is None or asyncio.current_task() is None:
         raise NodeError(
-            "a node needs a task on a running event loop of asyncio. Use it there, or in a thread that has one"
+            "a node needs a task on a running asyncio event loop. Use it there, or in a thread that has one"
         )
 
 

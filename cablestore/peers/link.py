@@ -28,7 +28,7 @@ from cablestore.reconcile.messages import LIFE_REQUEST, LIFE_SIGN
 from cablestore.store.options import system_clock_ms
 
 BLOCKED: Final = "the local user blocks the peer"
-ITSELF: Final = "it is this node itself"
+ITSELF: Final = "the peer is this node itself"
 """Reasons for the end of a connection."""
 
 
@@ -218,11 +218,11 @@ class PeerLink(asyncio.Protocol, ABC):
         """Complete both futures, notify the port, and log the reason."""
         reason = self._reason
         if not reason:
-            reason = f"the connection broke: {exc}" if exc else "the peer closed the connection"
+            reason = f"the connection was lost: {exc}" if exc else "the peer closed the connection"
             if exc is None or isinstance(exc, ConnectionResetError):
                 reason = self.with_cause(reason)
         if self._channel is not None and self.is_established and not self._channel.has_ended and not self._reason:
-            reason = "the connection ended without the end of the stream"
+            reason = "the connection ended without an end-of-stream marker"
         if not self.established.done():
             self.established.set_result(False)
         if not self.closed.done():
@@ -285,9 +285,9 @@ class PeerLink(asyncio.Protocol, ABC):
     def tick(self, now_s: float) -> None:
         """Check the timeouts: the end of the stream, the handshake, silence."""
         if self._ends_s is not None and now_s > self._ends_s:
-            self.close("it does not end")
+            self.close("the peer does not close the connection")
         elif self.is_established and self._is_too_slow(now_s):
-            self.close("its messages come too slowly")
+            self.close("the peer sends messages too slowly")
         elif self.is_established:
             self._look_for_life(now_s)
             self._look_at_silence(now_s)
@@ -412,7 +412,7 @@ class PeerLink(asyncio.Protocol, ABC):
         """Count posts that an honest peer never forwards. Too many end the connection."""
         self.invalid_posts += count
         if self.invalid_posts >= self._context.settings.max_invalid_posts:
-            self.close(f"{self.invalid_posts} invalid posts, the last: {reason}")
+            self.close(f"too many invalid posts ({self.invalid_posts}), the last: {reason}")
 
     def close(self, reason: str) -> None:
         """Close the connection immediately, and log the reason."""

@@ -98,7 +98,7 @@ class PeerListener(ABC, Generic[L]):
 
     def _refuse(self, connection: socket.socket, reason: str) -> None:
         if self._may_warn():
-            self._context.log.warning("too few file descriptors: more peers are refused", extra={"reason": reason})
+            self._context.log.warning("too few file descriptors: further peers are rejected", extra={"reason": reason})
         self._context.metrics.refused["descriptors"].inc()
         with suppress(OSError):  # the peer is gone
             peer = Address(*connection.getpeername()[:2])
@@ -107,7 +107,7 @@ class PeerListener(ABC, Generic[L]):
 
     def _not_accepted(self, error: OSError) -> None:
         if self._may_warn():
-            self._context.log.warning("connections cannot be accepted", extra={"reason": str(error.strerror)})
+            self._context.log.warning("cannot accept connections", extra={"reason": str(error.strerror)})
 
     def _may_warn(self) -> bool:
         """Return True if the log may contain another message about too few file descriptors."""
@@ -139,9 +139,9 @@ class PeerListener(ABC, Generic[L]):
             raise NodeError(f"cannot connect to {address}: {getattr(error, 'strerror', None) or error}") from None
         finally:
             if link is not None and not link.is_established:
-                link.close("the handshake was not done in time")
+                link.close("the handshake took too long")
         if not is_established:
-            raise NodeError(f"no connection with {address}: {await asyncio.shield(link.closed)}")
+            raise NodeError(f"cannot connect to {address}: {await asyncio.shield(link.closed)}")
         return link
 
     def keep_connected(self, address: Address) -> None:
@@ -160,7 +160,7 @@ class PeerListener(ABC, Generic[L]):
             self._kept.pop(address).cancel()
         for link in self.links:
             if link.dialed == address:
-                link.end("the node disconnects")
+                link.end("this node disconnected")
 
     async def _keep_reconnecting(self, address: Address) -> None:
         dials = self._context.dials
@@ -203,7 +203,7 @@ class PeerListener(ABC, Generic[L]):
         self.links.add(link)
         self.by_host[link.host] += 1
         if self._is_stopping:
-            return "the node stops"
+            return "this node is stopping"
         settings = self._context.settings
         shaking = [known.host for known in self.links if not known.is_established] if settings.cabal_key else []
         for kind, count, most, what in (
@@ -241,7 +241,7 @@ class PeerListener(ABC, Generic[L]):
     async def close(self) -> None:
         """Close all connections gracefully, within a time limit."""
         for link in list(self.links):
-            link.end("the node stops")
+            link.end("this node is stopping")
         if self.links:
             await asyncio.wait([link.closed for link in self.links], timeout=_STOP_TIMEOUT_S)
 
@@ -249,7 +249,7 @@ class PeerListener(ABC, Generic[L]):
         """Close all connections immediately, and wait until they are closed."""
         while links := list(self.links):
             for link in links:
-                link.close("the node stops")
+                link.close("this node is stopping")
             await asyncio.wait([link.closed for link in links])
 
     def abandon(self) -> None:
@@ -257,4 +257,4 @@ class PeerListener(ABC, Generic[L]):
         self.stop()
         for link in list(self.links):
             with suppress(RuntimeError):  # the loop was closed, and the transport with it
-                link.close("the event loop of the node ended")
+                link.close("the event loop of this node ended")

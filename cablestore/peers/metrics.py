@@ -57,7 +57,7 @@ class Metrics(Collector):
         requests = Counter("cablestore_requests", "Requests of peers", ["type"], registry=self.registry)
         seconds = Histogram(
             "cablestore_answer_seconds",
-            "From a request's turn to its last known row",
+            "Seconds from the start of an answer to its last stored row",
             ["type"],
             buckets=_BUCKETS_S,
             registry=self.registry,
@@ -67,7 +67,7 @@ class Metrics(Collector):
         self.requests: Final = {kind: requests.labels(name) for kind, name in names.items()}
         self.answer_seconds: Final = {kind: seconds.labels(name) for kind, name in names.items()}
         posts = Counter(
-            "cablestore_posts_in", "Posts of peers, by what became of them", ["verdict"], registry=self.registry
+            "cablestore_posts_in", "Posts received from peers, by verdict", ["verdict"], registry=self.registry
         )
         self.posts_in: Final = {verdict: posts.labels(verdict.value.replace(" ", "_")) for verdict in Verdict}
         connections = Counter("cablestore_connections", "Connections", ["by"], registry=self.registry)
@@ -78,13 +78,15 @@ class Metrics(Collector):
         )
         refused = Counter(
             "cablestore_refused_connections",
-            "Connections of peers that were refused, by the limit",
+            "Rejected connections of peers, by limit",
             ["limit"],
             registry=self.registry,
         )
         self.refused: Final = {limit: refused.labels(limit) for limit in REFUSING}
-        self._received = Counter("cablestore_received_bytes", "Bytes of peers", registry=self.registry)
-        self._sent = Counter("cablestore_sent_bytes", "Bytes to peers", registry=self.registry)
+        self._received = Counter(
+            "cablestore_received_bytes", "Bytes received on closed connections", registry=self.registry
+        )
+        self._sent = Counter("cablestore_sent_bytes", "Bytes sent on closed connections", registry=self.registry)
         self.failed_writes = 0
         """Failures to store posts of peers, except for failed writes, which the store counts."""
 
@@ -100,27 +102,33 @@ class Metrics(Collector):
         """Yield the present values of the node and its store. Called from the exporter's thread."""
         load = self._load()
         gauges = {
-            "cablestore_peers": ("Peers that are connected", load.peers),
-            "cablestore_silent_peers": ("Peers that do not answer", load.silent_peers),
-            "cablestore_unreachable_peers": ("Peers to stay connected to that are not", load.unreachable_peers),
+            "cablestore_peers": ("Connected peers", load.peers),
+            "cablestore_silent_peers": ("Connected peers that do not answer", load.silent_peers),
+            "cablestore_unreachable_peers": (
+                "Disconnected peers to which this node should be connected",
+                load.unreachable_peers,
+            ),
             "cablestore_live_requests": ("Live requests of peers", load.live_requests),
-            "cablestore_queued_bytes": ("Bytes that peers have not read", load.queued_size_bytes),
-            "cablestore_open_received_bytes": ("Bytes of open connections", load.received_size_bytes),
-            "cablestore_open_sent_bytes": ("Bytes to open connections", load.sent_size_bytes),
+            "cablestore_queued_bytes": ("Queued bytes that peers have not read", load.queued_size_bytes),
+            "cablestore_open_received_bytes": ("Bytes received on open connections", load.received_size_bytes),
+            "cablestore_open_sent_bytes": ("Bytes sent on open connections", load.sent_size_bytes),
             "cablestore_reads_waiting": ("Answers that wait for the store", load.reads_waiting),
-            "cablestore_ingest_queued_bytes": ("Posts that wait to be stored", load.ingest_queued_size_bytes),
-            "cablestore_wanted_hashes": ("Posts that are to be fetched", load.wanted_hashes),
-            "cablestore_early_posts": ("Posts from the future that were refused", load.early_posts),
+            "cablestore_ingest_queued_bytes": ("Bytes of posts that wait to be stored", load.ingest_queued_size_bytes),
+            "cablestore_wanted_hashes": ("Posts to fetch from peers", load.wanted_hashes),
+            "cablestore_early_posts": (
+                "Posts rejected as too far in the future, to be requested again",
+                load.early_posts,
+            ),
         }
         for name, (text, value) in gauges.items():
             yield GaugeMetricFamily(name, text, value)
         yield CounterMetricFamily(
             "cablestore_failed_writes",
-            "Times that the disk refused a write, or posts of peers could not be stored",
+            "Failed writes to the store, and failures to store posts of peers",
             self._store.write_state.failed_writes + self.failed_writes,
         )
         stats = self._store.stats()
-        posts = GaugeMetricFamily("cablestore_store_posts", "Posts of the store", labels=["type"])
+        posts = GaugeMetricFamily("cablestore_store_posts", "Stored posts", labels=["type"])
         for kind, count in stats.posts.items():
             posts.add_metric([kind], count)
         yield posts
@@ -128,8 +136,10 @@ class Metrics(Collector):
         for view, size in stats.views.items():
             sizes.add_metric([view], size.size_bytes)
         yield sizes
-        yield GaugeMetricFamily("cablestore_store_channels", "Channels of the store", stats.channels)
-        yield GaugeMetricFamily("cablestore_store_events", "Number of the latest event", stats.last_sequence)
+        yield GaugeMetricFamily("cablestore_store_channels", "Channels in the store", stats.channels)
+        yield GaugeMetricFamily(
+            "cablestore_store_events", "Number of the latest entry of the arrival log", stats.last_sequence
+        )
 
 
 class ReconcileMetrics:
@@ -142,13 +152,17 @@ class ReconcileMetrics:
         def histogram(name: str, text: str, buckets: tuple[float, ...]) -> Histogram:
             return Histogram(f"cablestore_reconcile_{name}", text, buckets=buckets, registry=registry)
 
-        self._sessions = counter("sessions", "Reconciliations, by who began them and how they ended", "side", "outcome")
-        self._posts = counter("posts", "Posts of reconciliations: sent, and received and new", "direction")
-        self._bytes = counter("bytes", "Bytes of reconciliations", "direction", "kind")
+        self._sessions = counter(
+            "sessions", "Finished reconciliations, by the side that began them and by outcome", "side", "outcome"
+        )
+        self._posts = counter("posts", "Posts sent, and new posts received, in reconciliations", "direction")
+        self._bytes = counter("bytes", "Bytes sent and received in reconciliations", "direction", "kind")
         self._audits = counter("audits", "Audits that this node requested")
-        self._hidden = counter("hidden_ranges", "Ranges of time in which audits found what no reconciliation finds")
-        self._rounds = histogram("rounds", "Payloads compared", _ROUNDS)
-        self._seconds = histogram("seconds", "From hello to the end", _RECONCILE_BUCKETS_S)
+        self._hidden = counter(
+            "hidden_ranges", "Time ranges in which audits found differences that no reconciliation finds"
+        )
+        self._rounds = histogram("rounds", "Payloads compared in a reconciliation", _ROUNDS)
+        self._seconds = histogram("seconds", "Seconds from hello to the end of a reconciliation", _RECONCILE_BUCKETS_S)
         for side in ("us", "them"):  # also show counters that are 0
             for outcome in OUTCOMES:
                 self._sessions.labels(side, outcome)
@@ -156,7 +170,7 @@ class ReconcileMetrics:
             self._posts.labels(direction)
             for kind in ("comparing", "posts"):
                 self._bytes.labels(direction, kind)
-        self._differences = histogram("differences", "Posts that only one side had", _DIFFERENCES)
+        self._differences = histogram("differences", "Posts that only one side of a reconciliation had", _DIFFERENCES)
 
     def ended(self, report: ReconcileReport, outcome: str, *, is_ours: bool, is_audit: bool) -> None:
         """Count one reconciliation."""

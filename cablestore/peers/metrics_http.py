@@ -113,7 +113,7 @@ class _App:
         self._heartbeat = heartbeat
         registry = CollectorRegistry()  # a separate registry, so that the node's does not change
         registry.register(cast(Collector, parts.context.metrics.registry))  # it has the interface of a collector
-        lag = Gauge("cablestore_loop_lag_seconds", "How late the event loop is", registry=registry)
+        lag = Gauge("cablestore_loop_lag_seconds", "Seconds by which the event loop is late", registry=registry)
         lag.set_function(lambda: heartbeat.lag_s)
         ProcessCollector(registry=registry)
         self._metrics = make_wsgi_app(registry)
@@ -123,9 +123,9 @@ class _App:
         headers = [("Content-Type", "text/plain; charset=utf-8")]
         body: Iterable[bytes]
         if path not in ("/metrics", "/healthz"):
-            status, body = "404 Not Found", [b"there are /metrics and /healthz\n"]
+            status, body = "404 Not Found", [b"not found: use /metrics or /healthz\n"]
         elif method not in ("GET", "HEAD"):
-            status, body = "405 Method Not Allowed", [b"there are GET and HEAD\n"]
+            status, body = "405 Method Not Allowed", [b"method not allowed: use GET or HEAD\n"]
             headers.append(("Allow", "GET, HEAD"))
         elif path == "/healthz":
             status, body = self._health()
@@ -165,15 +165,15 @@ class _App:
             return f"the event loop has been stuck for {lag_s:.0f} s"
         failure = self._parts.context.store.write_state.failure or self._parts.context.writes.failure
         if failure:
-            return f"posts cannot be stored until this is mended, which is tried again every second: {failure}"
+            return f"posts cannot be stored. Writes are retried every second: {failure}"
         try:
             self._parts.context.store.stats()
         except CableStoreError as error:
             return f"the store cannot be read: {error}"
         if self._parts.context.restrictions.failure:
-            return f"what moderation forbids cannot be read: {self._parts.context.restrictions.failure}"
+            return f"the moderation state cannot be read: {self._parts.context.restrictions.failure}"
         if self._parts.serving.feed_failure:
-            return f"peers miss updates until they connect again: {self._parts.serving.feed_failure}"
+            return f"peers miss updates until they reconnect: {self._parts.serving.feed_failure}"
         return ""
 
 

@@ -66,7 +66,7 @@ class Node(ProcessBound):
         """Start the node. Raises NodeError if it is running, and errors of a store that cannot be read."""
         check_task()
         if self._life is not None:
-            raise NodeError("this node is running. Leave its `async with` first, or make another node")
+            raise NodeError("the node is already running. Exit its `async with` block first, or create another node")
         if self._watchers.is_over:
             self._watchers = PeerWatchers()
         self._life = life = Lifetime(asyncio.get_running_loop(), logging.getLogger("cablestore.node"))
@@ -175,7 +175,7 @@ class Node(ProcessBound):
         """
         check_instance("settings", settings, NodeSettings)
         if self._settings.with_numbers_of(settings) != settings:
-            raise NodeError("a node can change limits and intervals only. Make a new node for other settings")
+            raise NodeError("only limits and intervals of a node can change. Create a new node for other settings")
         if self._life is not None:
             self.parts.context.settings = settings
         self._settings = settings

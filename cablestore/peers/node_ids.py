@@ -16,7 +16,7 @@ from cablestore.peers.link import ITSELF, PeerLink
 from cablestore.reconcile.messages import NODE
 
 _SIZE_BYTES: Final = 16
-TWICE: Final = "the peer is connected already, under another address or in the other direction"
+TWICE: Final = "the peer is already connected, under another address or in the other direction"
 """Reason for the end of a connection."""
 
 

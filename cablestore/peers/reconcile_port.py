@@ -70,7 +70,7 @@ class ReconcileConnection(PeerLink):
         if frames and self.is_established:
             self._send([b"".join(map(sized, frames))])
             if self._unread_size_bytes > self._context.settings.max_queued_size_bytes:
-                self.close("it reads too slowly")
+                self.close("the peer reads too slowly")
 
     def faulted(self, what: str, detail: str) -> None:
         """Log a fault, and close the connection: on this port every fault violates the protocol."""

@@ -59,7 +59,7 @@ _AGAIN_WAIT_S: Final = 20.0
 _MAX_LOGGED_S: Final = 253_402_300_799
 """The last second of a date with a four-digit year."""
 
-_UNDER_WAY: Final = "another reconciliation with this peer is under way"
+_UNDER_WAY: Final = "another reconciliation with this peer is running"
 
 _UNDECIDED: Final = ("refused", "stopped")
 """Outcomes that do not show whether the stores are equal."""
@@ -223,7 +223,7 @@ class Reconciler:
         except (LostError, SilentError) as error:
             if report.received_comparing_size_bytes:
                 raise
-            raise NodeError(f"{address} does not answer as {expected} does: {error}") from None
+            raise NodeError(f"{address} is not {expected}, or does not answer: {error}") from None
         except ReconcileError as error:
             if isinstance(error, PeerRefusedError):
                 raise type(error)(error.reason, f"{address}: {error}") from None
@@ -334,7 +334,7 @@ class Reconciler:
             return
         before = self._by_link.get(link)
         if before is not None:
-            before.lose("the peer began another one")
+            before.lose("the peer began another reconciliation")
         before = before or self._by_peer.get(_peer_of(link))
         current = Reconciliation(self._context, self._sync.fetches, self._thread, link, self.own_terms())
         self._take_up(current)
@@ -362,7 +362,7 @@ class Reconciler:
             return ""
         slowest = reconciliation_to_stop(others, link.host, self._context.loop.time())
         if slowest is None:
-            return f"{len(others)} reconciliations are under way"
+            return f"the limit of {len(others)} for simultaneous reconciliations is reached"
         slowest.stop_for_another()
         return ""
 
@@ -446,7 +446,10 @@ def _range_of(terms: Terms | None) -> str:
     ends = [f"from {_utc(terms.from_ms)}"] if terms.from_ms else []
     ends += [] if terms.until_ms is None else [f"until {_utc(terms.until_ms)}"]
     times = " ".join(ends) or "all"
-    return times if terms.channels is None else f"{times}, {len(terms.channels)} channels"
+    if terms.channels is None:
+        return times
+    count = len(terms.channels)
+    return f"{times}, {count} channel{'s' * (count != 1)}"
 
 
 def _utc(time_ms: int) -> str:

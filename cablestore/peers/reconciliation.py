@@ -100,9 +100,11 @@ class Reconciliation:
         self._jobs.put_nowait(self._end_for_another)
 
     def _end_for_another(self) -> list[ArrivedPosts]:
-        why = "others wait, and this talk is slow or its address has more than its share"
+        why = "other peers wait, and this reconciliation is slow or its address uses more than its share"
         self.talk.end(EndReason.BUSY, why)
-        raise PeerRefusedError("busy", f"the talk gave way to another one: {why}. What came is stored")
+        raise PeerRefusedError(
+            "busy", f"the reconciliation was stopped for another one: {why}. Received posts are stored"
+        )
 
     def received(self, frame: bytes) -> None:
         """Handle a frame of the peer."""
@@ -111,7 +113,7 @@ class Reconciliation:
         def receive() -> list[ArrivedPosts]:
             if waiting > limits.MAX_TALK_QUEUE_FRAMES:
                 raise ReconcileError(
-                    f"the peer sent {waiting} frames ahead, allowed are {limits.MAX_TALK_QUEUE_FRAMES}"
+                    f"the peer sent {waiting} frames ahead, the maximum is {limits.MAX_TALK_QUEUE_FRAMES}"
                 )
             return self.talk.receive(frame, at_s=self._context.loop.time())
 
@@ -131,11 +133,13 @@ class Reconciliation:
                         raise job
                     await self._do(job)
         except TimeoutError:
-            raise self._ended(SilentError(f"the peer did not come to an end within {limits.MAX_TALK_S:g} s")) from None
+            raise self._ended(
+                SilentError(f"the reconciliation timed out: the peer did not finish within {limits.MAX_TALK_S:g} s")
+            ) from None
         except CableStoreError as error:
             raise self._ended(error) from None
         except asyncio.CancelledError:
-            self._say_end(EndReason.STOPPING, "the node stops")
+            self._say_end(EndReason.STOPPING, "this node is stopping")
             raise
         finally:
             self.link.closed.remove_done_callback(self._lost)
@@ -151,7 +155,10 @@ class Reconciliation:
                     return await self._job()
             except TimeoutError:
                 if not self._storing:
-                    raise SilentError(f"the peer says nothing for {silence_s:g} s. What came is stored") from None
+                    raise SilentError(
+                        f"the reconciliation timed out: the peer sent nothing for {silence_s:g} s. Received posts are "
+                        "stored"
+                    ) from None
 
     async def _job(self) -> Job | CableStoreError:
         """Wait for a job, and measure how long it is the peer's turn."""
@@ -208,7 +215,7 @@ class Reconciliation:
         if error is not None:
             self._fetches.not_stored(posts)
             self.unstored += len(posts)
-            self._jobs.put_nowait(StorageError(f"posts that came could not be stored: {error}"))
+            self._jobs.put_nowait(StorageError(f"received posts could not be stored: {error}"))
             return
         outcomes = stored.result()
         for outcome in outcomes:
@@ -223,8 +230,8 @@ class Reconciliation:
             self._progress(len(posts))
         self.is_outdated = self._is_repeated(verdicts)
         if self.is_outdated:
-            why = "another peer has given the same posts since the comparison began"
-            self._jobs.put_nowait(ReconcileLimitError(f"{why}. What differs now is compared later"))
+            why = "another peer has sent the same posts since the comparison began"
+            self._jobs.put_nowait(ReconcileLimitError(f"{why}. Remaining differences are compared later"))
             return
         self._jobs.put_nowait(lambda: self.talk.stored(batch, at_s=self._context.loop.time()))
 
@@ -238,11 +245,13 @@ class Reconciliation:
         return self._repeated >= limits.MAX_TALK_REPEATED and (self.link.is_kept or not self.link.is_ours)
 
     def _lost(self, closed: asyncio.Future[str]) -> None:
-        self.lose("the connection is over" if closed.cancelled() else closed.result())
+        self.lose("the connection ended" if closed.cancelled() else closed.result())
 
     def lose(self, why: str) -> None:
         """End the conversation after all pending work, unless that completes it."""
-        self._jobs.put_nowait(LostError(f"the connection ended in the middle: {why}. What came is stored"))
+        self._jobs.put_nowait(
+            LostError(f"the connection ended during the reconciliation: {why}. Received posts are stored")
+        )
 
     def _ended(self, error: CableStoreError) -> CableStoreError:
         """Send the reason for the end to the peer, unless the peer knows it."""

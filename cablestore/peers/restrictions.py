@@ -155,7 +155,7 @@ class RestrictionKeeper:
         is_new = self.failure != str(error) and bool(self._read_from)
         self.failure = str(error)
         if is_new and not isinstance(error, StoreClosedError):
-            _LOG.error("cannot read what moderation forbids", extra={"reason": self.failure})
+            _LOG.error("cannot read the moderation state", extra={"reason": self.failure})
 
 
 def read_restrictions(reader: Reader, decisions: Decisions | None) -> Restrictions:

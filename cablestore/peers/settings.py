@@ -107,7 +107,7 @@ class NodeSettings:
     def __post_init__(self) -> None:
         """Reject a cabal key of the wrong size."""
         if self.cabal_key is not None and len(self.cabal_key) != KEY_SIZE_BYTES:
-            raise NodeError(f"a cabal key has {KEY_SIZE_BYTES} bytes, this one {len(self.cabal_key)}")
+            raise NodeError(f"the cabal key has {len(self.cabal_key)} bytes, expected {KEY_SIZE_BYTES}")
 
     def with_numbers_of(self, other: NodeSettings) -> NodeSettings:
         """Return these settings with the numbers of `other` that a running node can change: limits and intervals."""

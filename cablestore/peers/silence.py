@@ -17,7 +17,7 @@ class LifeCheck(Enum):
     """Reaction to a silent peer."""
 
     WAIT = "wait"
-    ASK = "ask for a sign of life"
+    ASK = "request a sign of life"
     GIVE_UP = "close the connection"
 
 

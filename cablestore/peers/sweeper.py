@@ -50,7 +50,7 @@ class Sweeper:
         error = None if work.cancelled() else work.exception()
         if error is not None and not isinstance(error, StoreClosedError):
             self._has_failed = not self._store.write_state.failure
-            self._log.error("dropped posts cannot be removed", extra={"reason": str(error)})
+            self._log.error("cannot remove dropped posts", extra={"reason": str(error)})
 
     def stop(self) -> None:
         """Stop removing posts."""

@@ -77,11 +77,11 @@ class SingleSync:
         if not peer.has_answered:
             waited_s = self._context.settings.answer_timeout_s
             raise NodeError(
-                f"{self._address} answered nothing within {waited_s:g} s: it hangs, or is not a peer. Try again"
+                f"{self._address} did not answer within {waited_s:g} s: it hangs, or is not a peer. Try again"
             )
         return peer.report
 
     async def _lost(self, connection: Connection) -> None:
         """Raise NodeError with the reason for the end of the connection."""
         why = await asyncio.shield(connection.closed)
-        raise NodeError(f"{self._address} ended the connection: {why}. What came is stored")
+        raise NodeError(f"{self._address} closed the connection: {why}. Received posts are stored")

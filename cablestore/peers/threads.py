@@ -231,7 +231,7 @@ class ReadThread:
             try:
                 job.done()
             except Exception as error:  # noqa: BLE001 - it is reported, and the remaining jobs are completed
-                context = {"message": "a read's callback failed", "exception": error}
+                context = {"message": "the callback of a read failed", "exception": error}
                 self._loop.call_exception_handler(context)
         self._is_reading = False
         if self._jobs:

@@ -82,7 +82,7 @@ class ModerationAct(NamedTuple):
     def role(self) -> UserRole:
         """The role that a post/role assigns. Raises ValueError for other types."""
         if self.type != ROLE:
-            raise ValueError(f"only a post/role gives a role, this is a post of type {self.type}")
+            raise ValueError(f"this action has no role: it is a post of type {self.type}, not a post/role")
         return UserRole.of_post(self.what)
 
     @property

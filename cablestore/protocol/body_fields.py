@@ -63,7 +63,7 @@ def _check_number(name: str, value: object) -> None:
 def _read_message(buffer: bytes, at: int) -> tuple[str, int]:
     data, end = read_sized(buffer, at, "text")
     if len(data) > limits.MAX_TEXT_SIZE_BYTES:
-        raise DecodeError(at, f"the text has {len(data)} bytes, allowed are {limits.MAX_TEXT_SIZE_BYTES}")
+        raise DecodeError(at, f"the text has {len(data)} bytes, the maximum is {limits.MAX_TEXT_SIZE_BYTES}")
     try:
         return data.decode(), end
     except UnicodeDecodeError as error:
@@ -76,14 +76,14 @@ def _read_message(buffer: bytes, at: int) -> tuple[str, int]:
 def _read_recipient(buffer: bytes, at: int) -> tuple[bytes, int]:
     recipient = buffer[at : at + KEY_SIZE_BYTES]
     if len(recipient) != KEY_SIZE_BYTES:
-        raise DecodeError(at, f"the recipient has {KEY_SIZE_BYTES} bytes, but {len(recipient)} are left")
+        raise DecodeError(at, f"the recipient is truncated: it has {len(recipient)} bytes, expected {KEY_SIZE_BYTES}")
     return recipient, at + KEY_SIZE_BYTES
 
 
 def _read_users(buffer: bytes, at: int) -> tuple[tuple[bytes, ...], int]:
     recipients, end = read_hashes(buffer, at, "recipients")
     if not 1 <= len(recipients) <= limits.MAX_RECIPIENTS:
-        raise DecodeError(at, f"{len(recipients)} recipients are named, allowed are 1 to {limits.MAX_RECIPIENTS}")
+        raise DecodeError(at, f"the post has {len(recipients)} recipients, expected 1 to {limits.MAX_RECIPIENTS}")
     return recipients, end
 
 
@@ -99,7 +99,9 @@ def _read_pairs(buffer: bytes, at: int, dialect: Dialect) -> tuple[_Pairs, int]:
     if dialect.info_is_counted:
         count, at = read_varint(buffer, at)
         if count > len(buffer) - at:
-            raise DecodeError(at, f"{count} pairs are claimed, but {len(buffer) - at} bytes are left")
+            raise DecodeError(
+                at, f"the list of pairs is truncated: its length is {count}, but only {len(buffer) - at} bytes remain"
+            )
         for _ in range(count):
             pair, at = _read_pair(buffer, at)
             pairs.append(pair)
@@ -116,7 +118,9 @@ def _read_pair(buffer: bytes, at: int) -> tuple[tuple[str, bytes], int]:
     key, at = read_text(buffer, at, "info key", 1, limits.MAX_INFO_KEY_CODEPOINTS)
     value, end = read_sized(buffer, at, "info value")
     if len(value) > limits.MAX_INFO_VALUE_SIZE_BYTES:
-        raise DecodeError(at, f"the info value has {len(value)} bytes, allowed are {limits.MAX_INFO_VALUE_SIZE_BYTES}")
+        raise DecodeError(
+            at, f"the info value has {len(value)} bytes, the maximum is {limits.MAX_INFO_VALUE_SIZE_BYTES}"
+        )
     if key == "name":
         _check_name(value, at)
     elif key == "accept-role" and read_varint(buffer, end - len(value))[1] != end:
@@ -127,9 +131,7 @@ def _read_pair(buffer: bytes, at: int) -> tuple[tuple[str, bytes], int]:
 def _check_name(value: bytes, at: int) -> None:
     size = len(as_text(value, at, "user name"))
     if not 1 <= size <= limits.MAX_USER_NAME_CODEPOINTS:
-        raise DecodeError(
-            at, f"the user name has {size} code points, allowed are 1 to {limits.MAX_USER_NAME_CODEPOINTS}"
-        )
+        raise DecodeError(at, f"the user name has {size} code points, expected 1 to {limits.MAX_USER_NAME_CODEPOINTS}")
 
 
 def _write_pairs(pairs: _Pairs, dialect: Dialect) -> bytes:

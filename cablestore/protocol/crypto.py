@@ -83,7 +83,7 @@ def exchange_public_key(public_key: bytes) -> bytes:
     try:
         return sodium.crypto_sign_ed25519_pk_to_curve25519(public_key)
     except (nacl.exceptions.CryptoError, ValueError):
-        raise DecodeError(0, "these bytes are not an Ed25519 public key") from None
+        raise DecodeError(0, "not an Ed25519 public key") from None
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ class Identity:
         """Raise IdentityError for a seed of the wrong size."""
         check_bytes("seed", self.seed)
         if len(self.seed) != SEED_SIZE_BYTES:
-            raise IdentityError(f"the seed of an identity has {SEED_SIZE_BYTES} bytes, not {len(self.seed)}")
+            raise IdentityError(f"the seed of an identity has {len(self.seed)} bytes, expected {SEED_SIZE_BYTES}")
 
     def __repr__(self) -> str:
         return f"Identity(public_key={self.public_key.hex()})"

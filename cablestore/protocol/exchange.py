@@ -55,7 +55,7 @@ class Step(Enum):
     __hash__ = object.__hash__
 
     PART = "a part of the answer"
-    CAUGHT_UP = "all that is known is sent"
+    CAUGHT_UP = "all known data is sent"
     FINISHED = "the concluding response"
     LIMIT = "its limit is reached"
     SATISFIED = "all requested posts are stored"
@@ -80,8 +80,8 @@ class Fault(Enum):
     """Fault that an honest and working peer does not commit."""
 
     MALFORMED = "malformed message"
-    DUPLICATE = "request id that is alive already"
-    TOO_MANY_REQUESTS = "more requests alive than allowed"
+    DUPLICATE = "id of a running request"
+    TOO_MANY_REQUESTS = "more running requests than allowed"
     TOO_MANY_HASHES = "more hashes in one request than allowed"
     UNASKED = "response to no request"
     WRONG_TYPE = "response of the wrong type"

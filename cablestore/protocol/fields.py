@@ -16,7 +16,9 @@ def read_sized(buffer: bytes, at: int, what: str) -> tuple[bytes, int]:
     size, start = (buffer[at], at + 1) if at < len(buffer) and buffer[at] < 0x80 else read_varint(buffer, at)
     end = start + size
     if end > len(buffer):
-        raise DecodeError(at, f"the {what} claims {size} bytes, but {len(buffer) - start} are left")
+        raise DecodeError(
+            at, f"the {what} is truncated: its length is {size} bytes, but only {len(buffer) - start} remain"
+        )
     return buffer[start:end], end
 
 
@@ -28,7 +30,7 @@ def read_text(buffer: bytes, at: int, what: str, least: int, most: int) -> tuple
     except UnicodeDecodeError as error:
         raise not_utf8(error, at, what) from None
     if not least <= len(text) <= most:
-        raise DecodeError(at, f"the {what} has {len(text)} code points, allowed are {least} to {most}")
+        raise DecodeError(at, f"the {what} has {len(text)} code points, expected {least} to {most}")
     return text, end
 
 
@@ -49,7 +51,7 @@ def read_choice(buffer: bytes, at: int, what: str, most: int) -> tuple[int, int]
     """Read a varint from 0 to `most`."""
     value, end = read_varint(buffer, at)
     if value > most:
-        raise DecodeError(at, f"the {what} is {value}, allowed are 0 to {most}")
+        raise DecodeError(at, f"the {what} is {value}, expected 0 to {most}")
     return value, end
 
 
@@ -58,7 +60,9 @@ def read_hashes(buffer: bytes, at: int, what: str) -> tuple[tuple[bytes, ...], i
     count, start = (buffer[at], at + 1) if at < len(buffer) and buffer[at] < 0x80 else read_varint(buffer, at)
     end = start + count * HASH_SIZE_BYTES
     if end > len(buffer):
-        raise DecodeError(at, f"{count} {what} are claimed, but {len(buffer) - start} bytes are left")
+        raise DecodeError(
+            at, f"the list of {what} is truncated: its length is {count}, but only {len(buffer) - start} bytes remain"
+        )
     if count == 1:
         return (buffer[start:end],), end
     return tuple([buffer[i : i + HASH_SIZE_BYTES] for i in range(start, end, HASH_SIZE_BYTES)]), end

@@ -101,7 +101,7 @@ def utf8(text: str, what: str) -> bytes:
     try:
         return text.encode()
     except UnicodeEncodeError:
-        raise ArgumentError(f"{what} must be text that UTF-8 can say, not {text[:80]!r}") from None
+        raise ArgumentError(f"{what} cannot be encoded in UTF-8: {text[:80]!r}") from None
 
 
 def parse_hex(text: str, what: str, size_bytes: int = 32, *, is_secret: bool = False) -> bytes:
@@ -117,8 +117,12 @@ def parse_hex(text: str, what: str, size_bytes: int = 32, *, is_secret: bool = F
         return value
     if is_secret:
         raise DecodeError(
-            0, f"{what} must have {2 * size_bytes} hex digits; it has {len(text)} characters, not shown here"
+            0,
+            (
+                f"{what} must have {2 * size_bytes} hex digits. The given one, not shown here, has {len(text)} "
+                "characters"
+            ),
         )
     if value is None:
-        raise DecodeError(0, f"{what} must be hex digits, not {text!r}")
-    raise DecodeError(0, f"{what} must have {2 * size_bytes} hex digits, not {len(text)}: {text!r}")
+        raise DecodeError(0, f"{what} must consist of hex digits, got {text!r}")
+    raise DecodeError(0, f"{what} must have {2 * size_bytes} hex digits, got {len(text)}: {text!r}")

@@ -214,7 +214,7 @@ class FrameReader:
                 continue
             self._empty += 1
             if self._empty > limits.MAX_EMPTY_MESSAGES:
-                raise DecodeError(at, f"more than {limits.MAX_EMPTY_MESSAGES} messages of length 0 follow each other")
+                raise DecodeError(at, f"more than {limits.MAX_EMPTY_MESSAGES} messages of length 0 in a row")
         if at < len(data):
             self._rest += data[at:]
         return frames
@@ -231,7 +231,9 @@ class FrameReader:
         else:
             size_bytes, start = read_varint(data, at)
         if size_bytes > self._max_size_bytes:
-            raise DecodeError(at, f"a message of {size_bytes} bytes is announced, allowed are {self._max_size_bytes}")
+            raise DecodeError(
+                at, f"a message of {size_bytes} bytes is announced, the maximum is {self._max_size_bytes}"
+            )
         end = start + size_bytes
         if end > len(data):
             self._needed = end - at
@@ -252,7 +254,9 @@ def read_head(frame: bytes) -> Head:
     type_id, at = (frame[0], 1) if frame and frame[0] < 0x80 else read_varint(frame, 0)
     left = len(frame) - at
     if left < _IDS_SIZE_BYTES:
-        raise DecodeError(at, f"a message has {_IDS_SIZE_BYTES} bytes of ids after its type, but {left} are left")
+        raise DecodeError(
+            at, f"the message is truncated: {_IDS_SIZE_BYTES} bytes of ids follow its type, but only {left} remain"
+        )
     return Head(type_id, LEGACY if frame.startswith(_LEGACY_CIRCUIT, at) else DRAFT8, at)
 
 
@@ -271,7 +275,7 @@ def decode_message(frame: bytes, dialect: Dialect, head: Head | None = None) -> 
     end = at + _IDS_SIZE_BYTES
     message, at = read(frame, end, frame[at + dialect.circuit_id_size_bytes : end], dialect)
     if at != len(frame):
-        raise DecodeError(at, f"{len(frame) - at} bytes follow the end of the {MESSAGE_NAMES[type(message)]}")
+        raise DecodeError(at, f"extra bytes after the end of the {MESSAGE_NAMES[type(message)]}: {len(frame) - at}")
     return message
 
 
@@ -310,7 +314,7 @@ def _names(frame: bytes, at: int) -> tuple[tuple[str, ...], int]:
             break
         names.append(name)
         if len(names) > limits.MAX_NAMES_PER_MESSAGE:
-            raise DecodeError(at, f"more than {limits.MAX_NAMES_PER_MESSAGE} channels are named")
+            raise DecodeError(at, f"more than {limits.MAX_NAMES_PER_MESSAGE} channels in a message")
     return tuple(names), at
 
 
@@ -340,7 +344,7 @@ def _cancel_request(frame: bytes, at: int, request_id: bytes, dialect: Dialect) 
     end = at + dialect.request_id_size_bytes
     if end > len(frame):
         raise DecodeError(
-            at, f"the cancel id has {dialect.request_id_size_bytes} bytes, but {len(frame) - at} are left"
+            at, f"the cancel id is truncated: it has {len(frame) - at} bytes, expected {dialect.request_id_size_bytes}"
         )
     return CancelRequest(request_id, frame[at:end], ttl), end
 
@@ -398,7 +402,7 @@ def encode_message(message: Message, dialect: Dialect) -> bytes:
 
 def _wrong_id(request_id: bytes, dialect: Dialect) -> ValueError:
     return ValueError(
-        f"a request id of {dialect.name} has {dialect.request_id_size_bytes} bytes, not {len(request_id)}"
+        f"a request id of {dialect.name} has {dialect.request_id_size_bytes} bytes, got {len(request_id)}"
     )
 
 

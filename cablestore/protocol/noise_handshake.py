@@ -43,7 +43,7 @@ class CipherState:
     def decrypt(self, ciphertext: bytes, associated_data: bytes = b"") -> bytes:
         """Return the plaintext. Raises CryptoError if this is not the next result of `encrypt`."""
         if len(ciphertext) < TAG_SIZE_BYTES:
-            raise CryptoError("a ciphertext is not shorter than its tag")
+            raise CryptoError("the ciphertext is shorter than its tag")
         nonce = self._next_nonce()
         plaintext = sodium.crypto_aead_chacha20poly1305_ietf_decrypt(ciphertext, associated_data, nonce, self.key)
         self.nonce += 1
@@ -51,7 +51,7 @@ class CipherState:
 
     def _next_nonce(self) -> bytes:
         if self.nonce == MAX_NONCE:
-            raise OverflowError("this key has encrypted as many messages as it may: connect again")
+            raise OverflowError("the message limit of this key is reached. Reconnect to get a new key")
         return bytes(4) + self.nonce.to_bytes(8, "little")
 
 
@@ -85,7 +85,7 @@ class NoiseHandshake:
         """
         for key in (pre_shared_key, static_secret, ephemeral_secret or bytes(KEY_SIZE_BYTES)):
             if len(key) != KEY_SIZE_BYTES:  # libsodium always reads 32 bytes
-                raise ValueError(f"a key has {KEY_SIZE_BYTES} bytes, not {len(key)}")
+                raise ValueError(f"a key has {KEY_SIZE_BYTES} bytes, got {len(key)}")
         self.remote_static = b""
         """The other side's 32-byte X25519 public key, b"" before its message."""
         self._is_initiator = is_initiator
@@ -165,7 +165,7 @@ class NoiseHandshake:
             self._mix_key(sodium.crypto_scalarmult(secret, public_key))
         except CryptoError:
             # libsodium raises this for keys of low order, whose result is known to everybody.
-            raise ValueError("the other side's public key is not valid") from None
+            raise ValueError("the peer's public key is invalid") from None
 
     def _mix_key(self, material: bytes) -> None:
         self._chaining_key, key = self._derive(material, 2)
@@ -196,5 +196,5 @@ class NoiseHandshake:
 
 def _split_at(message: bytes, size_bytes: int) -> tuple[bytes, bytes]:
     if len(message) < size_bytes:
-        raise CryptoError("the message is cut")
+        raise CryptoError("the message is truncated")
     return message[:size_bytes], message[size_bytes:]

@@ -94,21 +94,23 @@ def decode_post(raw: bytes, dialect: Dialect, digest: bytes | None = None) -> Po
     if type(dialect) is not Dialect:
         check_instance("dialect", dialect, Dialect)
     if len(raw) > limits.MAX_POST_SIZE_BYTES:
-        raise DecodeError(0, f"the post has {len(raw)} bytes, allowed are {limits.MAX_POST_SIZE_BYTES}")
+        raise DecodeError(0, f"the post has {len(raw)} bytes, the maximum is {limits.MAX_POST_SIZE_BYTES}")
     if len(raw) < SIGNED_FROM:
-        raise DecodeError(len(raw), f"the post ends within its key and signature, which have {SIGNED_FROM} bytes")
+        raise DecodeError(len(raw), f"the post is truncated: its key and signature need {SIGNED_FROM} bytes")
     links, at = read_hashes(raw, SIGNED_FROM, "links")
     post_type, after_type = read_varint(raw, at)
     timestamp_ms, after_time = read_varint(raw, after_type)
     if timestamp_ms > limits.MAX_TIMESTAMP_MS:
-        raise DecodeError(after_type, f"the timestamp is {timestamp_ms}, allowed are 0 to {limits.MAX_TIMESTAMP_MS}")
+        raise DecodeError(
+            after_type, f"the timestamp is {timestamp_ms} ms, the maximum is {limits.MAX_TIMESTAMP_MS} ms"
+        )
     try:
         body, end = read_body(post_type, raw, after_time, dialect)
     except DecodeError as error:
         error.add_note(f"in a post/{TYPE_NAMES.get(post_type, post_type)}")
         raise
     if end != len(raw):
-        raise DecodeError(end, f"{len(raw) - end} bytes follow the end of the post/{TYPE_NAMES[post_type]}")
+        raise DecodeError(end, f"extra bytes after the end of the post/{TYPE_NAMES[post_type]}: {len(raw) - end}")
     if digest is None:
         digest = post_hash(raw)
     else:
@@ -166,8 +168,8 @@ def sign_post(body: Body, links: tuple[bytes, ...], timestamp_ms: int, identity:
         return decode_post(identity.public_key + identity.sign(content) + content, dialect)
     except UnicodeEncodeError as error:
         raise ArgumentError(
-            f"a post/{TYPE_NAMES[body.type]} has text that cannot be encoded as UTF-8: {error}"
+            f"the post/{TYPE_NAMES[body.type]} contains text that cannot be encoded in UTF-8: {error}"
         ) from None
     except (DecodeError, ValueError) as error:
         reason = error.reason if isinstance(error, DecodeError) else str(error)
-        raise ArgumentError(f"this post/{TYPE_NAMES[body.type]} cannot be written: {reason}") from None
+        raise ArgumentError(f"cannot write this post/{TYPE_NAMES[body.type]}: {reason}") from None

@@ -64,7 +64,7 @@ def fields(
     """
     for number, value in all_fields(data, what, error=error):
         if value is None:
-            raise error(f"field {number} of the {what} has a fixed size, expected is a number or bytes")
+            raise error(f"field {number} of the {what} has a fixed size, expected a number or bytes")
         yield number, value
 
 
@@ -83,17 +83,20 @@ def all_fields(
                 at += _FIXED_SIZES_BYTES[kind]
                 continue
             if number == 0 or kind not in (_VARINT, _SIZED):
-                raise error(f"the {what} has no field at byte {start} but {data[start : start + 4].hex()}")
+                raise error(f"invalid field in the {what} at byte {start}: {data[start : start + 4].hex()}")
             value, at = read_varint(data, at)
             if kind == _VARINT:
                 yield number, value
                 continue
             if value > len(data) - at:
-                raise error(f"field {number} of the {what} claims {value} bytes, {len(data) - at} are left")
+                raise error(
+                    f"field {number} of the {what} is truncated: its length is {value} bytes, but only "
+                    f"{len(data) - at} remain"
+                )
             yield number, data[at : at + value]
             at += value
     except DecodeError as found:
-        raise error(f"the {what} is not well-formed: {found}") from None
+        raise error(f"the {what} is malformed: {found}") from None
 
 
 # --- whole documents ---------------------------------------------------------------------------------
@@ -228,8 +231,8 @@ class Document:
         except UnicodeDecodeError as error:
             reason = f"a string is not UTF-8: {error.reason}"
         except IndexError:
-            reason = "the bytes end within a field"
-        raise ArchiveError(f"{len(data)} bytes are not a valid {self.name}: {reason}. Fetch them again")
+            reason = "the data ends within a field"
+        raise ArchiveError(f"invalid {self.name} of {len(data)} bytes: {reason}. Fetch it again")
 
     def merged(self, data: bytes, known: list[Any] | None, depth: int) -> list[Any]:
         """Return the values of a document, merged into the `known` ones, which are changed."""
@@ -277,7 +280,7 @@ def _read_tag(data: bytes, at: int) -> tuple[int, int]:
     start = at
     tag, at = _read_up_to(_MAX_TAG_SIZE_BYTES, data, at)
     if tag > _MAX_TAG:
-        raise DecodeError(start, f"the number of a field is {tag >> 3}")
+        raise DecodeError(start, f"invalid field number {tag >> 3}")
     return tag, at
 
 
@@ -290,7 +293,7 @@ def _read_up_to(most_size_bytes: int, data: bytes, at: int) -> tuple[int, int]:
             return value, at + shift // 7
     if at + most_size_bytes > len(data):
         raise IndexError(at)
-    raise DecodeError(at, f"a number of a field has more than {most_size_bytes} bytes")
+    raise DecodeError(at, f"a number has more than {most_size_bytes} bytes")
 
 
 def _bounds(data: bytes, at: int) -> tuple[int, int]:
@@ -300,20 +303,22 @@ def _bounds(data: bytes, at: int) -> tuple[int, int]:
     if size_bytes >= 0x80:
         size_bytes, at = _read_up_to(_MAX_TAG_SIZE_BYTES, data, at - 1)
     if size_bytes > len(data) - at:
-        raise DecodeError(at, f"a field claims {size_bytes} bytes, {len(data) - at} are left")
+        raise DecodeError(
+            at, f"a field is truncated: its length is {size_bytes} bytes, but only {len(data) - at} remain"
+        )
     return at, at + size_bytes
 
 
 def _skipped(data: bytes, at: int, tag: int, depth: int) -> int:
     """Return the offset after an unknown field. `at` is the offset after its tag."""
     if tag < 8:
-        raise DecodeError(at, "a field has the number 0")
+        raise DecodeError(at, "invalid field number 0")
     if tag & 7 != _GROUP:
         return _value_end(data, at, tag)
     groups = [tag >> 3]
     while groups:
         if depth + len(groups) > _MAX_DEPTH + 1:
-            raise DecodeError(at, f"documents and groups nest deeper than {_MAX_DEPTH}")
+            raise DecodeError(at, f"documents and groups are nested more than {_MAX_DEPTH} deep")
         tag, at = _read_tag(data, at)
         if tag & 7 == _GROUP:
             groups.append(tag >> 3)
@@ -331,7 +336,7 @@ def _value_end(data: bytes, at: int, tag: int) -> int:
     if kind == _SIZED:
         return _bounds(data, at)[1]
     if kind not in _FIXED_SIZES_BYTES:
-        raise DecodeError(at, f"field {tag >> 3} is of kind {kind}")
+        raise DecodeError(at, f"field {tag >> 3} has the unknown wire type {kind}")
     at += _FIXED_SIZES_BYTES[kind]
     if at > len(data):
         raise IndexError(at)

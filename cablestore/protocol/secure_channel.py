@@ -77,9 +77,12 @@ class SecureChannel:
         """
         for name, key in (("cabal key", cabal_key), ("static secret", static_secret)):
             if len(key) != KEY_SIZE_BYTES:
-                raise ValueError(f"a {name} has {KEY_SIZE_BYTES} bytes, not {len(key)}")
+                raise ValueError(f"a {name} has {KEY_SIZE_BYTES} bytes, got {len(key)}")
         if not 1 <= max_message_size_bytes <= MAX_ENCODABLE_SIZE_BYTES:
-            raise ValueError(f"a message has 1 to {MAX_ENCODABLE_SIZE_BYTES} bytes, not {max_message_size_bytes}")
+            raise ValueError(
+                f"invalid argument max_message_size_bytes: expected 1 to {MAX_ENCODABLE_SIZE_BYTES}, got "
+                f"{max_message_size_bytes}"
+            )
         self.is_initiator: Final = is_initiator
         self.max_message_size_bytes: Final = max_message_size_bytes
         self.is_established = False
@@ -114,7 +117,7 @@ class SecureChannel:
     def remote_static(self) -> bytes:
         """The peer's 32-byte X25519 public key. Raises ValueError before the handshake is done."""
         if not self.is_established:
-            raise ValueError("the peer's key is known when the handshake is done")
+            raise ValueError("the peer's key is not known before the handshake is done")
         return self._remote_static
 
     def start(self) -> bytes:
@@ -147,7 +150,7 @@ class SecureChannel:
         """
         self._require_open()
         if not 1 <= len(message) <= self.max_message_size_bytes:
-            raise ValueError(f"a message has 1 to {self.max_message_size_bytes} bytes, not {len(message)}")
+            raise ValueError(f"the message has {len(message)} bytes, expected 1 to {self.max_message_size_bytes}")
         starts = range(0, len(message), SEGMENT_SIZE_BYTES)
         total_size_bytes = len(message) + TAG_SIZE_BYTES * len(starts)
         # The order matters: every call uses the next nonce.
@@ -163,7 +166,7 @@ class SecureChannel:
 
     def _require_alive(self) -> None:
         if self._failure is not None:
-            raise HandshakeError(f"this connection has failed before: {self._failure}")
+            raise HandshakeError(f"this connection failed earlier: {self._failure}")
 
     def _require_open(self) -> None:
         self._require_alive()
@@ -202,7 +205,7 @@ class SecureChannel:
                 break
         self.has_ended = True
         yield 1
-        raise HandshakeError("message: the peer sent more after its end-of-stream marker")
+        raise HandshakeError("message: the peer sent data after its end-of-stream marker")
 
     def _parse_message(self, total_size_bytes: int) -> Generator[int, bytes, bool]:
         """Parse a message, and return True if it is not empty.
@@ -228,12 +231,12 @@ class SecureChannel:
                 self._outgoing += self._handshake.write()
         except CryptoError:
             raise HandshakeError(
-                f"handshake message {number}: the peer does not have the same cabal key, or speaks another version, "
-                "or its message was changed or repeated"
+                f"handshake message {number}: the peer has another cabal key or protocol version, or its message was "
+                "changed or repeated"
             ) from None
         except ValueError:
             # From the key exchange, here or for the answer: the result of a key of low order is known to everybody.
-            raise HandshakeError(f"handshake message {number}: the peer's public key is not valid") from None
+            raise HandshakeError(f"handshake message {number}: the peer's public key is invalid") from None
         if self._handshake.is_done:
             self._encryption, self._decryption = self._handshake.split()
             self._remote_static = self._handshake.remote_static
@@ -247,10 +250,12 @@ class SecureChannel:
         size_bytes = total_size_bytes - TAG_SIZE_BYTES * segments
         least_bytes = (segments - 1) * SEGMENT_SIZE_BYTES + (segments > 1)
         if size_bytes < least_bytes:
-            raise HandshakeError(f"message length: no encrypted message has {total_size_bytes} bytes")
+            raise HandshakeError(
+                f"message length: {total_size_bytes} bytes is not a valid size of an encrypted message"
+            )
         if size_bytes > self.max_message_size_bytes:
             raise HandshakeError(
-                f"message length: the peer announces {size_bytes} bytes, allowed are {self.max_message_size_bytes}"
+                f"message length: the peer announces {size_bytes} bytes, the maximum is {self.max_message_size_bytes}"
             )
 
     def _encrypt(self, plaintext: bytes) -> bytes:
@@ -261,5 +266,5 @@ class SecureChannel:
             return self._decryption.decrypt(ciphertext)
         except CryptoError:
             raise HandshakeError(
-                f"{what}: the bytes are not what the peer sent next: changed, repeated or cut"
+                f"{what}: decryption failed, so the peer's bytes were changed, repeated or cut"
             ) from None

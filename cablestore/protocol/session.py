@@ -218,7 +218,9 @@ class Session:
     def send_extra(self, content: bytes) -> None:
         """Send content outside of Cable. Raises ValueError unless both sides have recognized each other."""
         if not (self.is_cablestore and self.has_greeted):
-            raise ValueError("both sides must be recognised before anything outside of Cable is sent")
+            raise ValueError(
+                "the peer has not been recognized as cablestore. Wait for the recognition before you send frames"
+            )
         self._out.append(encode_extra(content, self.dialect))
 
     # --- our requests --------------------------------------------------------------------------

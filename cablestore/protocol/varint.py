@@ -13,7 +13,7 @@ MAX_VARINT_SIZE_BYTES: Final = 10
 def encode_varint(value: int) -> bytes:
     """Encode `value` (0 to 2**64 - 1) in 1 to 10 bytes."""
     if not 0 <= value <= MAX_VARINT:
-        raise ValueError(f"a varint is 0 to {MAX_VARINT}, not {value}")
+        raise ValueError(f"a varint is 0 to {MAX_VARINT}, got {value}")
     if value < 0x80:
         return bytes((value,))
     out = bytearray()
@@ -30,7 +30,7 @@ def read_varint(buffer: bytes, at: int) -> tuple[int, int]:
     Raises DecodeError if the buffer ends too early, or if the number is not minimal or has more than 64 bits.
     """
     if at >= len(buffer):
-        raise DecodeError(at, "the bytes end where a varint should be")
+        raise DecodeError(at, "a varint is missing at the end of the data")
     byte = buffer[at]
     if byte < 0x80:
         return byte, at + 1
@@ -47,5 +47,5 @@ def read_varint(buffer: bytes, at: int) -> tuple[int, int]:
             raise DecodeError(at, "the varint has more than 64 bits")
         return value, at + shift // 7 + 1
     if len(buffer) < at + MAX_VARINT_SIZE_BYTES:
-        raise DecodeError(len(buffer), "the bytes end within a varint")
+        raise DecodeError(len(buffer), "the varint is truncated")
     raise DecodeError(at, f"the varint is longer than {MAX_VARINT_SIZE_BYTES} bytes")

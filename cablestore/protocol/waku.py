@@ -76,10 +76,11 @@ def message_of(post: Post) -> WakuMessage:
     after `limits.MAX_ARCHIVED_TIMESTAMP_MS`.
     """
     if post.is_local_only:
-        raise ArchiveError(f"{post!r} is local-only, it must not leave the store of its author. Leave it out")
+        raise ArchiveError(f"local-only posts cannot leave their store: {post!r}. Exclude it")
     if post.timestamp_ms > MAX_ARCHIVED_TIMESTAMP_MS:
         raise ArchiveError(
-            f"{post!r} is of {post.timestamp_ms} ms, archives hold up to {MAX_ARCHIVED_TIMESTAMP_MS}. Leave it out"
+            f"{post!r} is dated {post.timestamp_ms} ms, the maximum in archives is {MAX_ARCHIVED_TIMESTAMP_MS} ms. "
+            "Exclude it"
         )
     return WakuMessage(post.raw, content_topic(post.channel or None), post.timestamp_ms * NS_PER_MS, post.hash)
 
@@ -93,11 +94,11 @@ def content_topic(channel: str | None) -> str:
     if channel is None:
         return EVERYONE_TOPIC
     if not 1 <= len(channel) <= MAX_CHANNEL_CODEPOINTS:
-        raise ArchiveError(f"a channel's name has 1 to {MAX_CHANNEL_CODEPOINTS} code points, not {len(channel)}")
+        raise ArchiveError(f"the channel name has {len(channel)} code points, expected 1 to {MAX_CHANNEL_CODEPOINTS}")
     try:
         return f"{_CHANNEL_PREFIX}{quote(channel, safe='')}{_SUFFIX}"
     except UnicodeEncodeError as error:
-        raise ArchiveError(f"the channel's name {channel!r} cannot be encoded in UTF-8: {error.reason}") from None
+        raise ArchiveError(f"the channel name {channel!r} cannot be encoded in UTF-8: {error.reason}") from None
 
 
 def message_hash(
@@ -111,7 +112,7 @@ def message_hash(
     try:
         time = (timestamp_ns or 0).to_bytes(8, "big", signed=True)
     except OverflowError:
-        raise ArchiveError(f"the timestamp is {timestamp_ns} ns, which does not fit into 64 bits") from None
+        raise ArchiveError(f"the timestamp {timestamp_ns} ns does not fit into 64 bits") from None
     return hashlib.sha256(
         b"".join((pubsub_topic.encode(), payload, content_topic.encode(), meta or b"", time))
     ).digest()

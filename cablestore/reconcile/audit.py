@@ -59,12 +59,14 @@ class Audit:
         """
         if len(seed) < _MIN_SEED_SIZE_BYTES:
             raise ReconcileError(
-                f"the seed has {len(seed)} bytes, at least {_MIN_SEED_SIZE_BYTES} random ones are needed"
+                f"the seed has {len(seed)} bytes, expected at least {_MIN_SEED_SIZE_BYTES} random bytes"
             )
         ranges = ranges or (EVERYTHING,)
         bounds = {bound for within in ranges for bound in within} | _drawn(items, ranges, seed, cuts)
         if len(bounds) > MAX_AUDIT_CUTS:
-            raise ReconcileError(f"an audit has {len(bounds)} bounds, allowed are {MAX_AUDIT_CUTS}: audit fewer ranges")
+            raise ReconcileError(
+                f"an audit has {len(bounds)} bounds, the maximum is {MAX_AUDIT_CUTS}. Audit fewer ranges"
+            )
         self._items = items
         self._ranges = ranges_between(sorted(bounds))
 
@@ -127,15 +129,15 @@ def _read_request(data: bytes) -> list[Range]:
         lower, at = _read_bound(data, _begin(data, _REQUEST), 0)
         count, at = read_varint(data, at)
         if not 1 <= count < MAX_AUDIT_CUTS:
-            raise ReconcileError(f"an audit asks for {count} ranges, allowed are 1 to {MAX_AUDIT_CUTS - 1}")
+            raise ReconcileError(f"an audit requests {count} ranges, expected 1 to {MAX_AUDIT_CUTS - 1}")
         bounds = [lower]
         for _ in range(count):
             bound, at = _read_bound(data, at, bounds[-1].timestamp_ns)
             if bound <= bounds[-1]:
-                raise ReconcileError(f"an audit's ranges are out of order (at byte {at})")
+                raise ReconcileError(f"the ranges of an audit are out of order (at byte {at})")
             bounds.append(bound)
     except DecodeError as error:
-        raise ReconcileError(f"not a request of {PROTOCOL}: {error}") from None
+        raise ReconcileError(f"not a {PROTOCOL} request: {error}") from None
     _check_end(data, at)
     return ranges_between(bounds)
 
@@ -146,7 +148,7 @@ def _read_bound(data: bytes, at: int, previous_ns: int) -> tuple[Bound, int]:
     prefix, end = read_sized(data, at, "hash of a bound")
     if timestamp_ns > END_NS or len(prefix) > HASH_SIZE_BYTES:
         raise ReconcileError(
-            f"an audit's bound must have a time up to {END_NS} ns and up to 32 bytes of a hash (at byte {at})"
+            f"a bound of an audit must have a time up to {END_NS} ns and up to 32 bytes of a hash (at byte {at})"
         )
     return Bound(timestamp_ns, prefix.rstrip(b"\x00")), end
 
@@ -156,27 +158,27 @@ def _read_response(data: bytes, ranges: int) -> list[Fingerprint]:
     try:
         count, at = read_varint(data, _begin(data, _RESPONSE))
         if count != ranges:
-            raise ReconcileError(f"an audit requested {ranges} ranges, the response has {count}")
+            raise ReconcileError(f"an audit requested {ranges} ranges, but the response has {count}")
         for _ in range(count):
             ids, at = read_varint(data, at)
             both = data[at : at + 2 * HASH_SIZE_BYTES]
             at += len(both)
             if len(both) < 2 * HASH_SIZE_BYTES:
-                raise ReconcileError(f"the response to an audit ends too early (at byte {at})")
+                raise ReconcileError(f"the response to an audit is truncated (at byte {at})")
             xor_, sum_ = both[:HASH_SIZE_BYTES], both[HASH_SIZE_BYTES:]
             found.append(Fingerprint(ids, int.from_bytes(xor_, "big"), int.from_bytes(sum_, "big")))
     except DecodeError as error:
-        raise ReconcileError(f"not a response of {PROTOCOL}: {error}") from None
+        raise ReconcileError(f"not a {PROTOCOL} response: {error}") from None
     _check_end(data, at)
     return found
 
 
 def _begin(data: bytes, kind: int) -> int:
     if data[:1] != bytes((kind,)):
-        raise ReconcileError(f"a message of {PROTOCOL} begins with {kind}, not with {data[:1].hex() or 'no byte'}")
+        raise ReconcileError(f"a {PROTOCOL} message begins with {kind}, got {data[:1].hex() or 'no byte'}")
     return 1
 
 
 def _check_end(data: bytes, at: int) -> None:
     if at != len(data):
-        raise ReconcileError(f"{len(data) - at} bytes follow the end of a message of {PROTOCOL}")
+        raise ReconcileError(f"extra bytes after the end of a {PROTOCOL} message: {len(data) - at}")

@@ -48,10 +48,12 @@ def encode(payload: Payload, dialect: SyncDialect) -> bytes:
     for (_, upper), content in payload.parts:
         delta_ns = upper.timestamp_ns - previous.timestamp_ns
         if delta_ns < 0 or (delta_ns == 0 and upper.prefix <= previous.prefix):
-            raise ReconcileError(f"a range ends at {upper}, not after its beginning at {previous}. Put ranges in order")
+            raise ReconcileError(
+                f"a range ends at {upper}, not after its beginning at {previous}. Put the ranges in order"
+            )
         if delta_ns and upper.prefix:
             raise ReconcileError(
-                f"a range ends at {upper}, after a bound of another time: end a range at that time before it"
+                f"a range ends at {upper}, after a bound of another time. End a range at that time before it"
             )
         out += encode_varint(delta_ns)
         if not delta_ns:
@@ -76,14 +78,17 @@ def _checked(data: bytes) -> bytes:
     """Return the bytes of a payload. Raises ReconcileError if there are too many."""
     if len(data) > MAX_RECONCILE_FRAME_SIZE_BYTES:
         raise ReconcileError(
-            f"a payload has {len(data)} bytes, allowed are {MAX_RECONCILE_FRAME_SIZE_BYTES}: reconcile a shorter time"
+            f"a payload has {len(data)} bytes, the maximum is {MAX_RECONCILE_FRAME_SIZE_BYTES}. Reconcile a shorter "
+            "time range"
         )
     return data
 
 
 def _header(header: Header | None, dialect: SyncDialect) -> bytes:
     if not isinstance(header, dialect.header):
-        raise ReconcileError(f"a payload in {dialect.name} has a header of {dialect.header.__name__}, not {header}")
+        raise ReconcileError(
+            f"a payload in {dialect.name} has a header of type {dialect.header.__name__}, got {header}"
+        )
     if isinstance(header, Shards):
         return b"".join(map(encode_varint, (header.cluster, len(header.shards), *header.shards)))
     out = bytearray()
@@ -127,14 +132,16 @@ def write_item_set(out: bytearray, items: ItemSet) -> None:
     """
     if len(items.elements) > MAX_RECONCILE_ITEMS:
         raise ReconcileError(
-            f"{len(items.elements)} ids cannot be sent at once, at most {MAX_RECONCILE_ITEMS} can: reconcile a shorter "
-            "time"
+            f"{len(items.elements)} ids cannot be sent at once, the maximum is {MAX_RECONCILE_ITEMS}. Reconcile a "
+            "shorter time range"
         )
     out += encode_varint(len(items.elements))
     previous_ns = 0
     for timestamp_ns, hash_ in items.elements:
         if timestamp_ns < previous_ns:
-            raise ReconcileError(f"an id of {timestamp_ns} ns follows one of {previous_ns} ns. Put ids in order")
+            raise ReconcileError(
+                f"ids are out of order: {timestamp_ns} ns follows {previous_ns} ns. Put the ids in order"
+            )
         out += encode_varint(timestamp_ns - previous_ns)
         out += hash_
         previous_ns = timestamp_ns
@@ -159,7 +166,7 @@ class _PayloadReader:
         parts: list[PayloadPart] = []
         while self._at < len(self._data):
             if len(parts) == MAX_RECONCILE_RANGES:
-                raise self._error(f"there are more than {MAX_RECONCILE_RANGES} ranges")
+                raise self._error(f"the payload has more than {MAX_RECONCILE_RANGES} ranges")
             upper = self._bound(previous)
             lower = previous if self._dialect.cuts_hashes else Bound(previous.timestamp_ns)
             parts.append(PayloadPart(Range(lower, upper), self._content()))
@@ -177,7 +184,7 @@ class _PayloadReader:
             elements.append(SyncID(timestamp_ns, self._bytes(HASH_SIZE_BYTES)))
         reconciled = self._byte()
         if reconciled > 1:
-            raise self._error(f"the last byte of an item set must be 0 or 1, not {reconciled}")
+            raise self._error(f"the last byte of an item set is {reconciled}, expected 0 or 1")
         return ItemSet(elements, bool(reconciled))
 
     def _shards(self) -> Shards:
@@ -200,10 +207,10 @@ class _PayloadReader:
             return Bound(timestamp_ns)
         size_bytes = self._byte()
         if size_bytes > HASH_SIZE_BYTES:
-            raise self._error(f"a bound has {size_bytes} bytes of a hash, which has {HASH_SIZE_BYTES}")
+            raise self._error(f"a bound has {size_bytes} bytes of a hash, the maximum is {HASH_SIZE_BYTES}")
         prefix = self._bytes(size_bytes).rstrip(b"\x00")
         if prefix <= previous.prefix:
-            raise self._error("a range ends where it begins, or before")
+            raise self._error("a range ends at or before its beginning")
         return Bound(timestamp_ns, prefix)
 
     def _content(self) -> Content:
@@ -214,12 +221,12 @@ class _PayloadReader:
             return self._bytes(HASH_SIZE_BYTES)
         if kind == _ITEM_SET:
             return self.item_set()
-        raise self._error(f"a range is of type {kind}, allowed are 0, 1 and 2")
+        raise self._error(f"a range has type {kind}, expected 0, 1 or 2")
 
     def _time(self, previous_ns: int) -> int:
         timestamp_ns = previous_ns + self._varint()
         if timestamp_ns > END_NS:
-            raise self._error(f"times add up to {timestamp_ns} ns, allowed are up to {END_NS}")
+            raise self._error(f"times add up to {timestamp_ns} ns, the maximum is {END_NS}")
         return timestamp_ns
 
     def _count(self, most: int, what: str, each_size_bytes: int) -> int:
@@ -230,19 +237,19 @@ class _PayloadReader:
         count = self._varint()
         left = len(self._data) - self._at
         if count > most or count * each_size_bytes > left:
-            raise self._error(f"{count} {what} are announced, allowed are {most}, and {left} bytes follow")
+            raise self._error(f"the number of {what} is {count}, the maximum is {most}, and {left} bytes remain")
         return count
 
     def _byte(self) -> int:
         if self._at == len(self._data):
-            raise self._error("the payload ends too early")
+            raise self._error("the payload is truncated")
         self._at += 1
         return self._data[self._at - 1]
 
     def _bytes(self, size_bytes: int) -> bytes:
         end = self._at + size_bytes
         if end > len(self._data):
-            raise self._error(f"the payload ends too early: {size_bytes} bytes are expected")
+            raise self._error(f"the payload is truncated: {size_bytes} bytes were expected")
         found = self._data[self._at : end]
         self._at = end
         return found
@@ -257,7 +264,7 @@ class _PayloadReader:
                 return value | byte << shift
             value |= (byte & 0x7F) << shift
             shift += 7
-        raise self._error(f"the payload ends within a varint, or one has more than {_MAX_VARINT_SIZE_BYTES} bytes")
+        raise self._error(f"a varint is truncated, or has more than {_MAX_VARINT_SIZE_BYTES} bytes")
 
     def _error(self, reason: str) -> ReconcileError:
         return ReconcileError(

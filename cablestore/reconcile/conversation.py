@@ -246,8 +246,8 @@ class ReconcileConversation:
             self._held.append(frame)
         else:
             raise ReconcileError(
-                f"more than {MAX_TALK_HELD_FRAMES} frames of the peer wait until it has confirmed posts: it must confirm "
-                "them first"
+                f"more than {MAX_TALK_HELD_FRAMES} frames of the peer wait for its confirmation of posts. The peer "
+                "must confirm them first"
             )
         return self._advance(at_s)
 
@@ -304,7 +304,7 @@ class ReconcileConversation:
             case SumsResponse(data) if self._audit is not None:
                 self._judge(self._audit, data)
             case _:
-                raise ReconcileError(f"the peer sent {type(message).__name__} at a time when it means nothing")
+                raise ReconcileError(f"the peer sent an unexpected {type(message).__name__}")
 
     def _accept(self, hello: Hello) -> None:
         reason = self._objection(hello)
@@ -320,20 +320,20 @@ class ReconcileConversation:
 
     def _objection(self, hello: Hello) -> Ended | None:
         if hello.version != VERSION:
-            return Ended(EndReason.VERSION, f"version {hello.version} is requested, this is version {VERSION}")
+            return Ended(EndReason.VERSION, f"version {hello.version} was requested, expected version {VERSION}")
         ours = self._dialect.name
         if hello.dialect != ours:
-            said = f"a store of the dialect {hello.dialect} asked one of the dialect {ours}: their posts differ"
+            said = f"the dialects differ: {hello.dialect} was requested, this store has {ours}"
             return Ended(EndReason.DIALECT, said)
         both = self._terms.narrowed(hello.terms)
         if both.until_ms is not None and both.until_ms <= both.from_ms:
-            return Ended(EndReason.NOTHING, "none of the requested times is reconciled here")
+            return Ended(EndReason.NOTHING, "this store reconciles none of the requested times")
         return None
 
     def _compare(self, terms: Terms, *, peer_takes: bool, at_s: float | None) -> None:
         """Start the comparison with the terms of both sides."""
         if self.is_initiator and not terms.is_within(self._terms):
-            raise ReconcileError("the peer agreed to more than was requested")
+            raise ReconcileError("the peer accepted more than was requested")
         self.compared = terms
         if self.purpose is Purpose.AUDIT:
             self._terms, peer_takes = self._terms._replace(takes=False), False
@@ -395,7 +395,8 @@ class ReconcileConversation:
         found = self.findings.here_only + self.findings.there_only
         if found > self._limits.differences:
             raise ReconcileLimitError(
-                f"{found} differences were found, allowed are {self._limits.differences}: reconcile again for the rest"
+                f"{found} differences were found, the maximum is {self._limits.differences}. Reconcile again to find "
+                "the rest"
             )
 
     # --- posts ----------------------------------------------------------------------------------
@@ -426,8 +427,8 @@ class ReconcileConversation:
     def _posts(self, message: PostsFrame) -> ArrivedPosts:
         if message.batch != self._batches or len(self._unstored) >= MAX_TALK_BATCHES:
             raise ReconcileError(
-                f"batch {message.batch} came: expected was {self._batches}, and at most {MAX_TALK_BATCHES} may be "
-                "unconfirmed"
+                f"the peer sent batch {message.batch}, expected {self._batches}, and at most {MAX_TALK_BATCHES} "
+                "unconfirmed batches"
             )
         self._batches += 1
         self._unstored.add(message.batch)
@@ -445,7 +446,8 @@ class ReconcileConversation:
             posts.append(raw)
         if self.findings.unasked > MAX_TALK_UNASKED:
             raise ReconcileError(
-                f"the peer sent {self.findings.unasked} posts that were not needed, allowed are {MAX_TALK_UNASKED}"
+                f"the peer sent {self.findings.unasked} posts that were not requested, the maximum is "
+                f"{MAX_TALK_UNASKED}"
             )
         self._check_differences()
         self.findings.posts_received += len(posts)

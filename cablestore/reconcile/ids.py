@@ -62,8 +62,8 @@ def of_times(from_ns: int, until_ns: int) -> Range:
     """
     if not 0 <= from_ns < until_ns <= END_NS:
         raise ReconcileError(
-            f"no range goes from {from_ns} to {until_ns} ns: times are 0 to {END_NS}, and the first must be before the "
-            "second"
+            f"invalid time range from {from_ns} to {until_ns} ns: expected times from 0 to {END_NS} ns, the first "
+            "before the second"
         )
     return Range(Bound(from_ns), Bound(until_ns))
 
@@ -72,8 +72,8 @@ def checked(sync_id: SyncID) -> SyncID:
     """Return the id. Raises ReconcileError if it is outside of all ranges."""
     if not 0 <= sync_id.timestamp_ns < END_NS or len(sync_id.hash) != HASH_SIZE_BYTES:
         raise ReconcileError(
-            f"no id has the time {sync_id.timestamp_ns} ns and {len(sync_id.hash)} bytes of hash: times are 0 to "
-            f"{END_NS - 1}, hashes have {HASH_SIZE_BYTES} bytes"
+            f"invalid id with the time {sync_id.timestamp_ns} ns and {len(sync_id.hash)} bytes of hash: expected a "
+            f"time from 0 to {END_NS - 1} ns and {HASH_SIZE_BYTES} bytes of hash"
         )
     return sync_id
 

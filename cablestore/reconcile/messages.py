@@ -222,7 +222,8 @@ def _written(terms: Terms) -> bytes:
         return out + encode_varint(0)
     if len(terms.channels) > MAX_RECONCILE_TOPICS:
         raise ReconcileError(
-            f"{len(terms.channels)} channels are named, allowed are {MAX_RECONCILE_TOPICS}: name fewer, or none for all"
+            f"{len(terms.channels)} channels are named, the maximum is {MAX_RECONCILE_TOPICS}. Name fewer, or none "
+            "for all"
         )
     names = (sized(name.encode()) for name in sorted(terms.channels))
     return out + encode_varint(len(terms.channels) + 1) + b"".join(names)
@@ -235,7 +236,7 @@ def size_error(frame: bytes) -> ReconcileError | None:
     """Return the error for a frame that is too large, else None. The Cable message that contains it may be larger."""
     if len(frame) <= MAX_TALK_FRAME_SIZE_BYTES:
         return None
-    return ReconcileError(f"a frame has {len(frame)} bytes, allowed are {MAX_TALK_FRAME_SIZE_BYTES}")
+    return ReconcileError(f"a frame has {len(frame)} bytes, the maximum is {MAX_TALK_FRAME_SIZE_BYTES}")
 
 
 def decode_frame(frame: bytes) -> tuple[int, ConversationMessage]:
@@ -248,9 +249,9 @@ def decode_frame(frame: bytes) -> tuple[int, ConversationMessage]:
         number, at = read_choice(frame, at, "conversation number", MAX_NUMBER)
         message, at = _read(kind, frame, at)
     except DecodeError as error:
-        raise ReconcileError(f"not a frame of {PROTOCOL}: {error}") from None
+        raise ReconcileError(f"not a {PROTOCOL} frame: {error}") from None
     if at != len(frame):
-        raise ReconcileError(f"{len(frame) - at} bytes follow the end of a frame of {PROTOCOL}")
+        raise ReconcileError(f"extra bytes after the end of a {PROTOCOL} frame: {len(frame) - at}")
     return number, message
 
 
@@ -274,7 +275,7 @@ def _read(kind: int, frame: bytes, at: int) -> tuple[ConversationMessage, int]: 
             return Given(), at
         case 4 | 9 | 10:
             return _TYPES[kind](frame[at:]), len(frame)
-    raise DecodeError(0, f"a frame has the unknown kind {kind}")
+    raise DecodeError(0, f"a frame has the unknown type {kind}")
 
 
 def _hello(frame: bytes, at: int) -> tuple[Hello, int]:
@@ -286,7 +287,7 @@ def _hello(frame: bytes, at: int) -> tuple[Hello, int]:
 
 
 def _terms(frame: bytes, at: int) -> tuple[Terms, int]:
-    takes, at = read_choice(frame, at, "wish for posts", 1)
+    takes, at = read_choice(frame, at, "request for posts", 1)
     from_ms, at = read_choice(frame, at, "first time", END_MS)
     until_ms, at = read_choice(frame, at, "last time", END_MS)
     count, at = read_choice(frame, at, "number of channels", MAX_RECONCILE_TOPICS + 1)
@@ -321,4 +322,4 @@ class ReconcileFrameReader(FrameReader):
         try:
             return super().feed(data)
         except DecodeError as error:
-            raise ReconcileError(f"the stream has no frame here: {error}") from None
+            raise ReconcileError(f"malformed frame in the stream: {error}") from None

@@ -109,7 +109,7 @@ class ReconcileSession:
         self.is_done = False
         self.is_mismatch = False
         if not isinstance(self._header, dialect.header):
-            raise ReconcileError(f"{dialect.name} has a header of {dialect.header.__name__}, not {self._header}")
+            raise ReconcileError(f"{dialect.name} has a header of type {dialect.header.__name__}, got {self._header}")
         self._check_bounds(window)
 
     def initiate(self, *ranges: Range, at_s: float, whole: bool = False) -> bytes:
@@ -125,7 +125,7 @@ class ReconcileSession:
         self._check_bounds(*ranges)
         self._check(0, at_s)
         if self.rounds or self.sent_size_bytes:
-            raise ReconcileError("the session has begun already. Make another one")
+            raise ReconcileError("the session has already begun. Create another one")
         self._window = Range(ranges[0].lower, ranges[-1].upper)
         return self._written(self._answering(self._header).opening(ranges, whole=whole))
 
@@ -173,7 +173,7 @@ class ReconcileSession:
         """Raise ReconcileError if the dialect cannot express a bound."""
         if not self._dialect.cuts_hashes and any(bound.prefix for within in ranges for bound in within):
             raise ReconcileError(
-                f"{self._dialect.name} has no bounds within one time: choose ranges from one time to another"
+                f"{self._dialect.name} has no bounds within one time. Choose ranges from one time to another"
             )
 
     def _answering(self, both: Header) -> Replier:
@@ -190,7 +190,7 @@ class ReconcileSession:
     def _check(self, size_bytes: int, at_s: float) -> None:
         """Raise ReconcileError if the session is over or a limit is reached."""
         if self.is_done:
-            raise ReconcileError("the session is over. Make another one")
+            raise ReconcileError("the session has ended. Create another one")
         if self._started_at_s is None:
             self._started_at_s = at_s
         self.received_size_bytes += size_bytes
@@ -205,8 +205,8 @@ class ReconcileSession:
             if spent > allowed:
                 self.is_done = True
                 raise ReconcileError(
-                    f"the session came to {spent} {what}, allowed are {allowed}. Transfer what was found and begin "
-                    "another session"
+                    f"the session reached {spent} {what}, the maximum is {allowed}. Transfer the found posts and "
+                    "begin another session"
                 )
 
     @staticmethod

@@ -212,7 +212,7 @@ class MemorySetSnapshot:
         """Return the id number k of the range. Raises IndexError if it does not exist."""
         rank = self._rank(within.lower) + k
         if k < 0 or rank >= self._rank(within.upper):
-            raise IndexError(f"the range has no id number {k}")
+            raise IndexError(f"the range has no id with number {k}")
         at = bisect_right(self._counts, rank) - 1
         return id_of(self._chunks[at].record(rank - self._counts[at]))
 

@@ -49,8 +49,8 @@ class Splitting:
             or self.frame_size_bytes < 2 * self.fan_out * _RANGE_SIZE_BYTES
         ):
             raise ReconcileError(
-                f"{self} never ends: the fan-out must be at least 2, the threshold at least 1, "
-                f"and the frame at least {2 * self.fan_out * _RANGE_SIZE_BYTES} bytes, which two cut ranges take"
+                f"{self} would never end: expected a fan-out of at least 2, a threshold of at least 1, and a frame of "
+                f"at least {2 * self.fan_out * _RANGE_SIZE_BYTES} bytes, which two cut ranges need"
             )
 
 
@@ -254,8 +254,8 @@ class Replier:
         if count <= MAX_RECONCILE_ITEMS:
             return [within], None
         raise ReconcileError(
-            f"{count} ids share the time {within.lower.timestamp_ns} ns, at most {MAX_RECONCILE_ITEMS} can be sent at "
-            f"once, and {self._dialect.name} cannot cut them: reconcile in the dialect spec"
+            f"{count} ids share the time {within.lower.timestamp_ns} ns. At most {MAX_RECONCILE_ITEMS} can be sent at "
+            f"once, and {self._dialect.name} cannot cut them. Reconcile in the dialect spec"
         )
 
     def _postpone(self, reply: PayloadReply, left: Range) -> None:

@@ -153,7 +153,7 @@ class StoredSet:
         """Return the id number k of the range. Raises IndexError if it does not exist."""
         rank = self._below(within.lower).ids + k
         if k < 0 or rank >= self._below(within.upper).ids:
-            raise IndexError(f"the range has no id number {k}")
+            raise IndexError(f"the range has no id with number {k}")
         return self._id(rank)
 
     def cut(self, within: Range, k: int, slack: int) -> Bound:
@@ -270,7 +270,7 @@ class StoredSet:
         found = [record for name, count in sets for record in posts_in(self._reader, name, node, count)]
         joined = b"".join(sorted(found) if len(sets) > 1 else found)
         if len(joined) != _RECORD_SIZE_BYTES * sum(count for _, count in sets):
-            raise CorruptStoreError("posts are not what the sums of a range say. Run `cablestore rebuild`")
+            raise CorruptStoreError("the posts of a range do not match its sums. Run `cablestore rebuild`")
         return joined
 
     def _read_root(self) -> _Branch:

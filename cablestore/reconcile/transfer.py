@@ -100,7 +100,8 @@ def _framed(parts: list[tuple[int, bytes]], dialect: SyncDialect) -> bytes:
     content = b"".join(sized_field(number, part) for number, part in parts)
     if len(content) > form.max_size_bytes:
         raise ReconcileError(
-            f"a message has {len(content)} bytes, {dialect.name} allows {form.max_size_bytes}. Do not send it"
+            f"a message has {len(content)} bytes, the maximum in {dialect.name} is {form.max_size_bytes}. Do not send "
+            "it"
         )
     return content
 
@@ -112,15 +113,17 @@ def decode_message(content: bytes, dialect: SyncDialect) -> Transferred:
     """
     form = FORMS[dialect.name]
     if len(content) > form.max_size_bytes:
-        raise ReconcileError(f"a message has {len(content)} bytes, {dialect.name} allows {form.max_size_bytes}")
+        raise ReconcileError(
+            f"a message has {len(content)} bytes, the maximum in {dialect.name} is {form.max_size_bytes}"
+        )
     try:
         found = dict(fields(content, "transferred message"))
         message = found.get(form.message_field)
         topic = found.get(form.topic_field, None if form.has_topic else b"")
         if not isinstance(message, bytes):
-            raise ReconcileError(f"a transferred frame has no message in the field that {dialect.name} uses")
+            raise ReconcileError(f"a transferred frame has no message in its field of {dialect.name}")
         if not isinstance(topic, bytes):
-            raise ReconcileError(f"a transferred frame has no topic in the field that {dialect.name} uses")
+            raise ReconcileError(f"a transferred frame has no topic in its field of {dialect.name}")
         return Transferred(decode_waku(message), topic.decode())
     except UnicodeDecodeError:
         raise ReconcileError("the topic of a transferred message is not UTF-8") from None

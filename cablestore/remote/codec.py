@@ -246,7 +246,7 @@ def _read_other(kind: type, found: Any) -> Any:
         return Path(found)
     if get_origin(kind) is Counter or kind is Counter:
         return Counter(found)
-    raise msgspec.ValidationError(f"unexpected {type(found).__name__}")
+    raise msgspec.ValidationError(f"unexpected type {type(found).__name__}")
 
 
 @cache

@@ -274,7 +274,7 @@ class Link(ProcessBound):
         elif ticks == 2 * _SILENT_TICKS:
             _log_silence(self._owner)
         elif ticks * _TICK_S > self._timeout_s and time.monotonic() > pending.deadline_s:
-            raise OwnerGoneError(f"{self._owner} has the store open and does not answer. {_fate_of(pending)}")
+            raise OwnerGoneError(f"{self._owner} has the store open, but does not answer. {_fate_of(pending)}")
 
     def _ended(self, pending: Pending | None) -> CableStoreError:
         if self.is_closed:
@@ -343,7 +343,7 @@ class Link(ProcessBound):
         while len(self._buffer) - at >= HEADER.size:
             [size] = HEADER.unpack_from(self._buffer, at)
             if size > limits.MAX_REMOTE_REPLY_SIZE_BYTES:
-                raise ValueError(f"a message of {size} bytes")
+                raise ValueError(f"the message has {size} bytes, the maximum is {limits.MAX_REMOTE_REPLY_SIZE_BYTES}")
             end = at + HEADER.size + size
             if len(self._buffer) < end:
                 break
@@ -419,8 +419,8 @@ def _greet(connection: socket.socket, timeout_s: float) -> tuple[Offer, bytes]:
         raise OwnerGoneError(f"{owner}, which has the store open, ended before it answered")
     if not offer.cablestore:
         raise CableStoreError(
-            f"{owner}, which has the store open, runs an earlier version of cablestore, which serves no programs: "
-            "restart it with this version"
+            f"{owner}, which has the store open, runs an earlier version of cablestore that serves no programs. "
+            "Restart it with this version"
         )
     if problem := messages.refusal(offer, owner) or offer.err:
         raise CableStoreError(problem)
@@ -434,7 +434,7 @@ def _first_line(connection: socket.socket, owner: str, timeout_s: float) -> byte
             came = connection.recv(limits.MAX_REMOTE_HELLO_SIZE_BYTES)
         except TimeoutError:
             if time.monotonic() > deadline_s:
-                raise OwnerGoneError(f"{owner} has the store open and does not answer. Nothing was run") from None
+                raise OwnerGoneError(f"{owner} has the store open, but does not answer. Nothing was run") from None
             ticks += 1
             if ticks == _SILENT_TICKS:
                 _log_silence(owner)
@@ -446,12 +446,12 @@ def _first_line(connection: socket.socket, owner: str, timeout_s: float) -> byte
 
 
 def _log_silence(owner: str) -> None:
-    _LOG.info("waiting for %s, which has the store open and does not answer", owner)
+    _LOG.info("waiting for %s, which has the store open, but does not answer", owner)
 
 
 def _fate_of(pending: Pending | None) -> str:
     if pending is not None and pending.is_read:
         return "The read changed nothing"
     if pending is not None and pending.has_begun:
-        return "The call may have run: check before you repeat it"
+        return "The call may have run. Check before you repeat it"
     return "The call was not run"

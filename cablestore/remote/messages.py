@@ -190,8 +190,8 @@ def frame(message: ToStore | ToProgram, max_size_bytes: int) -> bytes:
     body = _ENCODER.encode(message)
     if len(body) > max_size_bytes:
         raise CableStoreError(
-            f"a message has {len(body):,} bytes, the maximum between a program and the process that has the store open "
-            f"is {max_size_bytes:,}. Use several calls"
+            f"the message has {len(body):,} bytes, the maximum between a program and the process that has the store "
+            f"open is {max_size_bytes:,}. Use several calls"
         )
     return HEADER.pack(len(body)) + body
 

@@ -39,7 +39,7 @@ SPACES: Final[dict[str, type]] = {
 
 _KEY: Final = "private keys stay in the process that has the store open"
 _NODE: Final = "the process with the node reports its state"
-_OBJECT: Final = "it works on objects that exist in the process that has the store open alone"
+_OBJECT: Final = "it works on objects that exist only in the process that has the store open"
 OWNER_ONLY: Final = {
     "open": "it opens a store",
     "in_memory": "it opens a store",
@@ -192,7 +192,7 @@ class RemoteMethod:
 def method_of(name: str, dialect: Dialect) -> RemoteMethod:
     """Return a method by name: `messages`, `moderation.hide`, `local.put`. Raises CableStoreError for unknown names."""
     if name not in names() and name not in FUNCTIONS:
-        raise CableStoreError(f"unknown method {name[:40]!r}: run the same version of cablestore in both processes")
+        raise CableStoreError(f"unknown method {name[:40]!r}. Run the same version of cablestore in both processes")
     return RemoteMethod(name, dialect)
 
 

@@ -75,7 +75,8 @@ def _decoded(method: RemoteMethod, value: Any) -> Any:
         return method.result.decode(value)
     except ValueError as error:
         raise CableStoreError(
-            f"the process that has the store open runs another version of cablestore ({error}). Run the same in both"
+            f"the process that has the store open runs another version of cablestore ({error}). Run the same version "
+            "in both"
         ) from None
 
 

@@ -56,7 +56,7 @@ class Listener(Closable):
             self.socket.setblocking(False)
         except OSError as error:
             self.socket.close()
-            raise StorageError(f"no socket can be created at {self._path}: {error.strerror or error}") from None
+            raise StorageError(f"cannot create a socket at {self._path}: {error.strerror or error}") from None
         self._made: Final = _inode(self._path)
 
     def withdraw(self) -> None:

@@ -111,7 +111,7 @@ class ServedProgram:
             [size] = HEADER.unpack(await self._reader.readexactly(HEADER.size))
             if size > limits.MAX_REMOTE_REQUEST_SIZE_BYTES:
                 raise ValueError(
-                    f"a message has {size:,} bytes, the maximum is {limits.MAX_REMOTE_REQUEST_SIZE_BYTES:,}"
+                    f"the message has {size:,} bytes, the maximum is {limits.MAX_REMOTE_REQUEST_SIZE_BYTES:,}"
                 )
             return messages.to_store(await self._reader.readexactly(size))
         except (asyncio.IncompleteReadError, OSError):
@@ -136,14 +136,18 @@ class ServedProgram:
     def _excess(self, call: Call) -> str:
         """Return the reason for rejecting a call before it begins, or ""."""
         if call.number in self._calls or call.number in self._snapshots:
-            return f"the number {call.number} is in use"
+            return f"the call number {call.number} is in use"
         if call.method == _SNAPSHOT and len(self._snapshots) >= limits.MAX_REMOTE_SNAPSHOTS:
-            return f"{limits.MAX_REMOTE_SNAPSHOTS} snapshots of this program are open: close one"
+            return f"this program has {limits.MAX_REMOTE_SNAPSHOTS} open snapshots, the maximum. Close one"
         if self._is_iterator(call):
             is_full = len(self._streams) >= limits.MAX_REMOTE_ITERATORS
-            return f"{limits.MAX_REMOTE_ITERATORS} iterators of this program are open: close one" if is_full else ""
+            return (
+                f"this program has {limits.MAX_REMOTE_ITERATORS} open iterators, the maximum. Close one"
+                if is_full
+                else ""
+            )
         is_full = len(self._calls) - len(self._streams) >= limits.MAX_REMOTE_CALLS
-        return f"{limits.MAX_REMOTE_CALLS} calls of this program are already running: wait for one" if is_full else ""
+        return f"this program has {limits.MAX_REMOTE_CALLS} running calls, the maximum. Wait for one" if is_full else ""
 
     def _is_iterator(self, call: Call) -> bool:
         return call.method in names() and method_of(call.method, self._store.dialect).is_iterator

@@ -140,7 +140,7 @@ class StoreServer(Closable, ProcessBound):
         except (OSError, TimeoutError, ValueError):
             pass  # the program is gone or silent, or its line is too long
         except Exception:  # noqa: BLE001 - other programs are still served
-            _LOG.exception("a program cannot be served")
+            _LOG.exception("cannot serve a program")
         except asyncio.CancelledError:
             writer.transport.abort()
             raise
@@ -151,9 +151,9 @@ class StoreServer(Closable, ProcessBound):
     def _problem(self, line: bytes) -> str:
         hello = messages.read_line(line, Hello)
         if hello is None:
-            return "the first line of a program is JSON: its version of cablestore, and its versions of the protocol"
+            return "invalid first line: expected JSON with the version of cablestore and the versions of the protocol"
         if len(self._programs) >= limits.MAX_REMOTE_CLIENTS:
-            return f"{limits.MAX_REMOTE_CLIENTS} programs already use this store: end some, or wait"
+            return f"{limits.MAX_REMOTE_CLIENTS} programs use this store, the maximum. Close one, or wait"
         return messages.refusal(hello, "the program")
 
     def _offer(self, problem: str) -> Offer:

@@ -22,16 +22,19 @@ def require_allowed(reader: Reader, body: Body, own_key: bytes | None) -> None:
     match body:
         case Role(recipient=user):
             if user == own_key:
-                raise ArgumentError("a role for oneself is not allowed (moderation.md 4.4.3): name another user")
+                raise ArgumentError("you cannot assign a role to yourself (moderation.md 4.4.3). Name another user")
             if has_declined(reader, user):
-                raise ArgumentError(f"the user {user.hex()} declines roles, so nobody can assign one to it")
+                raise ArgumentError(f"the user {user.hex()} does not accept roles, so nobody can assign one")
         case Block(recipients=users, privacy=privacy, notify=notify):
             if own_key in users:
-                raise ArgumentError("you cannot block yourself: name other users")
+                raise ArgumentError("you cannot block yourself. Name other users")
             if privacy == LOCAL_ONLY and notify:
-                raise ArgumentError("a private block never leaves this store, so nobody can be notified of it")
+                raise ArgumentError(
+                    "a private block never leaves this store, so the blocked user cannot be notified. Block publicly, "
+                    "or without notification"
+                )
         case Moderation(action=Action.HIDE_USER, recipients=users) if own_key in users:
-            raise ArgumentError("you cannot hide yourself: name other users")
+            raise ArgumentError("you cannot hide yourself. Name other users")
         case Unblock(recipients=users) if body.privacy != LOCAL_ONLY:
             _require_private(private_doings(reader, own_key, BLOCKS, users, None))
         case Moderation(action=action, recipients=targets, channel=channel) if (
@@ -44,7 +47,7 @@ def require_allowed(reader: Reader, body: Body, own_key: bytes | None) -> None:
 def _require_private(known: list[ModerationAct]) -> None:
     if known:
         raise ArgumentError(
-            f"what you did in the private post {known[0].hash.hex()} can only be undone privately (moderation.md 4.5.1)"
+            f"your action in the private post {known[0].hash.hex()} can only be undone privately (moderation.md 4.5.1)"
         )
 
 

@@ -128,6 +128,8 @@ def changed_info(info: Info, *, name: str | None, accept_role: bool | None, othe
 def require_deletable(post: Post, public_key: bytes) -> None:
     """Raise ArgumentError for a post that a user cannot delete: a post of another author, or a post/delete."""
     if post.author != public_key:
-        raise ArgumentError(f"the post {post.hash.hex()} is by {post.author.hex()}: only its author can delete it")
+        raise ArgumentError(
+            f"the author of the post {post.hash.hex()} is {post.author.hex()}. Only the author can delete it"
+        )
     if post.type == DELETE:
-        raise ArgumentError(f"the post {post.hash.hex()} is a post/delete, and a deletion cannot be deleted")
+        raise ArgumentError(f"the post {post.hash.hex()} is a post/delete. Deletions cannot be deleted")

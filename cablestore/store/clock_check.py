@@ -42,10 +42,11 @@ class ClockDifference(NamedTuple):
         """Return a line for the user."""
         unit, size_ms = next((each for each in _UNITS_MS if abs(self.ahead_ms) >= each[1]), _UNITS_MS[-1])
         number = round(abs(self.ahead_ms) / size_ms)
-        way = "fast" if self.ahead_ms > 0 else "slow"
+        way = "ahead of" if self.ahead_ms > 0 else "behind"
         return (
             f"the clock of this machine may be wrong: it shows {utc(self.now_ms)}, which is about {number} "
-            f"{unit}{'s' * (number != 1)} {way} by the messages of {self.users} other users. Check date, time and zone"
+            f"{unit}{'s' * (number != 1)} {way} the messages of {self.users} other users. Check date, time and time "
+            "zone"
         )
 
 

@@ -300,11 +300,12 @@ class ClosedStore:
             known = said or self._dialect
             if known is None:
                 raise OpenError(
-                    f"the database in {folder.database_path} is damaged and lacks its dialect: name it with --dialect"
+                    f"the database in {folder.database_path} is damaged, and its dialect is unknown. Name the dialect "
+                    "with --dialect"
                 )
             if self._dialect not in {None, known}:
                 raise OpenError(
-                    f"the database in {folder.database_path} is for the dialect {known.name}, expected is "
+                    f"the database in {folder.database_path} has the dialect {known.name}, expected "
                     f"{self._dialect.name}"
                 )
             folder.restore(known)
@@ -346,7 +347,7 @@ def open_reader(folder: Folder, generation: str, identity: Identity | None = Non
 def _build_whole(where: str, build: Callable[[Path, Path], RebuildReport], path: Path, scratch: Path) -> RebuildReport:
     report = build(path, scratch)
     if report.damaged:
-        lost = ", ".join(f"{count:,} of: {what}" for what, count in report.damaged.items())
+        lost = ", ".join(f"{what}: {count:,}" for what, count in report.damaged.items())
         raise CorruptStoreError(
             f"the store at {where} cannot be upgraded without loss: {lost}. Run `cablestore rebuild`, which keeps the "
             "damaged database beside the new one"
@@ -397,4 +398,6 @@ def _read_whole(path: Path, catalog: Catalog) -> tuple[Dialect | None, int | Non
 def _require_kept(folder: Folder, generation: str) -> None:
     if generation not in folder.header.kept:
         kept = ", ".join(folder.header.kept) or "none"
-        raise OpenError(f"the store at {folder.path} keeps no generation {generation!r}; it keeps: {kept}")
+        raise OpenError(
+            f"the store at {folder.path} does not keep the generation {generation!r}. Kept generations: {kept}"
+        )

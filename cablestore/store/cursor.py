@@ -51,11 +51,11 @@ def sequence_of(reader: Reader, cursor: ChangesCursor) -> int:
     generation, check, sequence = found[1], found[2], int(found[3])
     if generation != reader.generation:
         raise CursorError(
-            f"the cursor is of {generation}, the store has {reader.generation} now: it was rebuilt, or the cursor is of "
-            f"another store. {_ADVICE}"
+            f"the cursor is of the generation {generation}, but the store has {reader.generation}: it was rebuilt, or "
+            f"the cursor is from another store. {_ADVICE}"
         )
     if sequence >= arrival_log.next_sequence(reader) or check != _check(reader, sequence):
-        raise CursorError(f"the cursor is of entry {sequence}, which the store lost or never had. {_ADVICE}")
+        raise CursorError(f"the cursor points to entry {sequence}, which the store never had or has lost. {_ADVICE}")
     return sequence
 
 

@@ -86,15 +86,14 @@ def _not_yet(posts: list[DatedPost], own_key: bytes) -> ArgumentError:
     until_ms = latest.timestamp_ms + 2 - limits.MAX_FUTURE_MS
     if is_own:
         hashes = " ".join(post.hash.hex()[:_HASH_DIGITS] for post in listed if post.author == own_key)
-        more = ", then try again: there are more" if len(posts) > len(listed) else ""
-        remedy = f"Delete what is in the way with `cablestore delete {hashes}`{more}"
+        more = ". Then try again: more posts follow" if len(posts) > len(listed) else ""
+        remedy = f"Delete these posts with `cablestore delete {hashes}`{more}"
     else:
         key, digest = latest.author.hex()[:_KEY_DIGITS], latest.hash.hex()[:_HASH_DIGITS]
         remedy = f"Hide its author with `cablestore hide {key}`, or drop the post with `cablestore drop {digest}`"
     return ArgumentError(
-        f"this cannot take effect until {utc(until_ms)}: {'your' if is_own else 'the'} post "
-        f"{latest.hash.hex()[:_HASH_DIGITS]} that it replaces is dated {utc(latest.timestamp_ms)}. Nothing was "
-        f"written. {remedy}"
+        f"this cannot take effect until {utc(until_ms)}: it must be dated after {'your' if is_own else 'the'} post "
+        f"{latest.hash.hex()[:_HASH_DIGITS]}, which is dated {utc(latest.timestamp_ms)}. Nothing was written. {remedy}"
     )
 
 

@@ -20,9 +20,9 @@ from cablestore.store.key_file import StoreIdentity
 _REASONS: Final = {
     Verdict.DELETED: "its author deleted it",
     Verdict.BAD_SIGNATURE: "its signature does not match its author's key",
-    Verdict.LOCAL_ONLY: "its author marked it as never to be sent",
-    Verdict.DROPPED: "moderation drops it, its author or its channel",
-    Verdict.BLOCKED: "the local user blocks its author, or its author blocks the local user",
+    Verdict.LOCAL_ONLY: "it is a local-only post of another user",
+    Verdict.DROPPED: "moderation drops the post, its author or its channel",
+    Verdict.BLOCKED: "you block its author, or its author blocks you",
 }
 
 
@@ -69,7 +69,10 @@ class IntakeBatch:
                 wrong.append(Outcome(post.hash, Verdict.BAD_SIGNATURE, _REASONS[Verdict.BAD_SIGNATURE]))
         if not wrong:
             return ""
-        return f"{len(wrong)} posts are refused, among them {wrong[0].hash.hex()}: {wrong[0].reason}"
+        first = f"{wrong[0].hash.hex()}: {wrong[0].reason}"
+        return (
+            f"1 post was rejected, {first}" if len(wrong) == 1 else f"{len(wrong)} posts were rejected, such as {first}"
+        )
 
     def settle(self, verdicts: list[Verdict]) -> list[Outcome]:
         """Return the outcome of every post of the batch, given the verdicts on `posts`."""

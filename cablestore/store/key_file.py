@@ -41,9 +41,7 @@ class StoreIdentity:
         with self._identifying:
             identity = self.load()
             if identity is None and self._read_only:
-                raise IdentityError(
-                    "the store has no key that can be read, and it is open for reading only, so none is made"
-                )
+                raise IdentityError("the store has no readable key, and cannot create one because it is open read-only")
             if identity is None:
                 identity = Identity.generate()
                 self._keep(identity)
@@ -71,8 +69,8 @@ class StoreIdentity:
                 self._keep(identity)
             elif known != identity:
                 raise IdentityError(
-                    f"the store already has the identity {known.public_key.hex()}. Posts that it sealed would be lost "
-                    "with another key: use a new store"
+                    f"the store already has the identity {known.public_key.hex()}. Another key could not decrypt its "
+                    "local-only posts. Use a new store"
                 )
 
     def _keep(self, identity: Identity) -> None:
@@ -101,8 +99,8 @@ def unseal_with(key_file: Path, sealed: bytes) -> bytes:
 
 def _no_identity(_: bytes) -> NoReturn:
     raise IdentityError(
-        "the store has local-only posts, but no identity to decrypt them: put its key file back. If that is lost, "
-        "`cablestore export` brings all other posts into a new store"
+        "the store has local-only posts, but no identity to decrypt them. Restore its key file. If the key is lost, "
+        "copy all other posts to a new store with `cablestore export`"
     )
 
 
@@ -113,11 +111,11 @@ def save_identity(identity: Identity, path: Path) -> None:
     it cannot be written.
     """
     draft = draft_identity(identity, path)
-    with storage_errors(f"the identity cannot be written to {path}"):
+    with storage_errors(f"cannot write the identity to {path}"):
         try:
             _name(draft, path)
         except FileExistsError:
-            raise IdentityError(f"{path} exists already and is not overwritten: move it away first") from None
+            raise IdentityError(f"{path} already exists and is not overwritten. Move it away first") from None
         finally:
             draft.unlink(missing_ok=True)
         sync_folder(path.parent)
@@ -126,9 +124,9 @@ def save_identity(identity: Identity, path: Path) -> None:
 def draft_identity(identity: Identity, path: Path) -> Path:
     """Write a key file beside `path` under a temporary name, and flush it to disk. Returns the temporary path."""
     if path.is_dir():
-        raise IdentityError(f"the identity cannot be written to {path}: it is a folder. Name a new file in it")
+        raise IdentityError(f"cannot write the identity to {path}: it is a folder. Name a new file in it")
     draft = path.with_name(path.name + unique_suffix())
-    with storage_errors(f"the identity cannot be written to {path}"):
+    with storage_errors(f"cannot write the identity to {path}"):
         descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, MODE)
         try:
             with os.fdopen(descriptor, "w") as file:
@@ -159,7 +157,7 @@ def _is_readable(path: Path) -> bool:
     except PermissionError:
         return False
     except OSError as error:
-        raise IdentityError(f"the identity cannot be read from {path}: {error.strerror}") from None
+        raise IdentityError(f"cannot read the identity from {path}: {error.strerror}") from None
     return True
 
 
@@ -172,20 +170,20 @@ def load_identity(path: Path, *, any_mode: bool = False) -> Identity:
         mode = stat.S_IMODE(path.stat().st_mode)
         text = text_of(read_small(path)).strip()
     except UnicodeDecodeError:
-        raise IdentityError(f"the identity cannot be read from {path}: it is not text") from None
+        raise IdentityError(f"cannot read the identity from {path}: it is not a text file") from None
     except OSError as error:
-        raise IdentityError(f"the identity cannot be read from {path}: {error.strerror}") from None
+        raise IdentityError(f"cannot read the identity from {path}: {error.strerror}") from None
     if not text:
         raise IdentityError(
-            f"{path} is empty: it has no key. If there is a copy of the key, put it there; otherwise remove the file, and "
-            "the store makes a new key"
+            f"{path} is empty, so it has no key. Restore the key from a copy. Without a copy, remove the file, and "
+            "the store creates a new key"
         )
     if mode & 0o077 and not any_mode:
-        raise IdentityError(f"{path} has mode {mode:04o}: others could read the key. Run: chmod 600 {path}")
+        raise IdentityError(f"{path} has mode {mode:04o}, so other users could read the key. Run: chmod 600 {path}")
     try:
         return parse_identity(text)
     except IdentityError as error:
-        raise IdentityError(f"{path} holds no identity: {error}") from None
+        raise IdentityError(f"{path} is not a valid key file: {error}") from None
 
 
 def parse_identity(text: str) -> Identity:
@@ -198,7 +196,7 @@ def parse_identity(text: str) -> Identity:
             secret = parse_hex(text, "a secret key", 2 * SEED_SIZE_BYTES, is_secret=True)
             identity = Identity(secret[:SEED_SIZE_BYTES])
             if identity.public_key != secret[SEED_SIZE_BYTES:]:
-                raise IdentityError("the seed and the public key in the secret key do not match")
+                raise IdentityError("the seed and the public key of the secret key do not match")
             return identity
         return Identity(parse_hex(text, "an identity", SEED_SIZE_BYTES, is_secret=True))
     except DecodeError as error:

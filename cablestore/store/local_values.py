@@ -66,7 +66,7 @@ class LocalValues:
             return None if value is None else json.loads(value)
         except (ValueError, RecursionError):
             raise ArgumentError(
-                f"the value of {name!r}, {key!r} is not JSON, or nested too deep: read it with `get`"
+                f"the value of {name!r}, {key!r} is not JSON, or is nested too deeply. Read it with `get`"
             ) from None
 
     def put_json(self, name: str, key: str, value: Any, *, sync: bool = False) -> None:
@@ -75,7 +75,7 @@ class LocalValues:
         try:
             encoded = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
         except (TypeError, ValueError, RecursionError) as error:
-            raise ArgumentError(f"the value for {name!r}, {key!r} cannot be said in JSON: {error}") from None
+            raise ArgumentError(f"the value of {name!r}, {key!r} cannot be encoded as JSON: {error}") from None
         self.put(name, key, encoded, sync=sync)
 
     # --- values that all clients share ---------------------------------------------------------
@@ -133,7 +133,7 @@ class LocalValues:
         check(sync=sync)
         if value is not None and len(value) > limits.MAX_LOCAL_VALUE_SIZE_BYTES:
             raise ArgumentError(
-                f"the value has {len(value):,} bytes, at most {limits.MAX_LOCAL_VALUE_SIZE_BYTES:,} are kept"
+                f"the value has {len(value):,} bytes, the maximum is {limits.MAX_LOCAL_VALUE_SIZE_BYTES:,}"
             )
         with self._engine.transaction() as transaction:
             plan = transaction.plan()
@@ -144,7 +144,7 @@ class LocalValues:
 def _value_key(name: str, key: str) -> bytes:
     check(name=name, key=key)
     if not name:
-        raise ArgumentError("a value has a name: what your client calls its kind")
+        raise ArgumentError("the name of a local value is empty. Pass a name, such as the name of your client")
     return _part(name, "name") + b"!" + _part(key, "key")
 
 
@@ -152,7 +152,7 @@ def _part(text: str, what: str) -> bytes:
     """Escape a string as a part of a key. Raises ArgumentError if it is too long or cannot be encoded."""
     size_bytes = len(_utf8(text, what))
     if size_bytes > limits.MAX_LOCAL_NAME_SIZE_BYTES:
-        raise ArgumentError(f"the {what} has {size_bytes} bytes, at most {limits.MAX_LOCAL_NAME_SIZE_BYTES} are kept")
+        raise ArgumentError(f"the {what} has {size_bytes} bytes, the maximum is {limits.MAX_LOCAL_NAME_SIZE_BYTES}")
     return escape(text)
 
 
@@ -160,4 +160,4 @@ def _utf8(text: str, what: str) -> bytes:
     try:
         return text.encode()
     except UnicodeEncodeError:
-        raise ArgumentError(f"the {what} {text[:80]!r} cannot be encoded as UTF-8") from None
+        raise ArgumentError(f"the {what} {text[:80]!r} cannot be encoded in UTF-8") from None

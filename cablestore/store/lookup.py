@@ -57,7 +57,7 @@ def find_channel(text: str, known: Iterable[str]) -> str:
     ):
         if len(near) > 1:
             listed = ", ".join(f"#{each}" for each in sorted(near)[:_MAX_LISTED])
-            raise NotFoundError(f"#{name} is ambiguous: {listed}. Write the name of one exactly")
+            raise NotFoundError(f"#{name} is ambiguous: {listed}. Write the exact name of one channel")
         if near:
             return near[0]
     return name
@@ -94,8 +94,8 @@ def require_one(text: str, found: Sequence[N]) -> N:
     """Return the only user in `found`. Raises NotFoundError if it has no user, or several."""
     if not found:
         raise NotFoundError(
-            f"User not found: no user here is called {text!r}, or has a public key that begins so. "
-            "Write a name as the list of members has it"
+            f"User not found: {text!r} is neither the name of a user nor the beginning of a public key. Write a name "
+            "from the list of members"
         )
     if len(found) > 1:
         raise NotFoundError(ambiguous(text, (described(user, _DIGITS_SHOWN) for user in found)))
@@ -106,7 +106,7 @@ def ambiguous(text: str, meanings: Iterable[str]) -> str:
     """Return the error message for a typed string that may name several users or posts."""
     every = list(meanings)
     more = f" and {len(every) - _MAX_LISTED:,} more" if len(every) > _MAX_LISTED else ""
-    return f"{text!r} may be any of {', '.join(every[:_MAX_LISTED])}{more}: write more digits of one"
+    return f"{text!r} is ambiguous: {', '.join(every[:_MAX_LISTED])}{more}. Write more digits of one of them"
 
 
 def described(user: Named, digits: int = _KEY_HEX_DIGITS) -> str:

@@ -400,7 +400,7 @@ class Moderator:
     def _context(self, channel: str | None) -> str:
         check_given(channel=channel)
         if channel == "":
-            raise ArgumentError("a channel has a name: leave it out for the whole cabal")
+            raise ArgumentError("invalid argument channel: the name is empty. Omit it for the whole cabal")
         return channel or ""
 
     def _users(self, users: Iterable[bytes]) -> tuple[bytes, ...]:
@@ -444,11 +444,14 @@ class Moderator:
             if bones is not None and bones.type not in acts.types:
                 names = " or ".join(f"post/{TYPE_NAMES[each]}" for each in acts.types)
                 raise ArgumentError(
-                    f"the post {digest.hex()} is a post/{TYPE_NAMES[bones.type]}. This act is for a {names} alone"
+                    f"the post {digest.hex()} is a post/{TYPE_NAMES[bones.type]}, but this action needs a {names}"
                 )
             name = getattr(post.body, "channel", None) if post else (bones.channel if bones else channel)
             if name is None or (bones is None and not acts.on_posts % 2):
-                raise ArgumentError(f"the post {digest.hex()} is not stored. To undo an action on it, name its channel")
+                raise ArgumentError(
+                    f"the post {digest.hex()} is not stored, so its channel is unknown. To undo an action on it, name "
+                    "its channel"
+                )
             found.setdefault(name, []).append(digest)
         return {name: tuple(targets) for name, targets in found.items()}
 
@@ -485,7 +488,7 @@ class Moderator:
         with self._engine.transaction() as transaction:
             before = self._present.follow_identity().moderation
             if before is None:
-                raise ArgumentError("this store is open without moderation: open it with moderation to give it a seed")
+                raise ArgumentError("this store is open without moderation. Open it with moderation to set a seed")
             reader = transaction.reader
             after = read_with_seed(reader, before, seed)
             effect = Effect((), tuple(differences(before, after, reader)), count_removed(before, after, reader))
@@ -498,16 +501,18 @@ class Moderator:
 
 def _require_keys(values: Sequence[bytes], what: str) -> None:
     if not 1 <= len(values) <= limits.MAX_RECIPIENTS:
-        raise ArgumentError(f"{len(values)} {what} are named, allowed are 1 to {limits.MAX_RECIPIENTS}")
+        raise ArgumentError(f"invalid number of {what}: {len(values)}. Name 1 to {limits.MAX_RECIPIENTS}")
     for value in values:
         if len(value) != KEY_SIZE_BYTES:
-            raise ArgumentError(f"{value.hex()} has {len(value)} bytes. Name {what} by {KEY_SIZE_BYTES} bytes")
+            raise ArgumentError(
+                f"invalid argument {what}: {value.hex()} has {len(value)} bytes, expected {KEY_SIZE_BYTES} bytes"
+            )
 
 
 def _require_alone(posts: Iterable[bytes], channel: str | None) -> None:
     check_given(channel=channel)
     if checked_each("posts", posts, check_bytes) or channel is not None:
-        raise ArgumentError("name either users, posts or a channel. Users are dropped in the whole cabal")
+        raise ArgumentError("name either users, posts or a channel. Dropping users applies to the whole cabal")
 
 
 def _author_of(reader: Reader, digest: bytes) -> bytes | None:

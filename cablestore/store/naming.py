@@ -68,7 +68,7 @@ def shown_name(name: str | None, public_key: bytes) -> str:
 def require_visible(what: str, name: str | None) -> None:
     """Raise ArgumentError if the name of a user or a channel has only invisible characters."""
     if name and is_invisible(name):
-        raise ArgumentError(f"the {what} name {name!a} has only invisible characters: choose one that others can see")
+        raise ArgumentError(f"the {what} name {name!a} has only invisible characters. Choose a visible name")
 
 
 def is_named(folded_text: str, folded_name: str) -> bool:

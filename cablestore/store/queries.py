@@ -486,7 +486,7 @@ def place_of(cursor: MessageCursor) -> bytes:
     """Return the sort time in a message cursor. Raises CursorError."""
     if not isinstance(cursor, str) or not is_sort_time(cursor):
         raise CursorError(
-            f"invalid cursor of messages: {repr(cursor)[:80]}. Use the `cursor` of a `Page` or a `Message`, or None to "
+            f"invalid message cursor: {repr(cursor)[:80]}. Use the `cursor` of a `Page` or a `Message`, or None to "
             "begin"
         )
     return cursor.encode()
@@ -507,7 +507,7 @@ def _must_have(reader: Reader, digest: bytes) -> Post:
     post = reader.post(digest)
     if post is None:
         raise CorruptStoreError(
-            f"a view names the post {digest.hex()}, which is not stored. Run `cablestore check`, then `cablestore "
+            f"a view refers to the post {digest.hex()}, which is not stored. Run `cablestore check`, then `cablestore "
             "rebuild`"
         )
     return post

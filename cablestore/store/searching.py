@@ -155,5 +155,7 @@ def _place_of(cursor: SearchCursor | None, order: Order) -> int | None:
         return None
     name, _, digits = cursor.partition("-")
     if name != order or len(digits) != _CURSOR_DIGITS or set(digits) - set("0123456789abcdef"):
-        raise ArgumentError(f"invalid cursor of a search in the order {order!r}: {cursor!r}. Begin with the first page")
+        raise ArgumentError(
+            f"invalid cursor of a search in the order {order!r}: {cursor!r}. Fetch the first page again"
+        )
     return int(digits, 16)

@@ -262,7 +262,7 @@ def test_a_call_that_nobody_can_await_is_not_made() -> None:
     with CableStore.in_memory() as blocking:
         store = AsyncCableStore(blocking)
         for call in (store.post("c", "from elsewhere"), store.channels().__anext__(), store.compact(), store.close()):
-            with pytest.raises(CableStoreError, match="tasks of asyncio alone"):
+            with pytest.raises(CableStoreError, match="only be awaited in an asyncio task"):
                 call.send(None)
         assert not blocking.last_sequence
         assert not blocking.is_closed

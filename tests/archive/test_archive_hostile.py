@@ -303,9 +303,9 @@ def sized(field: int, size_bytes: int) -> bytes:
 @pytest.mark.parametrize(
     ("index", "reason"),
     [
-        (sized(1, 2**62), "claims"),
-        (sized(1000, 2**31 - 1), "claims"),
-        (sized(1000, len(NESTED)) + NESTED, "not a valid SignedStatement"),
+        (sized(1, 2**62), "is truncated"),
+        (sized(1000, 2**31 - 1), "is truncated"),
+        (sized(1000, len(NESTED)) + NESTED, "invalid SignedStatement"),
         (b"\x0a\x00" * 5_000_000, "more than 65536 archives"),
         (b"\x0a\x00" * 60_000, "is not signed"),
     ],
@@ -361,9 +361,9 @@ def whole_pieces(profile: Profile, topics: tuple[str | bytes, ...], tail: bytes,
     ("tail", "pieces", "reason"),
     [
         (b"", 300, "not made as its metadata say"),
-        (sized(3, 2**62), 1, "claims"),
-        (sized(3, len(NESTED)) + NESTED, 4, "not a valid WakuMessage"),
-        (sized(4, 2**31), 1, "claims"),
+        (sized(3, 2**62), 1, "is truncated"),
+        (sized(3, len(NESTED)) + NESTED, 4, "invalid WakuMessage"),
+        (sized(4, 2**31), 1, "is truncated"),
     ],
     ids=["15 million empty messages", "an endless message", "a nested message", "endless padding"],
 )

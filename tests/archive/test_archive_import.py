@@ -185,7 +185,7 @@ def test_replace_is_all_or_nothing() -> None:
     here = BOB.text("default", "here", at=FIRST_MS)
     store = store_of([here])
     for wrong in (decode_post(bytes(forged), LEGACY), ANN.text("default", "ahead", at=2**42)):
-        with pytest.raises(ArgumentError, match="1 posts are refused"):
+        with pytest.raises(ArgumentError, match="1 post was rejected"):
             store.parts.writer.replace(store.parts.intake.admit([good, wrong]), lambda _: [here.hash], sync=True)
         assert store.get(here.hash) is not None
         assert store.get(good.hash) is None

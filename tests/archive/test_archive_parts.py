@@ -128,7 +128,7 @@ def test_content_topics_by_example() -> None:
 
 @pytest.mark.parametrize("channel", ["", "a" * 65, "\ud800"])
 def test_what_is_no_channel_has_no_topic(channel: str) -> None:
-    with pytest.raises(ArchiveError, match="channel's name"):
+    with pytest.raises(ArchiveError, match="channel name"):
         content_topic(channel)
 
 
@@ -162,7 +162,7 @@ def test_a_time_that_14_waku2_cannot_say_is_in_no_archive() -> None:
     most = limits.MAX_ARCHIVED_TIMESTAMP_MS
     assert len(message_of(ANN.text("dev", "", at=most)).hash) == 32
     assert (most + 1) * 10**6 > 2**63 - 1
-    with pytest.raises(ArchiveError, match="Leave it out"):
+    with pytest.raises(ArchiveError, match="Exclude it"):
         message_of(ANN.text("dev", "", at=most + 1))
     with pytest.raises(ArchiveError, match="Leave the post out"):
         week_of(most + 1)

@@ -51,7 +51,7 @@ def test_a_seal_with_a_nonce_of_its_own_choice_is_refused() -> None:
 
 def test_a_seal_is_no_protobuf() -> None:
     sealed = seal(b"", KEY, purpose=b"archive")
-    with pytest.raises(ArchiveError, match="no field"):
+    with pytest.raises(ArchiveError, match="invalid field"):
         list(fields(sealed, "archive"))
     with pytest.raises(ArchiveError, match="32 are needed"):
         seal(b"", b"short", purpose=b"archive")

@@ -355,7 +355,7 @@ def test_damage_is_found_and_mended(tmp_path: Path) -> None:
         require_equal(store, out, tmp_path / "restored")
     manifest = (out / "backup.json").read_bytes()
     (out / "backup.json").write_bytes(manifest.replace(b'"sealed": 0', b'"sealed": 1'))
-    with pytest.raises(BackupError, match=r"backup\.json is damaged: its BLAKE3 does not match"):
+    with pytest.raises(BackupError, match=r"backup\.json is damaged: its BLAKE3 checksum does not match"):
         verify_backup(out)
 
 
@@ -363,7 +363,7 @@ def test_a_row_that_no_reader_would_take_is_refused(tmp_path: Path, monkeypatch:
     with opened(tmp_path / "store") as store:
         store.ingest(raws(ANN.text("default", "x" * 500)))
         monkeypatch.setattr(limits, "MAX_SEGMENT_BLOCK_SIZE_BYTES", 500)
-        with pytest.raises(BackupError, match="is larger than what a backup takes, 500 bytes"):
+        with pytest.raises(BackupError, match="is too large: the maximum in a backup is 500 bytes"):
             backup(store, tmp_path / "backup")
 
 
@@ -413,7 +413,7 @@ def test_what_is_there_is_not_touched(tmp_path: Path) -> None:
             restore(tmp_path / "export", tmp_path / "restored")
         backup(store, out)
         before = rows_of(store)
-        with pytest.raises(BackupError, match="is a store already"):
+        with pytest.raises(BackupError, match="is already a store"):
             restore(out, tmp_path / "store")
         assert rows_of(store) == before
         with pytest.raises(StoreLockedError, match="open in this process"):
@@ -423,7 +423,7 @@ def test_what_is_there_is_not_touched(tmp_path: Path) -> None:
         for target in ("other", "file"):
             with pytest.raises(BackupError, match=r"overwrites nothing|is a file"):
                 restore(out, tmp_path / target)
-    with CableStore.in_memory() as store, pytest.raises(BackupError, match="export it"):
+    with CableStore.in_memory() as store, pytest.raises(BackupError, match="Export it"):
         backup(store, tmp_path / "memory")
 
 
@@ -442,7 +442,7 @@ def test_two_backups_at_once(tmp_path: Path) -> None:
 
         backup(store, out, progress=meanwhile)
         assert refused
-        assert all("in use by another process: wait for it" in text for text in refused)
+        assert all("in use by another process. Wait until it ends" in text for text in refused)
         backup(store, out)
 
 

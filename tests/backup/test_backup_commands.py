@@ -67,11 +67,11 @@ def test_bad_input_is_one_line_and_status_2(tmp_path: Path, store: Path, run: Ru
     (tmp_path / "bad-key").chmod(0o600)
     for words, expected in (
         (("backup", out, "--check", "--full"), "--check writes nothing"),
-        (("backup", tmp_path, "-s", store), "is not a backup: it holds"),
+        (("backup", tmp_path, "-s", store), "is not a backup: it contains"),
         (("backup", out, "-s", tmp_path / "nowhere"), "no store found"),
         (("backup", tmp_path / "nowhere", "--check"), "no backup found"),
         (("backup", "s3://user:secret@b/f", "-s", store), "s3"),
-        (("restore", out, "-s", store), "is a store already"),
+        (("restore", out, "-s", store), "is already a store"),
         (("restore", out, "-s", tmp_path / "new"), "--without-local-only"),
         (("restore", out, "-s", tmp_path / "new", "--key", tmp_path / "bad-key"), "an identity"),
         (("restore", store, "-s", tmp_path / "new"), "is not a finished backup"),
@@ -150,7 +150,7 @@ def test_a_store_that_another_process_has_open(tmp_path: Path, store: Path) -> N
 def test_an_object_store_takes_a_backup(tmp_path: Path, store: Path, run: Run, s3: S3Server) -> None:
     place = s3.uri("backups/one")
     status, _, errors = run("backup", place, "-s", store, "--with-key")
-    assert (status, "the key is not sent" in errors) == (2, True)
+    assert (status, "the key is never sent" in errors) == (2, True)
     assert run("backup", place, "-s", store)[0] == 0
     with CableStore.open(store) as opened:
         gone = opened.post("default", "gone")

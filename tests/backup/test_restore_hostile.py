@@ -97,7 +97,7 @@ def test_the_wrong_key_is_refused(tmp_path: Path, out: Path) -> None:
 def test_a_piece_that_is_named_twice_is_damage(tmp_path: Path, out: Path) -> None:
     manifest = read_backup(folder_of(out))
     put(out, replace(manifest, pieces=manifest.pieces * 2))
-    with pytest.raises(BackupError, match=r"backup\.json is damaged: it names a piece twice"):
+    with pytest.raises(BackupError, match=r"backup\.json is damaged: it lists a piece twice"):
         restore(out, tmp_path / "restored", identity=AUTHORS[0], clock=now)
 
 

@@ -73,7 +73,7 @@ def test_a_restore_removes_nothing_of_a_target_that_it_refuses(
 
 def test_a_restore_replaces_no_file_that_came_meanwhile(tmp_path: Path, out: Path) -> None:
     target = tmp_path / "restored"
-    with pytest.raises(BackupError, match=r"got identity during the restore, which overwrites nothing\. Choose"):
+    with pytest.raises(BackupError, match=r"during the restore: identity\. A restore overwrites nothing\. Choose"):
         restore(out, target, progress=lambda _: put(target, "identity", "notes.txt"))
     assert left_in(target) == {"identity": "identity", "notes.txt": "notes.txt"}
 
@@ -103,7 +103,7 @@ def test_a_store_that_cannot_be_moved_out_leaves_nothing(
 
     with monkeypatch.context() as context:
         context.setattr(Path, "replace", failing_replace)
-        with pytest.raises(StorageError, match="the restored store cannot be moved"):
+        with pytest.raises(StorageError, match="cannot move the restored store"):
             restore(out, target)
     assert len(moves) == number
     assert [path.name for path in target.iterdir()] == ["lock"]

@@ -84,7 +84,7 @@ def test_typed_commands(drive: Drive) -> None:
         await enter(app, pilot, "/block bob")
         assert store.user(BOB.key).is_blocked
         await enter(app, pilot, "/hide nobody")
-        assert "no user here is called 'nobody'" in shown(app)
+        assert "User not found: 'nobody'" in shown(app)
         assert app.typing.text == ""
         await pilot.press("up")
         assert app.typing.text == "/hide nobody"

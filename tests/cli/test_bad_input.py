@@ -36,7 +36,7 @@ def said(run: Run, *arguments: object, status: int = 2) -> str:
 @pytest.mark.parametrize(
     ("path", "words"),
     [
-        ("", "empty path"),
+        ("", "the path or URI is empty"),
         ("FILE", "is a file"),
         ("FILE/store", "a file, not a folder"),
         ("a\0b", "NUL"),
@@ -90,7 +90,7 @@ def test_a_store_whose_path_is_no_text(tmp_path: Path) -> None:
     ("command", "words"),
     [
         (["post", "default"], "no text, and standard input is closed"),
-        (["sync", "--invitation", "-"], "no invitation can be read from standard input: it is closed"),
+        (["sync", "--invitation", "-"], "cannot read an invitation from standard input: it is closed"),
         (["chat"], "chat needs a terminal"),
     ],
     ids=["post", "sync", "chat"],

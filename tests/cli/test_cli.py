@@ -163,11 +163,11 @@ def test_import_tells_what_it_did_and_adds_nothing_twice(run: Run) -> None:
         (["show"], "Missing argument"),
         (["delete", "0000"], "no post here"),
         (["delete", "00" * 32], "post 0000"),
-        (["post", "x" * 65, "text"], "has 65 code points, allowed are 1 to 64"),
-        (["post", "default", "x" * 4097], "has 4097 bytes, allowed are 4096"),
+        (["post", "x" * 65, "text"], "has 65 code points, expected 1 to 64"),
+        (["post", "default", "x" * 4097], "has 4097 bytes, the maximum is 4096"),
         (["post", "", "text"], "has 0 code points"),
-        (["topic", "default", "x" * 513], "allowed are 0 to 512"),
-        (["name", "x" * 33], "allowed are 1 to 32"),
+        (["topic", "default", "x" * 513], "expected 0 to 512"),
+        (["name", "x" * 33], "expected 1 to 32"),
         (["name", ""], "has 0 code points, allowed are 1 to 32"),
         (["log", "default", "-n", "0"], "0 is not in the range"),
         (["log", "default", "--after", "tomorrow"], "is not a time"),
@@ -178,8 +178,8 @@ def test_import_tells_what_it_did_and_adds_nothing_twice(run: Run) -> None:
         (["import-irc", "/nowhere/at/all"], "file or folder not found:"),
         (["import-irc", __file__], "is not a chat log"),
         (["init", "--dialect", "klingon"], "klingon"),
-        (["init", "--dialect", "draft8"], "is for the dialect legacy"),
-        (["init", "--import-key", "/nowhere"], "cannot be read"),
+        (["init", "--dialect", "draft8"], "has the dialect legacy"),
+        (["init", "--import-key", "/nowhere"], "cannot read the identity"),
         (["nonsense"], "No such command"),
         (["demo", "--logs", "/nowhere"], "does not exist"),
     ],
@@ -243,7 +243,7 @@ def test_keys_travel_by_file(run: Run, tmp_path: Path) -> None:
     found = lines(run("identity", "--json"))[0]["public_key"]
     made = lines(run("init", "-s", str(tmp_path / "other"), "--import-key", str(tmp_path / "key"), "--json"))[0]
     assert made["public_key"] == found
-    assert "exists already" in run("identity", "--export", str(tmp_path / "key"), expect=2).stderr
+    assert "already exists" in run("identity", "--export", str(tmp_path / "key"), expect=2).stderr
 
 
 def test_what_peers_wrote_cannot_move_the_cursor(run: Run, tmp_path: Path) -> None:

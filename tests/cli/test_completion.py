@@ -92,7 +92,7 @@ def test_a_new_key_is_for_its_owner_alone(tmp_path: Path) -> None:
     assert load_identity(key).public_key.hex() == told["public_key"]
     again = cablestore("keygen", key, store=store)
     assert again.returncode == 2
-    assert "exists already and is not overwritten" in again.stderr
+    assert "already exists and is not overwritten" in again.stderr
     assert not store.exists()
     assert cablestore("init", "--import-key", key, store=store).returncode == 0
     assert told["public_key"] in cablestore("identity", store=store).stdout

@@ -264,7 +264,7 @@ def waiting_for(holder: subprocess.Popen[str], folder: Path, *command: str) -> I
         [sys.executable, "-c", HASTY, *command], stderr=subprocess.PIPE, text=True, env=environment(folder)
     ) as client:
         assert client.stderr is not None
-        expected = f"cablestore: waiting for process {holder.pid}, which has the store open and does not answer\n"
+        expected = f"cablestore: waiting for process {holder.pid}, which has the store open, but does not answer\n"
         assert client.stderr.readline() == expected
         yield client
 
@@ -312,7 +312,7 @@ def test_a_command_whose_owner_stops_meanwhile_is_given_up(folder: Path) -> None
         finally:
             holder.send_signal(signal.SIGCONT)
         assert follower.stderr is not None
-        given_up = f"cablestore: process {holder.pid} has the store open and does not answer. The read changed nothing"
+        given_up = f"cablestore: process {holder.pid} has the store open, but does not answer. The read changed nothing"
         assert follower.stderr.read().splitlines()[-1] == given_up
 
 
@@ -343,7 +343,7 @@ def test_what_needs_a_closed_store_says_that_it_is_open(folder: Path) -> None:
         for command in ("check", "rebuild"):
             found = cablestore(*command.split(), store=folder)
             assert found.returncode == 2
-            assert "One process at a time" in found.stderr
+            assert "Only one process at a time" in found.stderr
 
 
 @pytest.mark.thorough

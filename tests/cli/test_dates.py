@@ -172,7 +172,7 @@ def test_a_command_warns_of_a_clock_that_is_behind(run: Run, folder: Path) -> No
         store.ingest(raws(later[1]))
     for words in (("post", "garden", "hello"), ("name", "ann"), ("hide", BOB.key.hex())):
         code, _, notes = run(*words)
-        assert (code, "about 6 hours slow by the messages of 2 other users" in notes) == (0, True)
+        assert (code, "about 6 hours behind the messages of 2 other users" in notes) == (0, True)
     assert "clock" not in run("log", "garden")[2]
 
 

@@ -91,7 +91,7 @@ def test_the_next_peer_is_tried_and_other_keys_are_kept_out(tmp_path: Path, serv
         text = str(Invitation(bytes.fromhex(OTHER_KEY), peers))
         found = cablestore("sync", "--create", "--invitation", "-", store=tmp_path / "c", given=text)
         assert (found.returncode, texts(tmp_path / "c")) == (2, [])
-        assert f"no connection with {one.address}" in found.stderr
+        assert f"cannot connect to {one.address}" in found.stderr
         assert OTHER_KEY not in found.stderr
 
 
@@ -125,17 +125,17 @@ def test_serve_takes_key_peers_and_seed_of_an_invitation(
     [
         (["serve", "--invitation", "FILE", "--cabal-key", OTHER_KEY], "another one than that of the invitation"),
         (["serve", "--invitation", "FILE", "--moderation-seed", f"01{BOB.key.hex()}"], "seed is another one than"),
-        (["serve", "--invitation", "missing"], "no invitation can be read from missing: No such file"),
+        (["serve", "--invitation", "missing"], "cannot read an invitation from missing: No such file"),
         (["serve", "--invitation", "KEYLESS", "--cabal-key", KEY], "another one than that of the invitation"),
         (["serve", "--invitation", "PEERLESS"], "no address"),
-        (["serve", "--invitation", "NONE"], "an invitation begins with cable:"),
+        (["serve", "--invitation", "NONE"], "it does not begin with cable:"),
         (["sync", "--invitation", "PEERLESS"], "the invitation names no peer: add HOST:PORT"),
         (["sync"], "Missing argument 'HOST:PORT'"),
-        (["sync", "--invitation", "NONE"], "an invitation begins with cable:"),
-        (["reconcile", "peer.example", "--invitation", "NONE"], "an invitation begins with cable:"),
+        (["sync", "--invitation", "NONE"], "it does not begin with cable:"),
+        (["reconcile", "peer.example", "--invitation", "NONE"], "it does not begin with cable:"),
         (["invite"], "the cabal key is not known: use --cabal-key @FILE, --new-key for a new cabal, or run `serve`"),
         (["invite", "--new-key", "--cabal-key", KEY], "exclude each other"),
-        (["invite", "--new-key", "--peer", "0.0.0.0"], "is not an address to connect to"),
+        (["invite", "--new-key", "--peer", "0.0.0.0"], "invalid peer address"),
         (["invite", "--new-key", "--peer", "a:b"], "is not an address"),
         (["invite", "--new-key", "--admin", "nobody"], "no user here has this name"),
         (["invite", "--cabal-key", "@NONE"], "a cabal key has 64 hex digits"),
@@ -188,7 +188,7 @@ def test_a_new_cabal_needs_no_store(tmp_path: Path, run: Command, monkeypatch: p
     for arguments, words in (
         (["--new-key", "-s", tmp_path / "missing"], "no store found"),
         ([], "no store found"),
-        (["--new-key", "--admin", "ann"], "without a store, USER must be hex digits"),
+        (["--new-key", "--admin", "ann"], "without a store, USER must consist of hex digits"),
     ):
         status, out, errors = run("invite", *arguments)
         assert (status, out) == (2, "")

@@ -185,7 +185,7 @@ def test_a_user_without_name_and_home(tmp_path: Path) -> None:
     assert version[0] == 0
     assert (status, Invitation.parse(out).seed) == (0, bytes.fromhex(f"02{KEY}")), errors
     for found in others:
-        require_one_line(tuple(found), "set HOME")
+        require_one_line(tuple(found), "Set HOME")
     assert not (tmp_path / "~").exists()
 
 
@@ -228,7 +228,7 @@ def test_a_current_folder_that_was_removed(tmp_path: Path, run_here: Run, monkey
         ("..", "it is a folder"),
         ("folder", "it is a folder"),
         ("folder/", "it is a folder"),
-        ("file", "exists already"),
+        ("file", "already exists"),
         ("file/key", "a file, not a folder"),
         ("dangling", "a link to missing"),
         ("missing/key", "No such file or directory"),

@@ -89,7 +89,7 @@ def test_a_read_only_disk(template: Path, tmp_path: Path, run: Run) -> None:
             status, _, problem = run(*command.replace("OUT", str(tmp_path / "refused")).split(), "-s", disk)
             assert status == 3
             assert problem.count("\n") == 1
-            assert "Read-only file system. To read, export or back it up as it is, use --read-only" in problem
+            assert "Read-only file system. To read, export or back it up unchanged, use --read-only" in problem
         assert_right(read(run, disk, tmp_path))
         again = run("backup", tmp_path / "backup", "--json", "--read-only", "-s", disk)[1]
         assert json.loads(again)["full"] is False
@@ -115,7 +115,7 @@ def test_a_store_of_another_user(template: Path) -> None:
         command = [sys.executable, "-m", "cablestore", "stats", "-s", str(store)]
         refused = subprocess.run(as_nobody(*command), capture_output=True, text=True, check=False, timeout=LIMIT_S)
         assert refused.returncode == 3
-        assert "Permission denied. To read, export or back it up as it is, use --read-only" in refused.stderr
+        assert "Permission denied. To read, export or back it up unchanged, use --read-only" in refused.stderr
         before = snapshot(store)
         for arguments in ("search word", f"backup {scratch}/backup"):
             run = [sys.executable, "-m", "cablestore", *arguments.split(), "--read-only", "-s", str(store)]
@@ -157,7 +157,7 @@ def test_views_of_another_version_do_not_keep_posts_from_an_export(template: Pat
     database.close()
     status, out, problem = run("log", "default", "--read-only", "-s", store)
     assert (status, out) == (2, "")
-    assert "copied to another one first" in problem
+    assert "Copy a store on a read-only disk to another disk first" in problem
     assert run("export", tmp_path / "export", "--read-only", "-s", store)[0] == 0
 
 

@@ -229,7 +229,7 @@ def test_another_cabal_key_is_told_on_both_sides_and_nothing_is_synced(
     assert all(line["reason"] for line in theirs + ours)
     found = cablestore("sync", one.address, "--create", store=tmp_path / "c", CABLESTORE_SYNC_CABAL_KEY=OTHER_KEY)
     assert found.returncode == 2
-    assert "no connection with" in found.stderr
+    assert "cannot connect to" in found.stderr
     plain = cablestore("sync", one.address, "--create", store=tmp_path / "c")
     assert plain.returncode == 2
     two.stop()
@@ -330,7 +330,7 @@ def test_a_disk_that_is_full_is_told_everywhere(tmp_path: Path, serving: Callabl
         two.terminate()
         _, errors = two.communicate(timeout=LIMIT_S)
         assert two.returncode == 0
-    failed = [line for line in map(json.loads, errors.splitlines()) if line["event"] == "posts could not be stored"]
+    failed = [line for line in map(json.loads, errors.splitlines()) if line["event"] == "cannot store received posts"]
     assert "writing failed" in failed[0]["reason"]
     assert cablestore("sync", one.address, store=tmp_path / "c").returncode == 0
     assert digest(tmp_path / "c") == digest_of_served(one)

@@ -48,7 +48,7 @@ def test_peers_leave_descriptors_for_commands_and_metrics(serving: Serving, tmp_
     assert posted.returncode == 0, posted.stderr
     assert "while full" in cablestore("log", "default", store=process.store).stdout
     assert fetch(f"http://{process.hear('metrics')}/healthz")[0] == 200
-    [warning] = process.logged("too few file descriptors: more peers are refused")
+    [warning] = process.logged("too few file descriptors: further peers are rejected")
     assert "of 96 file descriptors are in use" in warning["reason"]
     reasons = [line["reason"] for line in process.logged("disconnected")]
     assert sum("file descriptors are in use" in reason for reason in reasons) >= 70
@@ -68,12 +68,12 @@ def test_accepting_goes_on_after_no_descriptor_was_left(
     _, before = resource.prlimit(process.process.pid, resource.RLIMIT_NOFILE)
     allow(process, used(process))
     [peer] = connect(process, 1)
-    wait_until(lambda: process.logged("connections cannot be accepted"))
+    wait_until(lambda: process.logged("cannot accept connections"))
     allow(process, min(before, 1024))
     other = cablestore("sync", "--create", *arguments, process.address, store=tmp_path / "other")
     assert other.returncode == 0, other.stderr
     peer.close()
-    assert len(process.logged("connections cannot be accepted")) == 1
+    assert len(process.logged("cannot accept connections")) == 1
 
 
 def test_refused_connections_are_counted_by_their_limit(serving: Serving, tmp_path: Path) -> None:

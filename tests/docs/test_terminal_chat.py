@@ -84,7 +84,10 @@ def test_bad_input_is_told_in_a_line(start: Start, tmp_path: Path) -> None:
     assert "is open in process" in second.text
     assert "Traceback" not in second.text
     (tmp_path / "invitation").write_text("cable:abab")
-    for given, reason in (("invitation", "has 64 hex digits; 4 characters are there"), ("gone", "No such file")):
+    for given, reason in (
+        ("invitation", "must have 64 hex digits, and the 4 given characters are not such a key"),
+        ("gone", "No such file"),
+    ):
         third = start("bob", "--invitation", given)
         assert third.wait() == 1
         assert reason in third.text

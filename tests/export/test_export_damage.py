@@ -62,18 +62,18 @@ def test_any_missing_or_cut_file_is_found(whole: Path, tmp_path: Path) -> None:
     ("change", "is_damaged", "message"),
     [
         (lambda f: f.update(format=3), False, "format 3, but this version of cablestore reads 1 and 2"),
-        (lambda f: f.update(dialect="klingon"), False, "dialect 'klingon', known are legacy, draft8"),
+        (lambda f: f.update(dialect="klingon"), False, "unknown dialect 'klingon', expected one of legacy, draft8"),
         (
             lambda f: f["segments"][0].update(file="../posts-000000.seg"),
             True,
             "expected posts-000000.seg",
         ),
         (lambda f: f["segments"].reverse(), True, "expected posts-000000.seg"),
-        (lambda f: f["segments"][0].update(items=1), True, "fields that do not fit together"),
+        (lambda f: f["segments"][0].update(items=1), True, "inconsistent fields"),
         (
             lambda f: f["segments"][0].update(posts={"unblock": 0} | f["segments"][0]["posts"]),
             True,
-            "fields that do not fit together",
+            "inconsistent fields",
         ),
         (
             lambda f: f["segments"][0].update(items=True),
@@ -204,9 +204,9 @@ def test_no_segment_raises_anything_foreign(blocks: list[Any], is_posts: bool, t
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
-        (lambda posts: posts.reverse(), "does not come after"),
-        (lambda posts: posts.append(posts[-1]), "does not come after"),
-        (lambda posts: posts.insert(0, b"no post"), "does not decode"),
+        (lambda posts: posts.reverse(), "is out of order"),
+        (lambda posts: posts.append(posts[-1]), "is out of order"),
+        (lambda posts: posts.insert(0, b"no post"), "cannot be decoded"),
         (lambda posts: posts.pop(), "counts, first or last"),
     ],
 )

@@ -106,7 +106,7 @@ def test_ctrl_c_and_a_store_that_changed_meanwhile(tmp_path: Path, posts: int) -
     with stored(tmp_path / "store") as store:
         with pytest.raises(KeyboardInterrupt):
             store.export(out, progress=Interrupt(posts), **SMALL)
-        with pytest.raises(ExportError, match=r"unfinished export: run the same export again"):
+        with pytest.raises(ExportError, match=r"unfinished export\. Run the same export again"):
             read_manifest(out)
         store.ingest(raws(ANN.text("default", "new")))
         store.export(out, **SMALL)
@@ -189,7 +189,7 @@ def test_two_exports_into_one_folder(tmp_path: Path) -> None:
     with in_memory(LEGACY, some_posts()) as store:
 
         def progress(_: int) -> None:
-            with pytest.raises(ExportError, match="another export into"):
+            with pytest.raises(ExportError, match="another process is exporting to"):
                 store.export(tmp_path / "out")
 
         store.export(tmp_path / "out", progress=progress)

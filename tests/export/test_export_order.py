@@ -27,5 +27,5 @@ def test_items_of_a_segment_out_of_order_or_twice_are_refused(
     posts = [ANN.text("default", str(number)) for number in range(3)]
     records = [post_record(post.timestamp_ms, post.hash, post.raw, post.type) for post in (posts[n] for n in order)]
     blocks = [records] if in_one_block else [[record] for record in records]
-    with pytest.raises(ValueError, match="in order, each once"):
+    with pytest.raises(ValueError, match="in order and unique"):
         write_post_segment(tmp_path, 1, blocks)

@@ -153,7 +153,7 @@ def test_what_cannot_go_on_begins_again(s3: S3Server, tmp_path: Path, change: st
     with stored(tmp_path / "store") as store:
         with pytest.raises(KeyboardInterrupt):
             store.export(uri, progress=Interrupt(50), **options)
-        with pytest.raises(ExportError, match="unfinished export: run the same export again"):
+        with pytest.raises(ExportError, match=r"unfinished export\. Run the same export again"):
             read_manifest(uri)
         if change == "new post":
             store.ingest(raws(ANN.text("default", "new")))
@@ -189,7 +189,7 @@ def test_two_exports_to_one_uri(s3: S3Server) -> None:
     with in_memory(LEGACY, some_posts()) as store:
 
         def other_here(_: int) -> None:
-            with pytest.raises(ExportError, match=r"another export into s3://.* is under way"):
+            with pytest.raises(ExportError, match=r"another process is exporting to s3://.*"):
                 store.export(uri)
 
         store.export(uri, progress=other_here)
@@ -197,7 +197,7 @@ def test_two_exports_to_one_uri(s3: S3Server) -> None:
         def other_elsewhere(_: int) -> None:
             s3.put("two machines/unfinished.json", json.dumps({"identity": "other"}).encode())
 
-        with pytest.raises(ExportError, match=r"another export into s3://.* changed its files"):
+        with pytest.raises(ExportError, match=r"another export to s3://.* changed its files"):
             store.export(s3.uri("two machines"), progress=other_elsewhere)
     assert "manifest.json" not in s3.objects("two machines/")
 

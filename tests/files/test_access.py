@@ -90,7 +90,7 @@ def test_what_others_could_read_is_made_private_with_a_notice(
         for _ in range(2):
             AGAIN[maker](made, store)
     assert [record.getMessage() for record in caplog.records] == [
-        f"other users could read {made} (mode 0755): it is private now. `cablestore share` lets its group read it"
+        f"{made} was readable by other users (mode 0755) and is now private. `cablestore share` lets its group read it"
     ]
     assert wide(made) == []
 

@@ -75,6 +75,6 @@ def test_a_place_in_the_store_or_on_a_full_disk_is_not_used(
 
 
 def test_no_room_is_an_error(tmp_path: Path, place: Path) -> None:
-    with pytest.raises(StorageError, match=r"free bytes\. Set TMPDIR"):
+    with pytest.raises(StorageError, match=r"bytes of free space\. Set TMPDIR"):
         make_temporary(2**60, outside=tmp_path)
     assert [*place.iterdir()] == []

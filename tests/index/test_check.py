@@ -102,7 +102,7 @@ def test_a_deletion_holds_although_its_post_is_damaged(folder: Path) -> None:
     deleted_by: bytes = msgpack.unpackb(stones[0])[1]
     change(folder, **{f"!data!{deleted_by.hex()}": b"garbage"})
     (folder / "other").touch()
-    assert any("a damaged row (the post ends within" in problem for problem in problems(folder))
+    assert any("a damaged row (the post is truncated" in problem for problem in problems(folder))
     assert ClosedStore(folder).rebuild().tombstones == len(stones)
 
 
@@ -110,7 +110,7 @@ def test_bytes_that_are_no_post(folder: Path) -> None:
     key = next(k for k, _ in rows(folder) if k.startswith(b"!data!"))
     change(folder, **{key.decode(): b"garbage"})
     (folder / "other").touch()
-    assert any("a damaged row (the post ends within" in problem for problem in problems(folder))
+    assert any("a damaged row (the post is truncated" in problem for problem in problems(folder))
 
 
 def test_a_row_that_belongs_to_no_view(folder: Path) -> None:
@@ -131,7 +131,7 @@ def test_a_deleted_post_that_came_back(folder: Path) -> None:
 def test_an_arrival_log_that_repeats(folder: Path) -> None:
     change(folder, **{"!arrival!next": b"2"})
     (folder / "other").touch()
-    assert any("next number that is taken" in problem for problem in problems(folder))
+    assert any("next number that is already used" in problem for problem in problems(folder))
 
 
 def test_a_number_that_occurs_twice_in_the_arrival_log(folder: Path) -> None:

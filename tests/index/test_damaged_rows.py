@@ -20,7 +20,7 @@ from cablestore.store import ClosedStore, answers
 
 Changes = dict[bytes, bytes | None]
 LATER_MS = START_MS + 10**7
-ADVICE = re.compile(r"`cablestore [a-z]+`|Give the seed again|Restore the store's identity|Fetch a new page")
+ADVICE = re.compile(r"`cablestore [a-z]+`|Set the seed again|Restore the store's identity|Fetch a new page")
 
 KINDS = [
     "activity!channel",

@@ -67,7 +67,7 @@ def assert_survived(folder: Path, said: list[list[str]]) -> None:
     error, again = said[-4][1], said[-3][1]
     assert "writing failed" in error
     assert "Check free space" in error
-    assert "accepts no more until it is opened again, which each write tries" in again
+    assert "opening the database again, which each write tries" in again
     acknowledged = {digest for word, *rest in said if word == "stored" for digest in rest[0].split()}
     assert len(acknowledged) >= 20
     with CableStore.open(folder) as store:

@@ -115,7 +115,7 @@ def test_nothing_joined_is_an_empty_database(tmp_path: Path) -> None:
 
 def test_ranges_that_overlap_are_refused(tmp_path: Path, rng: random.Random) -> None:
     rows = rows_of(rng, b"a", 500)
-    with pytest.raises(StorageError, match="rows of the same range"):
+    with pytest.raises(StorageError, match="overlap"):
         join_tables([made(tmp_path / "one", rows), made(tmp_path / "two", rows)], tmp_path / "joined")
 
 
@@ -124,10 +124,10 @@ def test_a_table_that_is_cut_off_or_gone_is_refused(tmp_path: Path, rng: random.
     table = next(part.glob("*.ldb"))
     with table.open("r+b") as file:
         file.truncate(table.stat().st_size - 1)
-    with pytest.raises(StorageError, match="bytes, not"):
+    with pytest.raises(StorageError, match="bytes, expected"):
         join_tables([part], tmp_path / "cut")
     table.unlink()
-    with pytest.raises(StorageError, match="cannot be made"):
+    with pytest.raises(StorageError, match="cannot merge"):
         join_tables([part], tmp_path / "gone")
 
 
@@ -178,5 +178,5 @@ def test_a_record_whose_end_is_missing_is_an_error() -> None:
 
 
 def test_unknown_fields_are_an_error() -> None:
-    with pytest.raises(DecodeError, match="unknown kind 8"):
+    with pytest.raises(DecodeError, match="unknown type 8"):
         list(leveldb_manifest._fields(b"\x08\x01"))

@@ -120,7 +120,7 @@ def test_where_no_generation_is_left_it_says_so(run: Run, folder: Path) -> None:
     shutil.rmtree(folder / FIRST)
     status, _, complaint = run("channels", "-s", folder)
     assert status == 3
-    assert "no other generation" in complaint
+    assert "No other generation found" in complaint
     assert "backup" in complaint
     key = (folder / "identity").read_text()
     (folder / "STORE").unlink()

@@ -326,7 +326,7 @@ def test_a_check_in_a_program_does_not_hide_the_loss(killed: Path, lose: Callabl
 def test_a_read_only_store_is_not_changed(killed: Path, change: Callable[[ClosedStore], object]) -> None:
     zero_end(killed)
     before = snapshot(killed)
-    with pytest.raises(StorageError, match="reading only"):
+    with pytest.raises(StorageError, match="open read-only"):
         change(ClosedStore(killed, read_only=True))
     with pytest.raises(CorruptStoreError):
         ClosedStore(killed, read_only=True).check()

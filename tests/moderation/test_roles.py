@@ -170,7 +170,7 @@ def test_4_2_5_1_2_the_role_with_most_capabilities_counts() -> None:
 def test_4_2_5_1_3_without_a_role_a_user_is_a_normal_user() -> None:
     decisions = decide()
     assert (decisions.role(XU), decisions.role(XU, "test"), decisions.role_given_by(XU)) == (USER, USER, None)
-    with pytest.raises(ValueError, match="all others are normal users"):
+    with pytest.raises(ValueError, match="normal users are not listed"):
         decisions.users_with(USER)
 
 

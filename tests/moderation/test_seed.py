@@ -95,9 +95,12 @@ def test_4_7_3_the_example_is_read_as_printed_and_as_bytes() -> None:
     [
         (b"", "0 bytes"),
         (b"\x02" + bytes(31), "32 bytes"),
-        (b"".join(b"\x02" + bytes([number]) * 32 for number in range(limits.MAX_SEED_USERS + 1)), "for 1 to 16 users"),
-        (b"\x03" + bytes(32), "the role 3"),
-        (b"\x02" + bytes(32) + b"\x01" + bytes(32), "twice"),
+        (
+            b"".join(b"\x02" + bytes([number]) * 32 for number in range(limits.MAX_SEED_USERS + 1)),
+            "for each of 1 to 16 users",
+        ),
+        (b"\x03" + bytes(32), "invalid role 3"),
+        (b"\x02" + bytes(32) + b"\x01" + bytes(32), "duplicate user"),
     ],
 )
 def test_4_7_2_a_malformed_seed_is_refused(data: bytes, message: str) -> None:

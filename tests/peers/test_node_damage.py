@@ -89,7 +89,7 @@ async def test_an_entry_that_cannot_be_read_keeps_no_other_news_from_peers() -> 
         await peer.hears(before, after, later)
         [reason] = here.reasons(EVENT)
         assert "cablestore rebuild" in reason
-        assert await here.health() == (503, f"peers miss updates until they connect again: {reason}")
+        assert await here.health() == (503, f"peers miss updates until they reconnect: {reason}")
 
 
 @on_loop
@@ -105,12 +105,12 @@ async def test_a_block_is_enforced_as_soon_as_blocks_can_be_read(monkeypatch: py
         damaged = node.store._engine._database
         damaged.write({key: b"no block"}, sync=False)
         node.store.write(Block("", 0, (guest.store.identity.public_key,), 0, 0))
-        await until(lambda: here.reasons("cannot read what moderation forbids"))
+        await until(lambda: here.reasons("cannot read the moderation state"))
         assert (await here.health())[0] == 503
         damaged.write({key: old.raw}, sync=False)
         await soon(asyncio.shield(link.closed))
         assert await here.health() == (200, "")
-        [reason] = here.reasons("cannot read what moderation forbids")
+        [reason] = here.reasons("cannot read the moderation state")
         assert old.hash_hex.decode() in reason
 
 

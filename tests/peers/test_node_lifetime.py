@@ -343,7 +343,7 @@ def test_what_only_reads_works_before_and_after() -> None:
                 node.change_settings(replace(QUICK, max_peers=node.settings.max_peers + 1))
                 async with node:
                     await node.connect(await node.listen(Address(HOST, 0)))
-                    with pytest.raises(NodeError, match="limits and intervals only"):
+                    with pytest.raises(NodeError, match="only limits and intervals"):
                         node.change_settings(replace(QUICK, page_hashes=1))
             assert node.settings.max_peers == QUICK.max_peers + 2
             assert [event async for event in node.peer_events()] == []
@@ -359,7 +359,7 @@ def test_a_node_can_be_used_again_but_not_twice_at_once() -> None:
                 node = Node(store, QUICK)
                 for _ in range(3):
                     async with node:
-                        with pytest.raises(NodeError, match="this node is running"):
+                        with pytest.raises(NodeError, match="the node is already running"):
                             async with node:
                                 pass
                         await node.connect(await node.listen(Address(HOST, 0)))
@@ -453,7 +453,7 @@ def test_a_node_needs_a_task_of_asyncio() -> None:
     """Under trio, the loop of asyncio may be absent or run as a guest."""
 
     def start(store: CableStore) -> None:
-        with pytest.raises(NodeError, match="needs a task on a running event loop of asyncio"):
+        with pytest.raises(NodeError, match="needs a task on a running asyncio event loop"):
             Node(store).__aenter__().send(None)
 
     async def main(store: CableStore) -> None:

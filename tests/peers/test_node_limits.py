@@ -66,7 +66,7 @@ async def test_a_message_longer_than_max_message_size_bytes_is_refused_before_it
             peer.raw(encode_varint(limits.MAX_MESSAGE_SIZE_BYTES + 1))
             assert await peer.is_ended()
             await until(lambda: not node.connections)
-            assert "allowed are 8388608" in log.reasons()[0]
+            assert "the maximum is 8388608" in log.reasons()[0]
         at_the_limit = await ByHand.connect(address)
         at_the_limit.raw(encode_varint(limits.MAX_MESSAGE_SIZE_BYTES) + b"\x63" + bytes(8))
         at_the_limit.raw(bytes(limits.MAX_MESSAGE_SIZE_BYTES - 9))  # of an unknown type: it is skipped
@@ -203,7 +203,7 @@ def test_max_invalid_posts() -> None:
                 peer = await raw_peer(address, Liar, posts=good[:1])
                 if number >= limits.MAX_INVALID_POSTS:
                     await until(lambda: peer.is_over)
-                    assert f"{limits.MAX_INVALID_POSTS} invalid posts" in log.reasons()[0]
+                    assert f"too many invalid posts ({limits.MAX_INVALID_POSTS})" in log.reasons()[0]
                 else:
                     await until(lambda: only(node).invalid_posts == number)
                     assert not peer.is_over

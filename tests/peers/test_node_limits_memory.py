@@ -58,7 +58,7 @@ async def test_max_queued_size_bytes_where_news_wait_behind_a_history_that_is_no
                 node.store.ingest(raws(*[BOB.text("default", f"{number} {i}") for i in range(20)]), verify=False)
                 await until(lambda before=before: not node.connections or known.queued_size_bytes > before)  # type: ignore[misc]  # mypy does not see the default
                 most, number = max(most, known.queued_size_bytes), number + 1
-            assert log.reasons() == ["it reads too slowly"]
+            assert log.reasons() == ["the peer reads too slowly"]
             assert most < 2_500_000
             await peer.close()
 
@@ -80,7 +80,7 @@ async def test_max_queued_size_bytes_where_news_are_not_read() -> None:
                     message = await reader.receive()
                     heard += len(message.hashes) if isinstance(message, HashResponse) else 0
                 assert all(known.queued_size_bytes < 1_000_000 for known in node.connections)
-            assert log.reasons() == ["it reads too slowly"]
+            assert log.reasons() == ["the peer reads too slowly"]
             await peer.close()
 
 
@@ -100,7 +100,7 @@ async def test_max_queued_total_size_bytes() -> None:
             assert len(await honest.hashes()) == MANY
             await until(lambda: len(log.reasons()) >= 1)
             assert len(log.reasons()) <= 3
-            assert set(log.reasons()) == {"it reads too slowly, and the memory for queues is used up"}
+            assert set(log.reasons()) == {"the peer reads too slowly, and the memory for queues is used up"}
             for peer in slow:
                 await peer.close()
 

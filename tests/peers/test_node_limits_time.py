@@ -115,10 +115,10 @@ async def test_a_peer_that_sends_a_message_byte_by_byte_is_disconnected(key: byt
             message = encode_message(PostRequest(b"none", (bytes(32),) * 100), LEGACY)
             data = message if first.channel is None else first.channel.send(message)
             assert await drip(first, data[: 3 * limits.MAX_SLOW_FIRST_S])
-            assert log.reasons() == ["its messages come too slowly"]
+            assert log.reasons() == ["the peer sends messages too slowly"]
             data = message if later.channel is None else later.channel.send(message)
             assert await drip(later, data[: 3 * limits.MAX_SLOW_S])
-            assert log.reasons() == ["its messages come too slowly"] * 2
+            assert log.reasons() == ["the peer sends messages too slowly"] * 2
             assert len(node.connections) == 1
             await silent.close()
 
@@ -150,7 +150,7 @@ async def test_a_slow_peer_of_the_reconciliation_port_is_disconnected(key: bytes
             peer = await ByHand.connect(address)
             await until(lambda: len(node.reconcile_port.links) == 1)
             assert await drip(peer, b"\x90\x01" + bytes(100))
-            reason = "its messages come too slowly" if key is None else "the handshake took too long"
+            reason = "the peer sends messages too slowly" if key is None else "the handshake took too long"
             assert [each.partition(":")[0] for each in log.reasons()] == [reason]
 
 
@@ -258,7 +258,7 @@ async def test_end_timeout_s_when_a_slow_reader_hangs_up_by_half(monkeypatch: py
             await until(lambda: only(node).is_slow)
             peer.writer.write_eof()
             await until(lambda: not node.connections)
-            assert log.reasons() == ["it does not end"]
+            assert log.reasons() == ["the peer does not close the connection"]
             await peer.close()
 
 
@@ -268,7 +268,7 @@ async def test_a_peer_that_reads_nothing_goes_after_idle_timeout_s() -> None:
         async with listening(texts(MANY), idle_timeout_s=0.5) as (node, address):
             peer = await slow_reader(address)
             await until(lambda: not node.connections)
-            assert log.reasons() == ["it does not read"]
+            assert log.reasons() == ["the peer does not read"]
             await peer.close()
 
 

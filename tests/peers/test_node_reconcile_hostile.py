@@ -100,7 +100,7 @@ async def test_a_silent_peer_is_given_up() -> None:
         await until(lambda: outcome(node, "silent"))
         await peer.close()
         async with called() as silent:
-            with pytest.raises(NodeError, match="does not answer as the reconciliation port of a store does"):
+            with pytest.raises(NodeError, match="is not the reconciliation port of a store, or does not answer"):
                 await soon(node.reconcile_once(silent))
     assert limits.TALK_SILENCE_S < limits.RECONCILE_TIMEOUT_S < limits.MAX_TALK_S
 

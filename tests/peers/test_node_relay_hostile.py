@@ -141,7 +141,7 @@ def test_one_who_goes_on_lying_is_disconnected() -> None:
             await until(lambda: giver.is_over)
             assert not asker.is_over
             await until(net.log.reasons)
-            assert f"{limits.MAX_INVALID_POSTS} invalid posts" in net.log.reasons()[0]
+            assert f"too many invalid posts ({limits.MAX_INVALID_POSTS})" in net.log.reasons()[0]
 
     run(main())
 

@@ -95,7 +95,7 @@ def test_pages_that_are_cut(oldest_first: bool, together: int) -> None:
 async def test_a_peer_that_answers_nothing() -> None:
     """The peer may have posts, so the result must not be "none"."""
     async with network(memory("b"), settings=IMPATIENT) as net, raw_listener(Raw, dialect=LEGACY) as (address, _):
-        with pytest.raises(NodeError, match="answered nothing within 1 s"):
+        with pytest.raises(NodeError, match="did not answer within 1 s"):
             await sync_of(net.nodes[0], address)
 
 
@@ -275,7 +275,7 @@ def test_failed_pass_leaves_no_mark(cuts: bool) -> None:
             async with Node(store, replace(QUICK, page_hashes=400)) as node:
                 async with raw_listener(Owing, posts=posts, cuts=cuts) as (address, _):
                     if cuts:
-                        with pytest.raises(Exception, match="ended the connection"):
+                        with pytest.raises(Exception, match="closed the connection"):
                             await sync_of(node, address)
                     else:
                         assert (await sync_of(node, address)).missing > 0
@@ -390,8 +390,8 @@ async def test_stop_during_heavy_sync(key: bytes | None) -> None:
         await net.stop(fetching)
         await until(lambda: not serving.connections)
         reasons = net.log.reasons()
-        assert "the node stops" in reasons
-        lost = "without the end", "broke"
+        assert "this node is stopping" in reasons
+        lost = "without an end", "was lost"
         assert key is None or not any(each in reason for reason in reasons for each in lost), reasons
         assert link.closed.done()
         assert not parts.sync.fetches.storing, "it came, and was not stored"
@@ -431,7 +431,7 @@ async def test_a_peer_that_is_lost_before_its_sync_begins_leaves_nothing() -> No
             await connection.closed
             return connection
 
-        with pytest.raises(NodeError, match="ended the connection: lost"):
+        with pytest.raises(NodeError, match="closed the connection: lost"):
             await SingleSync(one.parts.context, one.parts.sync, one.parts.reconciler, net.addresses[other]).run(
                 connect, None
             )

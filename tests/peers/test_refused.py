@@ -38,7 +38,7 @@ def as_anybody(*arguments: object) -> tuple[int, str, str]:
     found = subprocess.run(
         [sys.executable, "-c", WITHOUT_PRIVILEGES, *map(str, arguments)], capture_output=True, text=True, check=False
     )
-    complaint = [line for line in found.stderr.splitlines() if "it is private now" not in line]
+    complaint = [line for line in found.stderr.splitlines() if "is now private" not in line]
     return found.returncode, found.stdout, "".join(f"{line}\n" for line in complaint)
 
 
@@ -263,7 +263,7 @@ def test_no_identity_is_made_up_for_sealed_posts(run: Run, folder: Path) -> None
     assert sealed == 1
     (folder / "identity").rename(folder.with_name("key"))
     for work in (ClosedStore(folder).rebuild, ClosedStore(folder).check):
-        with pytest.raises(IdentityError, match="put its key file back"):
+        with pytest.raises(IdentityError, match="Restore its key file"):
             work()
     for command in ("rebuild", "check"):
         status, _, complaint = run(command, "-s", folder)

@@ -318,15 +318,15 @@ DAMAGED = {
     "name of 65 code points": (response(7, b"\x41" + b"a" * 65 + b"\x00"), "65 code points"),
     "channel that is no text": (request(5, b"\x02\xc3\x28\x00"), "UTF-8"),
     "surrogate": (request(5, b"\x03\xed\xa0\x80\x00"), "UTF-8"),
-    "hashes beyond the end": (response(0, b"\x02" + bytes(63)), "are left"),
-    "2**64-1 hashes": (request(2, b"\xff" * 9 + b"\x01"), "are left"),
-    "post beyond the end": (response(1, b"\x05abcd"), "are left"),
-    "posts that end in a length": (response(1, b"\x01a\x80"), "bytes end"),
-    "names that end in a length": (response(7, b"\x01a\x80"), "bytes end"),
-    "names of a request without an end": (request(8, b"\x01a"), "bytes end"),
+    "hashes beyond the end": (response(0, b"\x02" + bytes(63)), "remain"),
+    "2**64-1 hashes": (request(2, b"\xff" * 9 + b"\x01"), "remain"),
+    "post beyond the end": (response(1, b"\x05abcd"), "remain"),
+    "posts that end in a length": (response(1, b"\x01a\x80"), "varint is truncated"),
+    "names that end in a length": (response(7, b"\x01a\x80"), "varint is truncated"),
+    "names of a request without an end": (request(8, b"\x01a"), "varint is missing"),
     "short cancel id": (request(3, b"wxy"), "cancel id"),
-    "cancel id of draft 8": (request(3, b"12345678"), "follow the end"),
-    "trailing bytes": (request(6, b"\x00\x00\x00"), "1 bytes follow"),
+    "cancel id of draft 8": (request(3, b"12345678"), "after the end"),
+    "trailing bytes": (request(6, b"\x00\x00\x00"), "extra bytes after the end of"),
 }
 
 

@@ -104,7 +104,7 @@ def test_a_key_of_another_size_never_reaches_libsodium(wrong: str, size_bytes: i
     keys = {name: bytes(32) for name in ("pre_shared_key", "static_secret", "ephemeral_secret")} | {
         wrong: bytes(size_bytes)
     }
-    with pytest.raises(ValueError, match=f"a key has 32 bytes, not {size_bytes}"):
+    with pytest.raises(ValueError, match=f"a key has 32 bytes, got {size_bytes}"):
         NoiseHandshake(PROTOCOL_NAME, XX_PSK0, is_initiator=True, prologue=b"", **keys)
 
 
@@ -147,7 +147,7 @@ def test_a_key_that_is_used_up_encrypts_no_more() -> None:
     cipher.nonce = MAX_NONCE - 1
     assert cipher.encrypt(b"the last one")
     for call in (cipher.encrypt, cipher.decrypt):
-        with pytest.raises(OverflowError, match="connect again"):
+        with pytest.raises(OverflowError, match="Reconnect"):
             call(bytes(16))
 
 

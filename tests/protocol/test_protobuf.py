@@ -84,8 +84,8 @@ def read(table: Document, data: bytes) -> list[Any] | None:
         error = str(found)
     else:
         return [lists_in(value) for value in row]
-    assert error.startswith(f"{len(data)} bytes are not a valid {table.name}: ")
-    assert error.endswith(". Fetch them again")
+    assert error.startswith(f"invalid {table.name} of {len(data)} bytes: ")
+    assert error.endswith(". Fetch it again")
     return None
 
 

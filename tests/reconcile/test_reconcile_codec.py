@@ -67,9 +67,9 @@ def test_payloads_of_recorded_sessions_read_and_written_again(transcript: str, d
 REFUSED = {
     "two_zero_bytes": None,  # only a header: only the deployed reader requires nine bytes at each number
     "range_type_3": "type 3",
-    "reconciled_2": "an item set must be 0 or 1",
-    "truncated_fp": "ends too early",
-    "nonminimal_varint_lower": "ends where it begins",  # after the number, which is read
+    "reconciled_2": "expected 0 or 1",
+    "truncated_fp": "is truncated",
+    "nonminimal_varint_lower": "ends at or before its beginning",  # after the number, which is read
     "hash_len_33": "33 bytes of a hash",
     "ts_overflow": "add up to",
     "itemset_ts_overflow": "add up to",
@@ -169,7 +169,7 @@ def test_bounds_that_do_not_increase_are_neither_written_nor_read() -> None:
         with pytest.raises(ReconcileError, match="in order"):
             encode(Payload(Shards(), [one, PayloadPart(Range(Bound(9), other), None)]), SPEC)
     for behind in (b"\x00\x00", b"\x00\x01\x00", b"\x00\x02\x00\x00"):
-        with pytest.raises(ReconcileError, match="ends where it begins"):
+        with pytest.raises(ReconcileError, match="ends at or before its beginning"):
             decode(b"\x00\x00\x09\x00" + behind + b"\x00", SPEC)
 
 
@@ -185,7 +185,7 @@ def test_ids_out_of_order_are_not_written() -> None:
 
 
 def test_a_header_of_another_dialect_is_not_written() -> None:
-    with pytest.raises(ReconcileError, match="has a header of Topics"):
+    with pytest.raises(ReconcileError, match="has a header of type Topics"):
         encode(Payload(Shards(), [PayloadPart(Range(Bound(0), Bound(1)), None)]), NWAKU_037)
 
 
@@ -221,11 +221,11 @@ def test_dialects_have_names() -> None:
 
 def test_a_frame_is_not_larger_than_allowed() -> None:
     """MAX_RECONCILE_FRAME_SIZE_BYTES, on both sides."""
-    with pytest.raises(ReconcileError, match="reconcile a shorter time"):
+    with pytest.raises(ReconcileError, match="Reconcile a shorter time"):
         decode(bytes(limits.MAX_RECONCILE_FRAME_SIZE_BYTES + 1), SPEC)
     ids = [SyncID(NOW_NS, bytes(32))] * (limits.MAX_RECONCILE_ITEMS)
     halves = [PayloadPart(Range(Bound(at), Bound(at + 1)), ItemSet(ids, reconciled=True)) for at in (1, 2)]
-    with pytest.raises(ReconcileError, match="reconcile a shorter time"):
+    with pytest.raises(ReconcileError, match="Reconcile a shorter time"):
         encode(Payload(Shards(), halves), SPEC)
 
 
@@ -251,7 +251,7 @@ def test_ids_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
         sum(len(part.content.elements) for part in decode(allowed, SPEC).parts if isinstance(part.content, ItemSet))
         == 2 * half
     )
-    with pytest.raises(ReconcileError, match="1 ids are announced, allowed are 0"):
+    with pytest.raises(ReconcileError, match="the number of ids is 1, the maximum is 0"):
         decode(allowed + b"\x01\x02\x01" + bytes(34), SPEC)
     with pytest.raises(ReconcileError, match="1001 ids cannot be sent at once"):
         write_item_set(bytearray(), ItemSet([SyncID(0, bytes(32))] * (2 * half + 1), reconciled=True))
@@ -268,7 +268,7 @@ def test_ids_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_headers_are_short(dialect: SyncDialect, announced: bytes, of: str) -> None:
     """MAX_RECONCILE_SHARDS, MAX_RECONCILE_TOPICS and MAX_RECONCILE_TOPIC_SIZE_BYTES."""
-    with pytest.raises(ReconcileError, match=f"{of} are announced"):
+    with pytest.raises(ReconcileError, match=f"the number of {of} is"):
         decode(announced + bytes(5_000), dialect)
 
 

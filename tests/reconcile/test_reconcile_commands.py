@@ -62,7 +62,7 @@ def test_serve_and_reconcile(tmp_path: Path, serving: Start) -> None:
     assert "no store" in refused(for_people) or "--create" in for_people.stderr
     for_people = cablestore("reconcile", port, "--create", *secret, store=tmp_path / "c")
     assert "new posts received, 0 sent in" in for_people.stdout
-    assert "no connection with" in refused(cablestore("reconcile", port, "--cabal-key", OTHER_KEY, store=there))
+    assert "cannot connect to" in refused(cablestore("reconcile", port, "--cabal-key", OTHER_KEY, store=there))
     assert one.metric("cablestore_reconcile_sessions_total", side="them", outcome="done") == 3
     assert len(one.logged("reconciled", outcome="done")) == 3
     assert fetch(f"http://{one.hear('metrics')}/healthz")[0] == 200
@@ -111,12 +111,12 @@ def test_an_audit_has_status_1_when_posts_were_made_to_vanish(tmp_path: Path, se
 def test_what_cannot_be_is_one_line(tmp_path: Path, serving: Start) -> None:
     here = stored(tmp_path / "a", conversation(10))
     one = serving(stored(tmp_path / "b", [], DRAFT8), "--listen", HERE, "--reconcile-listen", HERE)
-    assert "of the dialect legacy asked one of the dialect draft8" in refused(
+    assert "the dialects differ: legacy was requested, this store has draft8" in refused(
         cablestore("reconcile", one.hear("reconciling"), store=here)
     )
     assert "cannot connect" in refused(cablestore("reconcile", "127.0.0.1:1", store=here))
     strange = serving(tmp_path / "c", "--create", "--listen", HERE, "--no-reconcile")
-    assert "was not recognised" in refused(cablestore("reconcile", strange.address, "--cable", store=here))
+    assert "was not recognized" in refused(cablestore("reconcile", strange.address, "--cable", store=here))
     for options in (["--reconcile-listen", HERE, "--no-reconcile"], ["--reconcile-every", "0s", "--listen", HERE]):
         result = cablestore("serve", *options, store=here)
         assert result.returncode == 2

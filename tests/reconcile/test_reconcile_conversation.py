@@ -320,7 +320,7 @@ def test_nothing_is_taken_that_is_not_needed(held: list[Post], terms: Terms) -> 
     one = PostsFrame(0, (content_of(NEW),) * limits.MAX_TALK_UNASKED)
     with begun([*conversation(20), *held], one, terms=terms) as side:
         assert side.came == []
-        with pytest.raises(ReconcileError, match="sent 101 posts that were not needed, allowed are 100"):
+        with pytest.raises(ReconcileError, match="sent 101 posts that were not requested, the maximum is 100"):
             side.take(encode_frame(7, PostsFrame(1, (content_of(NEW),))))
 
 
@@ -361,7 +361,7 @@ def test_unstored_batches_have_a_limit() -> None:
         side.talk.receive(hello(), at_s=0.0)
         for batch in range(limits.MAX_TALK_BATCHES):
             assert side.talk.receive(encode_frame(7, PostsFrame(batch, ())), at_s=0.0)
-        with pytest.raises(ReconcileError, match="at most 4 may be unconfirmed"):
+        with pytest.raises(ReconcileError, match="at most 4 unconfirmed batches"):
             side.talk.receive(encode_frame(7, PostsFrame(4, ())), at_s=0.0)
 
 

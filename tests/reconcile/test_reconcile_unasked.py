@@ -108,6 +108,6 @@ def test_posts_of_another_channel_have_a_limit() -> None:
     with Side(store, Terms(channels=frozenset({"default"}))) as side:
         side.take(hello())
         side.take(encode_frame(7, PostsFrame(0, tuple(map(content_of, posts[:-1])))))
-        with pytest.raises(ReconcileError, match="sent 101 posts that were not needed, allowed are 100"):
+        with pytest.raises(ReconcileError, match="sent 101 posts that were not requested, the maximum is 100"):
             side.take(encode_frame(7, PostsFrame(1, (content_of(posts[-1]),))))
     assert store.stats().posts == {}

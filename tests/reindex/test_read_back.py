@@ -150,7 +150,7 @@ def test_a_wrong_row_is_found(
 
     monkeypatch.setattr(new_generation, "load", load_damaged)
     monkeypatch.setattr(new_generation, "take_over", take_over_damaged)
-    with pytest.raises(ReindexError, match="does not hold"):
+    with pytest.raises(ReindexError, match="does not contain"):
         run(exports, tmp_path)
     assert digest_of(tmp_path / "store") == before
     monkeypatch.setattr(new_generation, "load", real_load)
@@ -170,7 +170,7 @@ def test_an_entry_that_catching_up_added_and_lost_is_found(
         return report
 
     monkeypatch.setattr(new_generation, "take_over", take_over)
-    with pytest.raises(ReindexError, match="written last to !data!" + LATE[0].hash_hex.decode()):
+    with pytest.raises(ReindexError, match="last written value of !data!" + LATE[0].hash_hex.decode()):
         run(exports, tmp_path)
     assert derived.segments
 
@@ -179,8 +179,8 @@ def test_an_entry_that_catching_up_added_and_lost_is_found(
 @pytest.mark.parametrize(
     ("join", "error"),
     [
-        (lambda parts, path: join_tables(parts[:-1], path), "does not hold"),
-        (lambda parts, path: join_tables([parts[0], *parts[:-1]], path), "rows of the same range"),
+        (lambda parts, path: join_tables(parts[:-1], path), "does not contain"),
+        (lambda parts, path: join_tables([parts[0], *parts[:-1]], path), "overlap"),
     ],
     ids=["missing", "twice"],
 )
@@ -228,7 +228,7 @@ def test_several_processes_find_a_wrong_row(
         return path
 
     monkeypatch.setattr(new_generation, "load", load_damaged)
-    with pytest.raises(ReindexError, match=f"does not hold the rows of {derived.segments[-1].file}"):
+    with pytest.raises(ReindexError, match=f"does not contain the rows of {derived.segments[-1].file}"):
         run(exports, tmp_path)
 
 
@@ -277,7 +277,7 @@ def test_a_run_in_the_place_of_another_is_found(tmp_path: Path, damage: str) -> 
     if damage == "none":
         tasks.check_pieces(written, built, job.folder)
     else:
-        with pytest.raises(ReindexError, match="were damaged or exchanged"):
+        with pytest.raises(ReindexError, match="were damaged or changed"):
             tasks.check_pieces(written, built, job.folder)
 
 

@@ -26,7 +26,7 @@ def test_an_export_of_another_store_is_refused(run: Run, tmp_path: Path) -> None
     before = digest_of(path)
     status, _, errors = run("reindex", other, "--out", path)
     assert status == 2
-    assert "none of the exports is a complete one of the store" in errors
+    assert "none of the exports is a complete export of the store" in errors
     with CableStore.open(path) as store:
         store.export(tmp_path / "part", filters=Filters(authors=frozenset([ANN.key])))
     assert run("reindex", tmp_path / "part", "--out", path)[0] == 2
@@ -39,7 +39,7 @@ def test_a_folder_that_holds_only_folders_is_refused(tmp_path: Path) -> None:
     essay = out / "posts" / "essay.md"
     essay.parent.mkdir(parents=True)
     essay.write_text("mine")
-    with pytest.raises(ExportError, match="holds other files or folders"):
+    with pytest.raises(ExportError, match="contains other files or folders"):
         write_tables([source], out, work=tmp_path / "work")
     assert essay.read_text() == "mine"
     assert [path.name for path in out.iterdir()] == ["posts"]

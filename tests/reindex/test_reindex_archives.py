@@ -260,7 +260,7 @@ def test_posts_that_a_store_would_refuse(tmp_path: Path) -> None:
     for number, (raw, reason) in enumerate(
         (
             (BOB.key + right.raw[32:], "is not signed by its author"),
-            (ANN.text("default", "?", at=system_clock_ms() + 2 * MAX_FUTURE_MS).raw, "posts must be dated before"),
+            (ANN.text("default", "?", at=system_clock_ms() + 2 * MAX_FUTURE_MS).raw, "Posts must be dated before"),
         )
     ):
         forged = CableStore.in_memory(options=StoreOptions(clock=lambda: LATE_MS * 2))
@@ -388,4 +388,4 @@ def test_a_damaged_archive_stops_the_job_or_is_left_out_and_named(
     with CableStore.open(tmp_path / "store") as store:
         assert store.dialect == DRAFT8
         assert store.check(signatures=True).is_clean
-    assert "none of the exports is a complete one of the store" in told(capsys, *command, status=2)
+    assert "none of the exports is a complete export of the store" in told(capsys, *command, status=2)

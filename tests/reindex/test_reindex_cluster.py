@@ -184,7 +184,7 @@ def test_a_work_folder_that_workers_do_not_see_is_refused(apart: tuple[str, Path
     job = start_job(folder / "job.py", export, *places, "--master", master, *EXECUTORS)
     _, errors = job.communicate(timeout=LIMIT_S)
     assert job.returncode == 2, errors
-    assert "does not see what the worker on" in errors
+    assert "does not see the files that the worker on" in errors
     assert not (folder / "refused").exists()
 
 

@@ -58,5 +58,5 @@ def test_a_segment_of_something_else_is_no_segment_of_rows(tmp_path: Path) -> No
             writer.write_packed(pack([[b"key", b"value"], item]))
             written = writer.close()
         found = RowSegment("rows.seg", b"", b"", 2, written.size_bytes, written.blake3, "", {})
-        with pytest.raises(ExportError, match="does not hold rows"):
+        with pytest.raises(ExportError, match="does not contain rows"):
             list(read_rows(folder_of(tmp_path), found))

@@ -228,13 +228,13 @@ def test_filters_choose_segments(filters: list[Filter], first: int, last: int, m
     [
         ({}, "nothing to read"),
         ({"path": "x", "after_ms": "yesterday"}, "milliseconds since 1970"),
-        ({"path": "x", "types": "text,song"}, "names some of text"),
-        ({"path": "x", "table": "deletions", "types": "text"}, "is for posts"),
+        ({"path": "x", "types": "text,song"}, "expects some of text"),
+        ({"path": "x", "table": "deletions", "types": "text"}, "only for posts"),
         ({"path": "x", "table": "users"}, "posts or deletions"),
-        ({"path": "x", "columns": "hash,colour"}, "posts has no column 'colour'"),
-        ({"path": "x", "table": "deletions", "columns": "text"}, "deletions has no column 'text'"),
-        ({"path": "x", "control_key": "abc"}, "`control_key`: a public key must be hex digits, not 'abc'"),
-        ({"path": "x", "control_key": "ab"}, "must have 64 hex digits, not 2"),
+        ({"path": "x", "columns": "hash,colour"}, "column not found in posts: 'colour'"),
+        ({"path": "x", "table": "deletions", "columns": "text"}, "column not found in deletions: 'text'"),
+        ({"path": "x", "control_key": "abc"}, "`control_key`: a public key must consist of hex digits, got 'abc'"),
+        ({"path": "x", "control_key": "ab"}, "must have 64 hex digits, got 2"),
     ],
 )
 def test_options_that_cannot_be(options: dict[str, str], message: str) -> None:

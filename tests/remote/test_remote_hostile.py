@@ -60,7 +60,7 @@ def server(store: CableStore) -> Iterator[StoreServer]:
 def test_a_first_line_that_is_none_has_one_line_of_error(server: StoreServer, first: bytes) -> None:
     program = RawProgram(server, first)
     assert program.offer is not None
-    assert program.offer.err.startswith("the first line of a program is JSON")
+    assert program.offer.err.startswith("invalid first line: expected JSON")
     assert program.receive() is None
     program.close()
 
@@ -192,7 +192,7 @@ def test_calls_at_once_have_a_limit(server: StoreServer, store: CableStore) -> N
     program.send(*waits)
     found = program.answer()
     assert isinstance(found, Error)
-    assert (found.number, found.text) == (64, "64 calls of this program are already running: wait for one")
+    assert (found.number, found.text) == (64, "this program has 64 running calls, the maximum. Wait for one")
     program.send(Cancel(0), call(100, "clock_difference"))
     found = program.answer()
     assert isinstance(found, Result)
@@ -204,14 +204,14 @@ def test_a_number_in_use_is_rejected(server: StoreServer, store: CableStore) -> 
     program.send(*[call(7, "next_changes", store.cursor, None, None, False)] * 2)
     found = program.answer()
     assert isinstance(found, Error)
-    assert found.text == "the number 7 is in use"
+    assert found.text == "the call number 7 is in use"
     program.close()
 
 
 def test_iterators_at_once_have_a_limit(server: StoreServer, store: CableStore) -> None:
     with connected(server) as program:
         opened = [program.events(store.last_sequence) for _ in range(limits.MAX_REMOTE_ITERATORS)]
-        with pytest.raises(CableStoreError, match="64 iterators of this program are open: close one"):
+        with pytest.raises(CableStoreError, match=r"this program has 64 open iterators, the maximum\. Close one"):
             next(program.events())
         del opened
         for _ in range(limits.MAX_REMOTE_ITERATORS + 10):
@@ -228,7 +228,7 @@ def _begins(events: Iterator[object]) -> bool:
 def test_snapshots_at_once_have_a_limit(server: StoreServer) -> None:
     with connected(server) as program:
         opened = [program.snapshot() for _ in range(limits.MAX_REMOTE_SNAPSHOTS)]
-        with pytest.raises(CableStoreError, match="16 snapshots of this program are open: close one"):
+        with pytest.raises(CableStoreError, match=r"this program has 16 open snapshots, the maximum\. Close one"):
             program.snapshot()
         opened.pop().close()
         program.snapshot().close()
@@ -236,7 +236,7 @@ def test_snapshots_at_once_have_a_limit(server: StoreServer) -> None:
 
 def test_programs_at_once_have_a_limit(server: StoreServer) -> None:
     programs = [connected(server) for _ in range(limits.MAX_REMOTE_CLIENTS)]
-    with pytest.raises(CableStoreError, match="64 programs already use this store: end some, or wait"):
+    with pytest.raises(CableStoreError, match=r"64 programs use this store, the maximum\. Close one, or wait"):
         connected(server)
     for each in programs:
         each.close()
@@ -263,7 +263,7 @@ def test_a_reply_has_a_limit_of_size() -> None:
         theirs.sendall(HEADER.pack(limits.MAX_REMOTE_REPLY_SIZE_BYTES + 1))
         with RemoteStore(Link.over(ours)) as program:
             wait_until(lambda: program.is_closed)
-    with pytest.raises(CableStoreError, match="a message has 1,0"):
+    with pytest.raises(CableStoreError, match="the message has 1,0"):
         messages.frame(Result(1, msgspec.Raw(msgspec.msgpack.encode(bytes(1000))), 0), 1000)
 
 

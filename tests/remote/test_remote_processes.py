@@ -143,7 +143,7 @@ def test_a_stopped_owner_is_given_up_and_does_not_run_the_call_later(tmp_path: P
     with owner_of(tmp_path / "s") as owner, RemoteStore(Link.reach(tmp_path / "s", timeout_s=1)) as store:
         store.post("c", "before")
         hang(owner)
-        with pytest.raises(OwnerGoneError, match=rf"process {owner.pid} has the store open and does not answer\."):
+        with pytest.raises(OwnerGoneError, match=rf"process {owner.pid} has the store open, but does not answer\."):
             store.post("c", "while it is stopped")
         owner.send_signal(signal.SIGCONT)
         assert wait_until(lambda: texts(store)) == ["before"]
@@ -168,7 +168,7 @@ def test_signs_of_life_tell_a_stopped_owner_from_one_that_runs_or_is_gone(tmp_pa
 def test_a_stopped_owner_serves_no_new_program(tmp_path: Path) -> None:
     with owner_of(tmp_path / "s") as owner:
         hang(owner)
-        with pytest.raises(OwnerGoneError, match="has the store open and does not answer"):
+        with pytest.raises(OwnerGoneError, match="has the store open, but does not answer"):
             Link.reach(tmp_path / "s", timeout_s=0.1)
 
 

@@ -149,7 +149,7 @@ def test_what_only_the_owner_can_do_says_why(name: str) -> None:
 def test_errors_keep_their_class_and_text() -> None:
     with CableStore.in_memory(identity=ANN.identity) as store, remote_of(store) as remote:
         for each in (store, remote):
-            with pytest.raises(CursorError, match="invalid cursor of messages"):
+            with pytest.raises(CursorError, match="invalid message cursor"):
                 each.messages("c", cursor=MessageCursor("no"))
 
 

@@ -42,8 +42,8 @@ def test_a_clock_that_is_behind_is_reported(store: CableStore, clock: SetClock) 
     assert found is not None
     assert (found.ahead_ms, found.users) == (-2 * HOUR_MS, 2)
     assert found.warning() == (
-        "the clock of this machine may be wrong: it shows 2023-11-14 22:13:20 UTC, which is about 2 hours slow by the "
-        "messages of 2 other users. Check date, time and zone"
+        "the clock of this machine may be wrong: it shows 2023-11-14 22:13:20 UTC, which is about 2 hours behind the "
+        "messages of 2 other users. Check date, time and time zone"
     )
     clock.now_ms += 3 * HOUR_MS
     assert ahead_ms(store) == 0

@@ -335,7 +335,7 @@ def test_reopen_lock(tmp_path: Path) -> None:
     with CableStore.open(tmp_path):
         code = f"import cablestore\ntry: cablestore.CableStore.open({str(tmp_path)!r})\nexcept cablestore.errors.StoreLockedError as e: print(e)"
         found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-        assert "One process at a time" in found.stdout
+        assert "Only one process at a time" in found.stdout
         with pytest.raises(StoreLockedError):
             CableStore.open(tmp_path)
 

@@ -263,10 +263,10 @@ def test_a_dropped_user_who_declined_roles_still_declines(store: CableStore) -> 
     store.moderation.drop(users=[BOB.key])
     assert store.get(declines.hash) is None
     assert store.user(BOB.key).name == BOB.key.hex()
-    with pytest.raises(ArgumentError, match="declines roles"):
+    with pytest.raises(ArgumentError, match="does not accept roles"):
         store.moderation.set_role(BOB.key, UserRole.MOD)
     store.rebuild()
-    with pytest.raises(ArgumentError, match="declines roles"):
+    with pytest.raises(ArgumentError, match="does not accept roles"):
         store.moderation.set_role(BOB.key, UserRole.MOD)
     told(store, BOB.delete(declines))
     store.moderation.set_role(BOB.key, UserRole.MOD)
@@ -381,7 +381,7 @@ def test_a_check_finds_a_dropped_post_that_is_stored(tmp_path: Path) -> None:
     write(tmp_path / "a", {post_key: rows[post_key], local_key(DROPPED_HEAD, b"c!" + other.hash_hex): b""})
     found = [problem.what for problem in ClosedStore(tmp_path / "a", identity=ANN.identity).check().problems]
     assert "a dropped post that is stored" in found
-    assert "a row of a dropped post that is not remembered" in found
+    assert "a row of an unknown dropped post" in found
 
 
 def test_heads_of_a_channel_whose_last_posts_are_dropped(store: CableStore) -> None:

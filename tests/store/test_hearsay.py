@@ -263,7 +263,7 @@ def test_a_live_post_under_a_tombstone_in_effect_is_found_and_mended(tmp_path: P
     plant(tmp_path, "generation-000001", {key: stone.encode()})
     with CableStore.open(tmp_path) as store:
         said = [str(problem) for problem in store.check().problems]
-        assert any("a live post under a tombstone that claims to be in effect" in problem for problem in said)
+        assert any("a stored post with a tombstone that claims to be in effect" in problem for problem in said)
         store.export(tmp_path / "export")
     assert post.hash.hex() in str(verify_export(tmp_path / "export").problems)
     ClosedStore(tmp_path).rebuild()
@@ -290,7 +290,7 @@ def test_what_was_seen_dead_counts_only_beside_its_tombstone(tmp_path: Path) -> 
     plant(tmp_path, "generation-000001", {tombstone_key(post.hash_hex, ANN.key.hex().encode()): None})
     with CableStore.open(tmp_path) as store:
         assert any(
-            "a post that was seen dead, without its tombstone" in str(problem) for problem in store.check().problems
+            "a post known as deleted, without its tombstone" in str(problem) for problem in store.check().problems
         )
     ClosedStore(tmp_path).rebuild()
     with CableStore.open(tmp_path) as store:

@@ -72,8 +72,8 @@ def test_a_full_disk_leaves_no_key_file_and_the_store_can_be_opened_again(tmp_pa
     found = run(FULL, tmp_path / "store", tmp_path / "keys" / "key")
     assert (found.returncode, found.stderr.count("\n")) == (3, 1), found.stderr
     for said in (found.stdout, found.stderr):
-        assert "the identity cannot be written to" in said
-        assert "Check that it is there, free space and permissions" in said
+        assert "cannot write the identity to" in said
+        assert "Check that the path exists, free space and permissions" in said
     assert list((tmp_path / "keys").iterdir()) == []
     assert not list((tmp_path / "store").glob("identity*"))
     with CableStore.open(tmp_path / "store") as store:
@@ -116,7 +116,7 @@ def test_a_file_system_without_hard_links_takes_a_key_and_keeps_it(
     monkeypatch.setattr(os, "link", link)
     made = Identity.generate()
     save_identity(made, tmp_path / "key")
-    with pytest.raises(IdentityError, match="exists already"):
+    with pytest.raises(IdentityError, match="already exists"):
         save_identity(Identity.generate(), tmp_path / "key")
     assert load_identity(tmp_path / "key") == made
     assert stat.S_IMODE((tmp_path / "key").stat().st_mode) == 0o600
@@ -125,7 +125,7 @@ def test_a_file_system_without_hard_links_takes_a_key_and_keeps_it(
 
 def test_nothing_but_the_key_file_is_left(tmp_path: Path) -> None:
     save_identity(Identity.generate(), tmp_path / "key")
-    with pytest.raises(IdentityError, match="exists already"):
+    with pytest.raises(IdentityError, match="already exists"):
         save_identity(Identity.generate(), tmp_path / "key")
     assert [file.name for file in tmp_path.iterdir()] == ["key"]
 

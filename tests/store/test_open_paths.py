@@ -21,10 +21,10 @@ from cablestore.store.closed import ClosedStore
 NOBODY: Final = 65_534
 
 PATHS: Final[dict[str, tuple[Any, type[CableStoreError], str]]] = {
-    "a number": (5, ArgumentError, "not int"),
-    "nothing": (None, ArgumentError, "not NoneType"),
-    "bytes": (b"store", ArgumentError, "not bytes"),
-    "a list": (["store"], ArgumentError, "not list"),
+    "a number": (5, ArgumentError, "got int"),
+    "nothing": (None, ArgumentError, "got NoneType"),
+    "bytes": (b"store", ArgumentError, "got bytes"),
+    "a list": (["store"], ArgumentError, "got list"),
     "empty": ("", ArgumentError, "empty"),
     "NUL": ("a\0b", ArgumentError, "NUL"),
     "NUL in a path": (Path("a\0b"), ArgumentError, "NUL"),
@@ -42,7 +42,7 @@ PATHS: Final[dict[str, tuple[Any, type[CableStoreError], str]]] = {
     "URI": ("s3://bucket/store", ArgumentError, "not on this machine"),
     "URI as a path": (Path("s3://bucket/store"), ArgumentError, "neither a path nor a URI"),
     "malformed URI": ("s3:/bucket/store", ArgumentError, "neither a path nor a URI"),
-    "other folder": ("OTHER", OpenError, "holds notes.txt"),
+    "other folder": ("OTHER", OpenError, "contains notes.txt"),
     "device": ("/dev/null", OpenError, "a file"),
     "root": ("/", ArgumentError, "root of the file system"),
     "below a device": ("/dev/null/store", ArgumentError, "a file, not a folder"),
@@ -95,7 +95,7 @@ def test_a_current_folder_that_was_removed(folder: Path) -> None:
     gone.mkdir()
     os.chdir(gone)
     gone.rmdir()
-    with pytest.raises(ArgumentError, match="current folder cannot be used"):
+    with pytest.raises(ArgumentError, match="current folder is not accessible"):
         CableStore.open("store")
     CableStore.open(folder / "store").close()
 

@@ -165,7 +165,7 @@ def test_a_store_of_another_user(made: tuple[Path, str]) -> None:
 def test_every_write_is_refused(made: tuple[Path, str], write: Callable[[CableStore], object]) -> None:
     before = snapshot(made[0])
     with CableStore.open(made[0], read_only=True) as store:
-        with pytest.raises(StorageError, match="open for reading only"):
+        with pytest.raises(StorageError, match="open read-only"):
             write(store)
         assert store.dump_digest() == made[1]
     assert snapshot(made[0]) == before
@@ -176,9 +176,9 @@ def test_no_key_is_made(tmp_path: Path) -> None:
         store.ingest(raws(ANN.text("default", "word")))
     with CableStore.open(tmp_path / "store", read_only=True) as store:
         assert store.public_key is None
-        with pytest.raises(IdentityError, match="no key"):
+        with pytest.raises(IdentityError, match="no readable key"):
             _ = store.identity
-        with pytest.raises(StorageError, match="reading only"):
+        with pytest.raises(StorageError, match="open read-only"):
             store.import_identity(ANN.identity)
     assert not (tmp_path / "store" / "identity").exists()
 
@@ -191,9 +191,9 @@ def test_a_key_file_of_a_disk_without_modes_is_read(made: tuple[Path, str]) -> N
 
 def test_many_read_while_nobody_writes(made: tuple[Path, str]) -> None:
     with CableStore.open(made[0], read_only=True), CableStore.open(made[0], read_only=True) as store:
-        with pytest.raises(StoreLockedError, match="for reading only"):
+        with pytest.raises(StoreLockedError, match="open read-only"):
             CableStore.open(made[0])
-        with pytest.raises(StoreLockedError, match="for reading only"):
+        with pytest.raises(StoreLockedError, match="open read-only"):
             ClosedStore(made[0]).rebuild()
         assert store.dump_digest() == made[1]
     with CableStore.open(made[0]), pytest.raises(StoreLockedError, match="open in this process"):
@@ -217,7 +217,7 @@ def test_a_lost_database_is_reported(made: tuple[Path, str]) -> None:
     (generation,) = made[0].glob("generation-*")
     for file in generation.iterdir():
         file.unlink()
-    with pytest.raises(CorruptStoreError, match="holds no database"):
+    with pytest.raises(CorruptStoreError, match="contains no database"):
         CableStore.open(made[0], read_only=True)
 
 

@@ -85,8 +85,8 @@ def test_a_block_that_notified_stays_in_force_until_it_is_undone() -> None:
 @pytest.mark.parametrize(
     ("body", "message"),
     [
-        (Role("", PUBLIC, "", ANN.key, MOD), "a role for oneself"),
-        (Role("", LOCAL_ONLY, "c", BOB.key, MOD), "declines roles"),
+        (Role("", PUBLIC, "", ANN.key, MOD), "cannot assign a role to yourself"),
+        (Role("", LOCAL_ONLY, "c", BOB.key, MOD), "does not accept roles"),
         (Block("", PUBLIC, (ANN.key,), 0, 0), "cannot block yourself"),
         (Block("", LOCAL_ONLY, (BOB.key,), 0, 1), "private block"),
         (Unblock("", PUBLIC, (CYD.key,), 0), "undone privately"),

@@ -176,9 +176,7 @@ def test_what_cannot_be_written_is_refused_and_nothing_is_stored(store: CableSto
         lambda: store.moderation.unhide(users=[ANN.key], channel="\udcff"),
     ]
     for write in refused:
-        with pytest.raises(
-            ArgumentError, match=r"cannot be written: |must be text that UTF-8 can say|cannot be encoded as UTF-8"
-        ):
+        with pytest.raises(ArgumentError, match=r"cannot write this post|cannot be encoded (in|as) UTF-8"):
             write()
     assert store.dump_digest() == before
 
@@ -206,7 +204,7 @@ def test_a_channel_that_no_post_can_name_is_refused_by_all_that_reads(dialect: D
             lambda: store.moderation.in_force(channel),
         ]
         for read in refused:
-            with pytest.raises(ArgumentError, match=r"a channel's name must be text .*, not 'default\\udcff'"):
+            with pytest.raises(ArgumentError, match=r"a channel's name cannot be encoded in UTF-8: 'default\\udcff'"):
                 read()
 
 
@@ -214,11 +212,11 @@ def test_only_own_posts_can_be_deleted(store: CableStore) -> None:
     foreign = ANN.text("default", "x")
     own = store.post("default", "mine")
     store.ingest(raws(foreign))
-    with pytest.raises(ArgumentError, match="only its author can delete it"):
+    with pytest.raises(ArgumentError, match="Only the author can delete it"):
         store.delete([own.hash, foreign.hash])
     assert store.get(own.hash) == own
     [deletion] = store.delete(own.hash)
-    with pytest.raises(ArgumentError, match="a deletion cannot be deleted"):
+    with pytest.raises(ArgumentError, match="Deletions cannot be deleted"):
         store.delete(deletion.hash)
 
 
@@ -296,7 +294,7 @@ def test_a_cursor_of_another_kind_is_refused(store: CableStore) -> None:
     """The type checker, which lint runs, refuses it too."""
     store.post("a", "x")
     page = store.messages("a")
-    with pytest.raises(CableStoreError, match="invalid cursor of messages"):
+    with pytest.raises(CableStoreError, match="invalid message cursor"):
         store.messages("a", cursor=page.changes_cursor)  # type: ignore[arg-type] # that is tested
     with pytest.raises(CableStoreError, match="not a cursor of changes"):
         store.next_changes(page.messages[0].cursor)  # type: ignore[arg-type] # that is tested
@@ -319,9 +317,7 @@ def test_what_is_no_cursor_is_refused(cursor: str) -> None:
         if re.fullmatch(r"[0-9]{16}\.[0-9a-f]{32}", cursor) is None:
             with store.snapshot() as state:
                 for source in (store, state):
-                    with pytest.raises(
-                        CursorError, match=r"invalid cursor of messages: .* Use the `cursor` of a `Page`"
-                    ):
+                    with pytest.raises(CursorError, match=r"invalid message cursor: .* Use the `cursor` of a `Page`"):
                         source.messages("a", cursor=MessageCursor(cursor))
 
 

@@ -79,7 +79,9 @@ def test_a_damaged_post_is_not_upgraded_away(outdated: Path) -> None:
     database.write({key: raw[:-1]}, sync=True)
     database.close()
     before = sorted(entry.name for entry in outdated.iterdir())
-    with pytest.raises(CorruptStoreError, match=r"cannot be upgraded without loss: 1 of: post.*cablestore rebuild"):
+    with pytest.raises(
+        CorruptStoreError, match=r"cannot be upgraded without loss: post.*: 1\. Run `cablestore rebuild"
+    ):
         CableStore.open(outdated, upgrade=True)
     assert sorted(entry.name for entry in outdated.iterdir()) == before
     assert ClosedStore(outdated).rebuild().lost_posts == 1
@@ -93,5 +95,5 @@ def test_other_errors_stay(tmp_path: Path, outdated: Path) -> None:
         CableStore.open(tmp_path / "open", upgrade=True)
     header = outdated / "STORE"
     header.write_text(header.read_text().replace('"format": 1', '"format": 2'))
-    with pytest.raises(OpenError, match="install a newer one"):
+    with pytest.raises(OpenError, match="Install a newer version"):
         CableStore.open(outdated, upgrade=True)

@@ -298,13 +298,13 @@ def test_what_is_made_in_a_wrong_way_says_how(make: Callable[[], object]) -> Non
         (lambda store: store.messages("c", after_ms=NAIVE), r"after_ms: expected milli.*no time zone"),
         (
             lambda store: store.messages("c", after_ms=2, before_ms=1),
-            r"before_ms: the window ends at 1, before .* at 2",
+            r"before_ms: the time window ends at 1, before .* at 2",
         ),
-        (lambda store: store.search("a", after_ms=2, before_ms=1), r"before_ms: the window ends at 1"),
+        (lambda store: store.search("a", after_ms=2, before_ms=1), r"before_ms: the time window ends at 1"),
         (lambda store: store.post(b"c", "x"), r"Text.channel: expected a str, got bytes"),
         (lambda store: store.write(Text("c", 5)), r"Text.text: expected a str, got 5 \(int\)"),  # type: ignore[arg-type] # wrong on purpose
-        (lambda store: store.moderation.block(ANN.key), r"users: expected several values"),
-        (lambda store: store.delete(POST.hash.hex()), r"hashes: expected several values"),
+        (lambda store: store.moderation.block(ANN.key), r"users: expected an iterable of values"),
+        (lambda store: store.delete(POST.hash.hex()), r"hashes: expected an iterable of values"),
         (lambda store: store.ingest([POST]), r"posts \(one of them\): expected bytes"),
         (lambda store: store.set_info(others={"x": "text"}), r"others \(the value of 'x'\): expected bytes"),
     ],

@@ -62,7 +62,7 @@ def refused(end: SecureChannel, data: bytes, what: str, why: str = "") -> None:
         end.start,
     ]
     for call in calls:
-        with pytest.raises(HandshakeError, match=f"failed before: {what}: "):
+        with pytest.raises(HandshakeError, match=f"failed earlier: {what}: "):
             call()
 
 
