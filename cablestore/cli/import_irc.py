@@ -30,9 +30,7 @@ class _Encoding(click.ParamType[str]):
         try:
             "".encode(codecs.lookup(value).name)
         except (LookupError, ValueError):
-            self.fail(
-                f"{value!r} is not a known encoding of text. Give one like cp1251, iso8859-2 or utf-16", param, ctx
-            )
+            self.fail(f"unknown encoding {value!r}: use one such as cp1251, iso8859-2 or utf-16", param, ctx)
         return value
 
 
@@ -50,7 +48,7 @@ class _Encoding(click.ParamType[str]):
     "day",
     type=click.DateTime(["%Y-%m-%d"]),
     metavar="YYYY-MM-DD",
-    help="Day of the log, if neither lines nor paths name it.",
+    help="Day of the log, if neither lines nor paths contain it.",
 )
 @click.option(
     "--timezone",
@@ -140,11 +138,11 @@ def tell_import(out: Output, report: ImportReport, found: Survey) -> None:
     if report.encodings:
         out.say("Lines that are not UTF-8 were read in the encoding above. If the text looks wrong, use --encoding.")
     for channel, names in found.separate.items():
-        out.say(f"#{safe(channel)} is on several networks: imported as {safe(', '.join(names))}.")
+        out.say(f"#{safe(channel)} exists on several networks: imported as {safe(', '.join(names))}.")
     _list(out, "private, not imported (--queries imports it)", map(str, found.private))
     _list(out, "not a log", (why for _, why in found.not_logs))
     for path, number, text in report.cut_short:
-        out.say(f"{safe(str(path))} was read up to line {number}, which has an unreadable date: {safe(text[:100])}")
+        out.say(f"{safe(str(path))} imported up to line {number}, which has an invalid date: {safe(text[:100])}")
 
 
 def _list(out: Output, what: str, entries: Iterable[str]) -> None:

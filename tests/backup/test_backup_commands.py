@@ -37,8 +37,8 @@ def store(tmp_path: Path) -> Path:
 def test_a_backup_is_made_checked_and_restored(tmp_path: Path, store: Path, run: Run) -> None:
     out = tmp_path / "backup"
     status, printed, notes = run("backup", out, "-s", store)
-    assert (status, "backed up 2 posts and 1 local-only ones" in printed) == (0, True)
-    assert "keep a copy of the file identity" in " ".join(notes.split())
+    assert (status, "backed up 2 posts and 1 local-only post," in printed) == (0, True)
+    assert "Keep a copy of the file identity" in " ".join(notes.split())
     status, printed, _ = run("backup", out, "-s", store, "--json", "--with-key")
     told = json.loads(printed)
     assert (status, told["full"], told["has_key"], told["written"]) == (0, False, True, 0)

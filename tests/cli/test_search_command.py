@@ -72,8 +72,8 @@ def test_filters_and_order(searched: Path, run: Run) -> None:
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        ((), "say what to search for"),
-        (("word", "--index"), "say what to search for"),
+        ((), "either words to search for or --index"),
+        (("word", "--index"), "either words to search for or --index"),
         (("!!",), "'!!' has no word to search for"),
         (("word", "--cursor", "x"), "invalid cursor of a search"),
         (("word", "--author", "nobody"), "'nobody': no user here"),

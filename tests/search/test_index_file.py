@@ -297,7 +297,7 @@ def test_texts_of_one_time_are_all_found_however_large_the_steps(
 
 def test_an_sqlite_without_arrays_is_one_clear_line(store: CableStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(apsw, "compile_options", ("ENABLE_FTS5",))
-    with pytest.raises(StorageError, match="without `carray`: pip install"):
+    with pytest.raises(StorageError, match=r"lacks `carray`\. Run pip install"):
         store.search("word")
 
 
