@@ -187,13 +187,8 @@ class FoundScreen(ModalScreen[Message | None]):
         """List the search results, newest first."""
         hits = self._page.hits
         found = OptionList(*(Option(self._line(hit)) for hit in hits), classes="window found", compact=True)
-        number = (
-            f"{len(hits)} newest results"
-            if self._page.cursor
-            else counted(len(hits), "result")
-            if hits
-            else "no results"
-        )
+        newest = "newest " if self._page.cursor else ""
+        number = counted(len(hits), f"{newest}result") if hits else "no results"
         found.border_title = Content(f"{number} for {clean(self._text)}")
         left = f"{counted(self._page.pending, 'post')} not indexed yet, " if self._page.pending else ""
         found.border_subtitle = f"{left}Enter shows a message, Escape closes"

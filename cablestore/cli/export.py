@@ -106,14 +106,14 @@ def _tell_import(summary: ImportSummary, out: Output) -> None:
             consents=summary.consents,
         )
         return
-    rows = [{"what": "posts read", "number": summary.posts}]
-    rows += [{"what": f"posts {verdict}", "number": number} for verdict, number in summary.verdicts.most_common()]
-    rows += [{"what": "deleted posts recorded", "number": summary.skeletons}]
+    rows = [{"item": "posts read", "count": summary.posts}]
+    rows += [{"item": f"posts {verdict}", "count": number} for verdict, number in summary.verdicts.most_common()]
+    rows += [{"item": "deleted posts recorded", "count": summary.skeletons}]
     if summary.consents:
-        rows += [{"what": "statements about roles", "number": summary.consents}]
+        rows += [{"item": "statements about roles", "count": summary.consents}]
     if summary.refused_skeletons:
-        rows += [{"what": "deleted posts left out: no proof", "number": summary.refused_skeletons}]
-    out.table(("what", "number"), rows)
+        rows += [{"item": "deleted posts left out: no proof", "count": summary.refused_skeletons}]
+    out.table(("item", "count"), rows)
 
 
 @click.command("verify-export")

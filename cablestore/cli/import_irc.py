@@ -124,15 +124,15 @@ def tell_import(out: Output, report: ImportReport, found: Survey) -> None:
             separate=found.separate,
         )
         return
-    rows = [{"what": "lines read", "number": report.lines}, {"what": "files read", "number": report.files}]
-    rows += [{"what": f"post/{kind}", "number": number} for kind, number in report.posts.most_common()]
-    rows += [{"what": f"posts {verdict}", "number": number} for verdict, number in report.verdicts.most_common()]
-    rows += [{"what": f"lines skipped: {why}", "number": number} for why, number in report.skips.reasons.most_common()]
-    rows += [{"what": "messages cut to the limit", "number": report.skips.cut}] if report.skips.cut else []
-    rows += [{"what": f"lines read as {name}", "number": number} for name, number in report.encodings.most_common()]
-    rows += [{"what": "private conversations left out", "number": len(found.private)}] if found.private else []
-    rows += [{"what": "files that are not logs", "number": len(found.not_logs)}] if found.not_logs else []
-    out.table(("what", "number"), rows)
+    rows = [{"item": "lines read", "count": report.lines}, {"item": "files read", "count": report.files}]
+    rows += [{"item": f"post/{kind}", "count": number} for kind, number in report.posts.most_common()]
+    rows += [{"item": f"posts {verdict}", "count": number} for verdict, number in report.verdicts.most_common()]
+    rows += [{"item": f"lines skipped: {why}", "count": number} for why, number in report.skips.reasons.most_common()]
+    rows += [{"item": "messages cut to the limit", "count": report.skips.cut}] if report.skips.cut else []
+    rows += [{"item": f"lines read as {name}", "count": number} for name, number in report.encodings.most_common()]
+    rows += [{"item": "private conversations left out", "count": len(found.private)}] if found.private else []
+    rows += [{"item": "files that are not logs", "count": len(found.not_logs)}] if found.not_logs else []
+    out.table(("item", "count"), rows)
     for line in report.skips.examples:
         out.say(f"not understood, for example: {safe(line)}")
     if report.encodings:

@@ -210,7 +210,7 @@ def _require_one(targets: tuple[str, ...], channel: str | None) -> None:
 @_act_options
 @_act
 def block(store: CableStore, users: tuple[str, ...], **how: Any) -> Effect:
-    """Reject the posts of USERS, and send nothing to them.
+    """Reject the posts of USERS, and exchange no posts with them.
 
     Peers that receive the block do not pass your posts to them, nor theirs to you. With --private, the only effect is
     that their posts are not stored here. USERS are names, or first digits of public keys.

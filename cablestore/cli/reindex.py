@@ -277,9 +277,9 @@ def tell_counts(out: Output, derived: DerivedRows) -> None:
     """Print the inputs that were left out, and the numbers of posts and rows."""
     for path, problem in derived.left_out.items():
         out.say(f"✗ left out {safe(path)}: {safe(problem)}")
-    rows = [{"what": f"live post/{kind}", "number": number} for kind, number in derived.posts.most_common()]
-    rows += [{"what": what, "number": number} for what, number in sorted(derived.counts.items()) if number]
-    out.table(("what", "number"), rows)
+    rows = [{"item": f"live post/{kind}", "count": number} for kind, number in derived.posts.most_common()]
+    rows += [{"item": what, "count": number} for what, number in sorted(derived.counts.items()) if number]
+    out.table(("item", "count"), rows)
 
 
 @click.command()
@@ -295,7 +295,7 @@ def tell_counts(out: Output, derived: DerivedRows) -> None:
 @click.option(
     "--dialect",
     type=click.Choice(list(DIALECTS)),
-    help="With --recover: dialect of a database that is too damaged to hold it.",
+    help="With --recover: dialect of a database that is too damaged to contain it.",
 )
 @reading_options
 def generations(

@@ -295,7 +295,7 @@ def _seeded(store: CableStore) -> tuple[tuple[bytes, UserRole], ...]:
 
 
 @click.command(context_settings={"auto_envvar_prefix": "CABLESTORE_SYNC"})
-@click.argument("address", metavar="HOST:PORT", required=False, type=AddressType(to_connect=True))
+@click.argument("address", metavar="[HOST:PORT]", required=False, type=AddressType(to_connect=True))
 @sync_options
 @common_options
 def sync(path: Path, out: Output, address: Address | None, create: bool, **chosen: Any) -> None:
