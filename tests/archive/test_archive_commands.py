@@ -437,7 +437,7 @@ def test_an_archive_that_is_damaged_is_told_and_older_weeks_are_imported(made: M
         peer = ("--peer", f"{HERE}:{seed.port}")
         done = archive("fetch", seed.magnet, made.folder.with_name("got"), *made.of_member, *peer, store=made.member)
         assert done.returncode == 1
-        assert "1 archive is damaged, and nothing of it was imported" in " ".join(done.stderr.split())
+        assert "1 damaged archive not imported" in " ".join(done.stderr.split())
         assert "Traceback" not in done.stderr
     data.write_bytes(right)
     assert len(told("import", made.folder, *made.of_member, store=made.member)) == 1
@@ -513,7 +513,7 @@ def test_bad_input_is_told_in_words(made: Made, tmp_path: Path, run: Run) -> Non
         (("import", tmp_path / "nowhere", *control, *member), "Create or fetch them"),
         (("announce", "nonsense", *own), "invalid link to archives"),
         (("announce", magnet, *member), "Announce a link to your own archives"),
-        (("publish", made.folder, *own), "say where to publish"),
+        (("publish", made.folder, *own), "cannot publish: use exactly one of"),
         (("publish", made.folder, "--node", f"http://{NOBODY}", "--cabal-key", CABAL_KEY, *own), "does not answer"),
         (
             ("publish", made.folder, "--content-folder", made.store, "--cabal-key", CABAL_KEY, *own),

@@ -157,7 +157,7 @@ def test_a_local_only_post_in_an_archive_is_refused() -> None:
 
 def test_an_archive_of_another_dialect_is_refused() -> None:
     record = RFC61.record(message_of(ANN.text("Dev", "", at=WEEK.from_ms)))
-    with pytest.raises(ArchiveError, match="the topic of the message"):
+    with pytest.raises(ArchiveError, match="invalid topic of the message"):
         verified_post(RFC61, record, DRAFT8)
 
 

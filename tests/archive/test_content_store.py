@@ -394,7 +394,7 @@ def test_limits_of_a_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
         assert manifest_cid(store.put([b"x"], filename="b")) == cids[1]  # it is already stored
         store.delete(cids[0])
         monkeypatch.setattr(limits, "MAX_DATASET_SIZE_BYTES", 100_000)
-        with pytest.raises(NoRoomError, match="at most 100000 bytes"):
+        with pytest.raises(NoRoomError, match="the maximum is 100000 bytes"):
             store.put([bytes(60_000), bytes(60_000)])
         monkeypatch.setattr(limits, "MIN_FREE_DISK_SIZE_BYTES", 2**62)
         with pytest.raises(NoRoomError, match="not enough disk space"):

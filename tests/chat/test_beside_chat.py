@@ -126,5 +126,5 @@ def test_options_of_a_node_beside_a_client(start_chat: Start, tmp_path: Path, is
         assert second.end(CTRL_Q) == 0
     else:
         assert second.wait() == 2
-        assert "Leave out --listen, or end `chat` first" in " ".join(second.text.split())
+        assert "Remove --listen, or stop `chat` first" in " ".join(second.text.split())
         assert first.end(CTRL_Q) == 0

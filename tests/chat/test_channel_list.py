@@ -106,7 +106,7 @@ def test_a_muted_channel_tells_of_nothing_and_is_passed_over() -> None:
         assert list(store.local.muted()) == ["apples"]
         await until(pilot, lambda: shown(app).startswith(" #apples  muted"))
         await enter(app, pilot, "/mute nowhere")
-        assert "No channel #nowhere here" in shown(app)
+        assert "Channel not found: #nowhere" in shown(app)
         assert app.typing.text == ""
 
     drive(run, store)

@@ -47,7 +47,7 @@ def test_mentions_of_all_channels_and_cabals_lead_to_their_places(
     sees = Screen(client)
     sees.shows("Write a message")
     client.press(F6)
-    sees.shows("3 messages with your name, 3 unread")
+    sees.shows("3 messages with mentions of you, 3 unread")
     places = [sees.text.index(text) for text in ("where is ann?", "Ann, tea?", "@ann: the rake is broken")]
     assert places == sorted(places)
     assert "somebody hidden" not in sees.text

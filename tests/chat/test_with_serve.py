@@ -260,7 +260,7 @@ def test_options_of_a_node_are_refused_in_a_line(start_chat: Start, serving: Ser
         client = start_chat(*options)
         assert client.wait() == 2
         assert "`serve` has the store at" in client.text
-        assert f"Leave out {named}, or end `serve` first" in re.sub(r"\s+", " ", client.text)
+        assert f"Remove {named}, or stop `serve` first" in re.sub(r"\s+", " ", client.text)
         assert "Traceback" not in client.text
         assert KEY not in client.text
     assert server.stop() == 0

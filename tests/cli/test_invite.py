@@ -137,7 +137,7 @@ def test_serve_takes_key_peers_and_seed_of_an_invitation(
         (["invite", "--new-key", "--cabal-key", KEY], "cannot be combined"),
         (["invite", "--new-key", "--peer", "0.0.0.0"], "is not an address to connect to"),
         (["invite", "--new-key", "--peer", "a:b"], "is not an address"),
-        (["invite", "--new-key", "--admin", "nobody"], "no user here has this name"),
+        (["invite", "--new-key", "--admin", "nobody"], "no user found with the name"),
         (["invite", "--cabal-key", "@NONE"], "invalid cabal key: expected 64 hex digits"),
     ],
 )

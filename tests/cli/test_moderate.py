@@ -104,7 +104,7 @@ def test_single_messages_are_hidden_and_dropped_by_their_hashes(run: Run, posts:
 @pytest.mark.thorough
 def test_dropping_a_user_is_private_and_removes_its_posts(run: Run, folder: Path, posts: list[Post]) -> None:
     code, out, err = run("drop", "bob")
-    assert (code, "is dropped" in out, "3 posts of this store are removed" in err) == (0, True, True)
+    assert (code, "is dropped" in out, "removed 3 posts from this store" in err) == (0, True, True)
     with CableStore.open(folder) as store:
         assert [store.get(post.hash) for post in posts if post.author == BOB.key] == [None] * 3
         [act] = (post for post in store.posts_by(store.identity.public_key) if post.is_local_only)
@@ -158,8 +158,8 @@ def test_a_moderation_seed_is_given_and_revoked(run: Run, tmp_path: Path, form: 
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
-        (["hide", "nobody"], "no user or post here"),
-        (["hide", ""], "no user or post here"),
+        (["hide", "nobody"], "no user or post found"),
+        (["hide", ""], "no user or post found"),
         (["block", "nobody"], "no user here"),
         (["drop"], "exactly one kind of target"),
         (["drop", "bob", "--channel", "default"], "exactly one kind of target"),

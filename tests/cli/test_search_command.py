@@ -74,7 +74,7 @@ def test_filters_and_order(searched: Path, run: Run) -> None:
     [
         ((), "either words to search for or --index"),
         (("word", "--index"), "either words to search for or --index"),
-        (("!!",), "'!!' has no word to search for"),
+        (("!!",), "no words to search for in '!!'"),
         (("word", "--cursor", "x"), "invalid cursor of a search"),
         (("word", "--author", "nobody"), "'nobody': no user here"),
         (("word", "--order", "best"), "'best' is not one of"),

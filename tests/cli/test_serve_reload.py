@@ -54,7 +54,7 @@ WRONG = {
     "[serve]\nmax-peers = 0\n": "max-peers: 0 is not in the range",
     "[serve]\nmax-peers\n": "cannot be read",
     "[serve]\nlisten = []\n": "missing address",
-    "[serve]\nfavourite = 1\n": "sets favourite, which is not known",
+    "[serve]\nfavourite = 1\n": ": favourite. Known settings:",
     None: "No such file",
 }
 """Invalid contents of a settings file, and the resulting log message."""

@@ -349,7 +349,7 @@ def test_what_a_damaged_export_leaves_out_the_store_keeps(run: Run, tmp_path: Pa
     shown = run("reindex", tmp_path / "export", "--out", path, "--skip-corrupt").stdout
     assert f"left out {tmp_path / 'export' / 'posts-000001.seg'}" in shown.replace("\n", "")
     assert "live post/text" in shown
-    assert "is now at generation-000002, checked" in shown.replace("\n", " ")
+    assert "now uses generation-000002, which was checked" in shown.replace("\n", " ")
     assert digest_of(path) == before
 
 

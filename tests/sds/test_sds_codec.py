@@ -90,9 +90,9 @@ def test_nim_sds_reads_no_message_without_content_so_it_is_always_written() -> N
 
 
 def test_ephemeral_messages_cannot_be_said_in_nim() -> None:
-    with pytest.raises(SdsError, match="no Lamport time, which it needs in nim"):
+    with pytest.raises(SdsError, match="no Lamport time, which nim requires"):
         encode(replace(HELLO, lamport_ms=None), NIM)
-    with pytest.raises(SdsError, match="no Lamport time, which it needs in nim"):
+    with pytest.raises(SdsError, match="no Lamport time, which nim requires"):
         decode(field(1, b"m1") + field(4, b"room") + field(5, b"hello"), NIM)
 
 

@@ -209,7 +209,7 @@ def test_an_index_of_another_version_is_made_again(tmp_path: Path, caplog: pytes
         store.search("warning")
     with CableStore.open(path) as store:
         assert len(holds(store, "warning")) == 1
-    assert "the search index is made again: it has version 3" in caplog.text
+    assert "rebuilding the search index: it has version 3" in caplog.text
 
 
 @pytest.mark.thorough("cut", "empty", "of_another_version", "spoil_header", "unlink")
