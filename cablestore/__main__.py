@@ -32,7 +32,7 @@ def main() -> None:
         print(f"cablestore: {error}", file=sys.stderr)
         sys.exit(error.exit_status)
     except KeyboardInterrupt:
-        print("interrupted; what was stored stays stored", file=sys.stderr)
+        print("interrupted: stored data is kept", file=sys.stderr)
         sys.exit(130)
     finally:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # the work is complete, but Python needs a moment to exit

@@ -299,7 +299,7 @@ def test_interrupting_an_import_keeps_what_was_stored(tmp_path: Path) -> None:
     child.send_signal(signal.SIGINT)
     _, errors = child.communicate(timeout=LIMIT_S)
     assert child.returncode == 130, errors
-    assert "what was stored stays stored" in errors
+    assert "stored data is kept" in errors
     assert "Traceback" not in errors
     with CableStore.open(tmp_path / "store") as store:
         assert store.check().is_clean
@@ -382,7 +382,7 @@ def test_a_demo_that_is_ended_leaves_no_files(tmp_path: Path, number: signal.Sig
         assert any(stage in line for line in process.stdout)
         process.send_signal(number)
         _, errors = process.communicate(timeout=LIMIT_S)
-    assert (process.returncode, errors.strip()) == (130, "interrupted; what was stored stays stored")
+    assert (process.returncode, errors.strip()) == (130, "interrupted: stored data is kept")
     assert list(tmp_path.iterdir()) == []
 
 

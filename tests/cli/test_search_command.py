@@ -76,7 +76,7 @@ def test_filters_and_order(searched: Path, run: Run) -> None:
         (("word", "--index"), "either words to search for or --index"),
         (("!!",), "no words to search for in '!!'"),
         (("word", "--cursor", "x"), "invalid cursor of a search"),
-        (("word", "--author", "nobody"), "'nobody': no user here"),
+        (("word", "--author", "nobody"), "no user found with the name or public key prefix 'nobody'"),
         (("word", "--order", "best"), "'best' is not one of"),
         (("x" * 1001,), "1,001 characters"),
     ],

@@ -114,7 +114,7 @@ def test_ctrl_c_keeps_what_a_sync_brought(tmp_path: Path, serving: Callable[...,
         assert syncing.stderr is not None
         errors = syncing.stderr.read()
         assert syncing.wait(LIMIT_S) == 130
-    assert errors.strip().endswith("interrupted; what was stored stays stored")
+    assert errors.strip().endswith("interrupted: stored data is kept")
     with CableStore.open(tmp_path / "b") as store:
         assert store.check().is_clean
         assert 0 < sum(store.stats().posts.values()) < 3005
