@@ -197,7 +197,7 @@ def test_a_full_archive_is_within_what_readers_take() -> None:
 def test_a_larger_archive_is_neither_written_nor_read(monkeypatch: pytest.MonkeyPatch) -> None:
     """MAX_STORED_ARCHIVE_SIZE_BYTES applies to reading and writing."""
     huge = bytes(limits.MAX_STORED_ARCHIVE_SIZE_BYTES + 1)
-    with pytest.raises(ArchiveError, match="allowed are 134217728"):
+    with pytest.raises(ArchiveError, match="the maximum is 134217728"):
         decode_archive(RFC61, huge, Entry("", WEEK, (), 0, len(huge)))
     monkeypatch.setattr(archive_format, "MAX_STORED_ARCHIVE_SIZE_BYTES", PIECE_SIZE_BYTES)
     assert archive_with_document_of(RFC61, 50_000).num_posts == 1
@@ -216,7 +216,7 @@ def test_an_archive_names_only_so_many_topics(profile: Profile) -> None:
     with pytest.raises(ArchiveError, match=r"at most 16384\. Drop channels, or the users who created them"):
         topics_of(profile, names)
     wrong = profile.write_index_metadata(entry._replace(topics=(*topics, profile.topic(names[-1]))))
-    with pytest.raises(ArchiveError, match="allowed are 16384"):
+    with pytest.raises(ArchiveError, match="the maximum is 16384"):
         profile.read_index_metadata("", wrong, by_cid=False)
 
 

@@ -256,7 +256,7 @@ def _read_entry(profile: Profile, data: bytes, data_size_bytes: int | None, stat
         raise ArchiveError(
             f"archive {name[:80]!r} is not among the {len(stated)} archives of the statement, which must equal those "
             "of "
-            "the index. Request a new index"
+            "the index, each once. Request a new index"
         )
     if archive_id(metadata) != name:
         raise ArchiveError(
