@@ -199,12 +199,12 @@ class Profile(ABC):
         if period.from_ms >= period.to_ms:
             raise ArchiveError(
                 f"invalid period of an archive: it ends at {period.to_ms} ms, before its start at {period.from_ms} ms. "
-                "Ask for a new index"
+                "Request a new index"
             )
         if period.to_ms > MAX_ARCHIVED_TIMESTAMP_MS + WEEK_MS:
             raise ArchiveError(
                 f"invalid period of an archive: it ends at {period.to_ms} ms, archives store posts up to "
-                f"{MAX_ARCHIVED_TIMESTAMP_MS} ms. Ask for a new index"
+                f"{MAX_ARCHIVED_TIMESTAMP_MS} ms. Request a new index"
             )
         topics = tuple[Topic, ...](content_topics)
         if len(topics) > MAX_ARCHIVE_TOPICS:
