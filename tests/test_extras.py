@@ -78,13 +78,13 @@ def test_the_commands_work_without_other_extras(command: Installed, tmp_path: Pa
     other = str(tmp_path / "other")
     commands = {
         "init": "store ",
-        "name ann": "you are ann",
+        "name ann": "your name is now ann",
         "post default hello": "posted (",
         "log default": "  ann  hello  ",
         "export export": "exported 3 posts",
         "verify-export export": "3 posts",
         "rebuild": "rebuilt 3 posts",
-        "check": "all is well",
+        "check": "no problems found",
     }
     done = command.run([words.split() for words in commands], tmp_path)
     for (words, expected), found in zip(commands.items(), done, strict=True):

@@ -153,8 +153,8 @@ class _FetchTask:
             return
         if here is not None and verified.commitments.keys() < here.verified.commitments.keys():
             raise ArchiveError(
-                f"the index has {len(verified.commitments):,} of the {len(here.verified.commitments):,} archives of "
-                "the one that was fetched before, and no others: use the control node's newest link"
+                f"the index is older than the stored one: it has {len(verified.commitments):,} of its "
+                f"{len(here.verified.commitments):,} archives, and no others. Use the control node's newest link"
             )
 
     def _config(self, folder: Path) -> TorrentConfig:

@@ -58,7 +58,7 @@ class ArchiveReader:
                 size_bytes = file.seek(0, os.SEEK_END)
                 if size_bytes > MAX_INDEX_SIZE_BYTES:
                     raise ArchiveError(
-                        f"{self.folder.file(INDEX)} has {size_bytes:,} bytes, an index at most "
+                        f"{self.folder.file(INDEX)} has {size_bytes:,} bytes, the maximum is "
                         f"{MAX_INDEX_SIZE_BYTES:,} (MAX_INDEX_SIZE_BYTES). Fetch it again"
                     )
                 file.seek(0)
@@ -73,8 +73,8 @@ class ArchiveReader:
             stored = file.read(entry.size_bytes)
         if len(stored) != entry.size_bytes:
             raise ArchiveError(
-                f"{self.folder.file(DATA)} ends within archive {entry.archive_id}. Fetch it again, or make the "
-                "archives again from scratch"
+                f"{self.folder.file(DATA)} is truncated within archive {entry.archive_id}. Fetch it again, or create "
+                "the archives again from scratch"
             )
         return stored
 
@@ -98,7 +98,7 @@ class ArchiveFolder(ArchiveReader):
             make_folder(self.path)
         with open_folder(self.path) as descriptor:
             if not try_lock(descriptor):
-                raise ArchiveError(f"archives are being written to {self.path} by another process: wait for it")
+                raise ArchiveError(f"another process is writing archives to {self.path}. Wait until it ends")
             with storage_errors(self.path):
                 restrict(self.path, {DATA, INDEX}.__contains__, notify=self.index_path.exists())
                 for left in self.path.glob(f"{SCRATCH_PREFIX}*"):  # of a killed writer: it contains posts

@@ -74,8 +74,8 @@ def are_whole(folder: Path, community: str, key: bytes | None) -> bool:
         if key is None:
             return False
         raise ArchiveError(
-            f"{community} is not the public key of a control node, 64 hex digits: archives of another name cannot be "
-            "checked with a cabal key. Leave the key out, or name the community"
+            f"invalid community {community} for a cabal key: expected the public key of a control node, 64 hex digits. "
+            "Leave out the cabal key, or use the community's public key"
         ) from None
     for dialect in (LEGACY, DRAFT8):
         try:
@@ -102,9 +102,9 @@ def _check_whole(archives: LocalArchives) -> None:
         weeks = sorted({entry.period.first_day for entry in missing})
         named = ", ".join(weeks[:_WEEKS_NAMED])
         raise IncompleteError(
-            f"{len(missing):,} of {len(archives.verified.index.entries):,} archives are not here or damaged, those of "
-            "the weeks of "
-            f"{named}{' and others' if len(weeks) > _WEEKS_NAMED else ''}: fetch all before you give them to others"
+            f"{len(missing):,} of {len(archives.verified.index.entries):,} archives missing or damaged: those of the "
+            "weeks "
+            f"of {named}{' and others' if len(weeks) > _WEEKS_NAMED else ''}. Fetch all archives before you seed them"
         )
 
 
@@ -118,7 +118,7 @@ def torrent_archives(folder: Path, control_key: bytes, dialect: Dialect, key: by
     verified = verified_by_any_profile(data, control_key, dialect, data_size_bytes=MAX_TORRENT_SIZE_BYTES, key=key)
 
     def stored(entry: Entry) -> bytes:
-        missing = f"archive {entry.archive_id} is not here: fetch it"
+        missing = f"archive {entry.archive_id} not found. Fetch it"
         if files.data_size_bytes() < entry.offset_bytes + entry.size_bytes:
             raise ArchiveError(missing)
         content = files.stored(entry)

@@ -53,8 +53,8 @@ def announce(store: CableStore, link: Link, *, clock: Callable[[], int] = system
     community = own_key(store)
     if isinstance(link, Magnet) and link.community != community.hex():
         raise ArchiveError(
-            f"the link is to archives of {link.community}, this store's control node is {community.hex()}: announce "
-            "your own"
+            f"wrong community in the link: {link.community}, this store's control node is {community.hex()}. Announce "
+            "a link to your own archives"
         )
     earlier = newest_announcement(store, community)
     least = earlier[1].clock + 1 if earlier else 0

@@ -93,8 +93,8 @@ class NodeTarget:
         uploaded = self._runner.run(work)
         if uploaded.manifest is None:
             raise ArchiveError(
-                f"the node took {filename} under {uploaded.cid}, whose manifest is in no known format: members could "
-                "not verify it. Publish on another node"
+                f"unknown manifest format: the node stored {filename} as {uploaded.cid}, which members cannot verify. "
+                "Publish on another node"
             )
         return uploaded.manifest
 
@@ -137,7 +137,9 @@ class Publisher:
     def _verified(self, folder: ArchiveFolder) -> VerifiedIndex:
         data = folder.index_bytes()
         if data is None:
-            raise ArchiveError(f"no archives found in {folder.path}: create them first (archive create)")
+            raise ArchiveError(
+                f"no archives found in {folder.path}. Create them first with `cablestore archive create`"
+            )
         return verified_by_any_profile(
             data, self.identity.public_key, self.dialect, data_size_bytes=folder.data_size_bytes(), key=self.key
         )

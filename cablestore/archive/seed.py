@@ -59,7 +59,7 @@ class Seeder:
             self._engine.check_seed(self._community)
             return False
         if state is None:
-            raise StorageError(f"{self._folder.path} has no archives any more: make or fetch them, then seed again")
+            raise StorageError(f"{self._folder.path} no longer has archives. Create or fetch them, then seed again")
         if self._folder.is_claimed():
             return False
         given_bytes = self._given_now_bytes()
@@ -67,7 +67,7 @@ class Seeder:
             link = self._seed()
         except IncompleteError as error:
             if state[-_OF_INDEX:] == self._seen[-_OF_INDEX:]:  # without a new index, stored data was lost
-                raise StorageError(f"{self._folder.path} cannot be seeded any more: {error}") from None
+                raise StorageError(f"{self._folder.path} can no longer be seeded: {error}") from None
             return False
         except ArchiveError:
             if self._folder.state() != state:  # another process wrote to it in the meantime

@@ -387,7 +387,7 @@ class ChatApp(App[None]):
 
     def on_text_too_long(self) -> None:
         """Report that a paste was rejected."""
-        self.tell(f"The text is too long: the box holds {MAX_TYPED:,} characters. Paste a part of it")
+        self.tell(f"The text is too long: the maximum is {MAX_TYPED:,} characters. Paste a part of it")
 
     async def action_copy(self) -> None:
         """Copy the selected text, or the chosen message. In a window, the key copies the window's text."""

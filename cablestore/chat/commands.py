@@ -41,25 +41,25 @@ COMMANDS: Final = {
     "close": Command("[CHANNEL]", "Leave this channel or another, and show the next one that you are in", doing.close),
     "names": Command("[CHANNEL]", "List the members of this channel or another", doing.names),
     "topic": Command("[TEXT]", "Show the topic of this channel, or set it; /topic - clears it", doing.topic),
-    "mute": Command("[CHANNEL]", "Show no unread number for this channel or another", doing.mute),
-    "unmute": Command("[CHANNEL]", "Show it again", doing.unmute),
-    "me": Command("TEXT", "Say what you do: /me waves is shown as * ann waves", doing.emote),
+    "mute": Command("[CHANNEL]", "Hide the unread count of this channel or another", doing.mute),
+    "unmute": Command("[CHANNEL]", "Show the unread count again", doing.unmute),
+    "me": Command("TEXT", "Describe an action: /me waves is shown as * ann waves", doing.emote),
     "nick": Command("[NAME]", "Change your name, or show it", doing.nick, ("name",)),
     "whois": Command("USER", "Show the public key, role and channels of a user", doing.whois),
-    "hide": Command("USER", "Hide the messages of a user, for you alone", doing.hide, ("ignore",)),
-    "unhide": Command("USER", "Show them again: undo all that you did to hide them", doing.unhide, ("unignore",)),
-    "hidden": Command("", "List who and what is hidden, by whom and why", doing.hidden),
-    "block": Command("USER", "Reject all posts of a user, for you alone", doing.block),
-    "unblock": Command("USER", "Accept posts of a user again: undo all own blocks", doing.unblock),
-    "blocked": Command("", "List who is blocked, by whom and why", doing.blocked),
+    "hide": Command("USER", "Hide the messages of a user, only for you", doing.hide, ("ignore",)),
+    "unhide": Command("USER", "Show the messages of a user again: undo all your hides", doing.unhide, ("unignore",)),
+    "hidden": Command("", "List hidden users and messages, with author and reason", doing.hidden),
+    "block": Command("USER", "Reject all posts of a user, only for you", doing.block),
+    "unblock": Command("USER", "Accept the posts of a user again: undo all your blocks", doing.unblock),
+    "blocked": Command("", "List blocked users, with author and reason", doing.blocked),
     "search": Command(
-        "TEXT", 'Search all channels for words that begin so, or "as quoted"; Enter shows a message', doing.search
+        "TEXT", 'Search all channels for words with this prefix, or "quoted" words; Enter shows a message', doing.search
     ),
-    "mentions": Command("", "List the messages that name you, in all channels; Enter shows one", doing.mentions),
+    "mentions": Command("", "List the messages that mention you, in all channels; Enter shows one", doing.mentions),
     "invite": Command("", "Show the invitation to this cabal, to copy it", doing.invite),
-    "delete": Command("", "Delete your last message in this channel, after a question", doing.delete),
+    "delete": Command("", "Delete your last message in this channel, after confirmation", doing.delete),
     "help": Command("[COMMAND]", "Show keys and commands, or explain one command", _help),
-    "quit": Command("[REASON]", "End the client; nobody sees the reason", doing.end, ("exit",)),
+    "quit": Command("[REASON]", "Quit the client; the reason is not sent", doing.end, ("exit",)),
 }
 """By name, in the order of the help."""
 _BY_NAME: Final = COMMANDS | {alias: each for each in COMMANDS.values() for alias in each.aliases}
@@ -68,16 +68,16 @@ _ELSEWHERE: Final = {
     **dict.fromkeys(("msg", "query", "notice", "dm", "whisper"), _NO_PRIVATE),
     **dict.fromkeys(
         ("kick", "ban", "unban", "op", "deop", "voice", "devoice", "mode"),
-        "`cablestore role`, `hide`, `drop` and `block` moderate; /hide and /block act for you alone",
+        "`cablestore role`, `hide`, `drop` and `block` moderate; /hide and /block apply only for you",
     ),
     **dict.fromkeys(
-        ("list", "channels"), "The list at the left has all channels; /help names the key for the next one"
+        ("list", "channels"), "The list on the left has all channels; /help shows the key for the next one"
     ),
-    **dict.fromkeys(("away", "back"), "Others do not see if you are here"),
+    **dict.fromkeys(("away", "back"), "The client does not report whether you are away"),
     **dict.fromkeys(("connect", "server", "disconnect", "reconnect"), "Start the client with --connect HOST:PORT"),
     **dict.fromkeys(("who", "users"), "/names lists the members of a channel, `cablestore users` all users"),
-    "clear": "/help names the key for the newest messages",
-    "window": "/help names the keys for the next and the previous channel",
+    "clear": "/help shows the key for the newest messages",
+    "window": "/help shows the keys for the next and the previous channel",
 }
 """IRC commands that do not exist here, and their alternatives."""
 _OF_CHANNELS: Final = tuple(name for name, each in _BY_NAME.items() if each.arguments.strip("[]").startswith("CHANNEL"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from cablestore.plurals import counted
 from cablestore.remote.node import NodeState, PeerFailure, PeerState
 
 OFFLINE: Final = "offline"
@@ -14,8 +15,8 @@ _CAUSES: Final = (
     ("this node has none", "no cabal key here? {} closed in the handshake"),
     ("cabal key", "wrong cabal key? {} closed in the handshake"),
     ("does not answer", "no answer from {}"),
-    ("Connect call failed", "nobody there at {}"),
-    ("refused", "nobody there at {}"),
+    ("Connect call failed", "no peer at {}"),
+    ("refused", "no peer at {}"),
 )
 """Parts of logged reasons, and the client's shorter messages. Important words come first, because a narrow screen cuts
 the rest. The first matching part counts."""
@@ -36,7 +37,7 @@ def _failure_text(failures: Sequence[PeerFailure]) -> str:
 
 
 def _peers_text(peers: Sequence[PeerState]) -> str:
-    number = f"{len(peers)} peer{'' if len(peers) == 1 else 's'}"
+    number = counted(len(peers), "peer")
     silent = sum(peer.no_answer_s > 0 for peer in peers)
     if silent:
         return f"{number}, {silent} not answering"

@@ -11,9 +11,10 @@ from typing import Final, NamedTuple, Protocol
 
 from cablestore.chat.cabal import Cabal
 from cablestore.chat.entries import ChannelEntry, Member, PrivateAct, Restriction, UndoneAct
-from cablestore.chat.lines import ChannelPlace, counted, member_line
+from cablestore.chat.lines import ChannelPlace, member_line
 from cablestore.chat.timeline import local, short_name
 from cablestore.errors import CableStoreError, NotFoundError
+from cablestore.plurals import counted
 from cablestore.store.emotes import as_emote
 from cablestore.store.lookup import find_channel, require_one, typed_channel, typed_name
 
@@ -122,7 +123,7 @@ def channels_in(argument: str, known: Iterable[str]) -> list[str]:
         return [whole]
     found = [find_channel(part, names) for part in _SEPARATORS.split(argument) if typed_channel(part)]
     if not found:
-        raise NotFoundError(f"{argument!r} names no channel. Write its name, with or without #")
+        raise NotFoundError(f"No channel name found in {argument!r}. Type a name, with or without #")
     return list(dict.fromkeys(found))
 
 
@@ -135,7 +136,7 @@ async def join(request: Request) -> str:
         if name not in old:
             await request.cabal.join(name)
     await request.client.show_channel(request.place._replace(channel=names[-1]))
-    return f"Nothing changed: you are in {_listed(old)} already" if old == names else ""
+    return f"Nothing changed: you are already in {_listed(old)}" if old == names else ""
 
 
 async def leave(request: Request) -> str:
@@ -148,7 +149,7 @@ async def leave(request: Request) -> str:
         raise CableStoreError(f"Cannot leave {_listed(others)}: you are not a member. Nothing changed")
     for name in names:
         await request.cabal.leave(name)
-    return f"You left {_listed(names)}. Its messages stay here; /join comes back"
+    return f"You left {_listed(names)}. The messages stay stored; /join CHANNEL rejoins"
 
 
 async def close(request: Request) -> str:
@@ -160,7 +161,7 @@ async def close(request: Request) -> str:
     others = [entry for entry in (*entries[at + 1 :], *entries[:at]) if entry.name != name]
     following = next((entry.name for entry in others if entry.is_joined), others[0].name if others else "")
     if name == request.place.channel and not following:
-        raise CableStoreError(f"Cannot close #{name}: it is the only channel. /leave leaves it, /quit ends the client")
+        raise CableStoreError(f"Cannot close #{name}: it is the only channel. /leave leaves it, /quit quits the client")
     is_joined = any(entry.name == name and entry.is_joined for entry in entries)
     if is_joined:
         await request.cabal.leave(name)
@@ -187,7 +188,7 @@ async def topic(request: Request) -> str:
         return f"Topic of #{name}: {shown}" if shown else f"#{name} has no topic. /topic TEXT sets one"
     wanted = "" if request.argument in _CLEARS else request.argument
     if wanted == shown:
-        return f"Nothing changed: #{name} has {'this topic already' if shown else 'no topic'}"
+        return f"Nothing changed: #{name} {'already has this topic' if shown else 'has no topic'}"
     await request.cabal.set_topic(name, wanted)
     return "" if wanted else f"The topic of #{name} is cleared. It was: {shown}"
 
@@ -208,7 +209,7 @@ async def _mute(request: Request, *, is_muted: bool) -> str:
     entry = next((entry for entry in entries if entry.name == name), ChannelEntry(name))
     word = "muted" if is_muted else "unmuted"
     if entry.is_muted is is_muted:
-        return f"Nothing changed: #{name} is {'muted already' if is_muted else 'not muted'}"
+        return f"Nothing changed: #{name} is {'already' if is_muted else 'not'} muted"
     await (request.cabal.mute if is_muted else request.cabal.unmute)(name)
     return f"#{name} is {word}"
 
@@ -220,14 +221,14 @@ def _named_or_shown(request: Request, entries: Sequence[ChannelEntry]) -> list[s
     known = {request.place.channel, *(entry.name for entry in entries)}
     found = channels_in(request.argument, known)
     if unknown := [name for name in found if name not in known]:
-        raise NotFoundError(f"No channel {_listed(unknown)} here. Tab completes the names of those that exist")
+        raise NotFoundError(f"Channel not found: {_listed(unknown)}. Tab completes the names of existing channels")
     return found
 
 
 def _one_or_shown(request: Request, entries: Sequence[ChannelEntry]) -> str:
     found = _named_or_shown(request, entries)
     if len(found) > 1:
-        raise NotFoundError(f"{_listed(found)} are {len(found)} channels. Name one")
+        raise NotFoundError(f"Expected one channel, got {len(found)}: {_listed(found)}")
     return found[0]
 
 
@@ -242,12 +243,12 @@ async def nick(request: Request) -> str:
     """Show or change the own name."""
     before, name = await request.cabal.own_name(), typed_name(request.argument)
     if not name:
-        return f"Your name is {before}" if before else "You have no name. /nick NAME gives you one"
+        return f"Your name is {before}" if before else "You have no name. /nick NAME sets it"
     if name == before:
-        return f"Nothing changed: your name is {name} already"
+        return f"Nothing changed: your name is already {name}"
     await request.cabal.set_name(name)
     alike = [each for each in await request.cabal.find_users(name) if not each.is_self]
-    warning = f". Others have it too, so {_key_of(alike[0])} may be taken for you" if alike else ""
+    warning = f". Another user has it too: {_key_of(alike[0])}. Others may confuse you" if alike else ""
     return f"Your name is {name}{warning}"
 
 
@@ -258,7 +259,7 @@ async def whois(request: Request) -> str:
     lines = [
         f"{short_name(member.name)}{' (you)' * member.is_self}: {member.role.name.lower()}",
         f"public key {member.public_key.hex()}",
-        f"in {_listed(found.channels)}" if found.channels else "in no channel",
+        f"in {_listed(found.channels)}" if found.channels else "not in a channel",
         *(_restriction_line(each) for each in found.restrictions),
     ]
     return "\n".join(lines)
@@ -267,13 +268,13 @@ async def whois(request: Request) -> str:
 async def hide(request: Request) -> str:
     """Hide the messages of a user."""
     member = await _moderate(request, "hide")
-    return f"{_described(member)} is hidden, for you alone. /unhide {short_name(member.name)} undoes it"
+    return f"{_described(member)} is hidden, only for you. /unhide {short_name(member.name)} undoes it"
 
 
 async def block(request: Request) -> str:
     """Reject all further posts of a user."""
     member = await _moderate(request, "block")
-    return f"{_described(member)} is blocked, for you alone. /unblock {short_name(member.name)} undoes it"
+    return f"{_described(member)} is blocked, only for you. /unblock {short_name(member.name)} undoes it"
 
 
 async def unhide(request: Request) -> str:
@@ -299,7 +300,7 @@ async def blocked(request: Request) -> str:
 async def _moderate(request: Request, act: PrivateAct) -> Member:
     member = await _user(request)
     if member.is_self:
-        raise CableStoreError(f"You cannot {act} yourself. Name another user")
+        raise CableStoreError(f"You cannot {act} yourself. Choose another user")
     await request.cabal.moderate(act, users=[member.public_key])
     return member
 
@@ -308,7 +309,8 @@ async def _undo(request: Request, act: PrivateAct, noun: str, past: str) -> str:
     member = await _user(request)
     undone = await request.cabal.moderate(act, users=[member.public_key])
     if not undone:
-        return f"{_described(member)} is not {'hidden' if noun == 'hide' else 'blocked'} any more, for you alone: others {past} it"
+        state = "hidden" if noun == "hide" else "blocked"
+        return f"{_described(member)} is no longer {state}, only for you: others {past} this user"
     return f"{_described(member)}: undid {' and '.join(_undone(each, noun) for each in undone)}"
 
 

@@ -107,4 +107,4 @@ class Drafts:
 
 def _report(drafts: Mapping[ChannelPlace, str], error: Exception) -> str:
     lines = [f"  #{clean(place.channel)}: {clean(text, lines=True)}" for place, text in drafts.items() if text]
-    return "\n".join([f"cablestore: what you began to write is not in the store: {error}", *lines])
+    return "\n".join([f"cablestore: unsent drafts could not be saved: {error}", *lines])

@@ -45,10 +45,10 @@ def note_of(cabal: Cabal, own_name: str, channel: str, entries: Sequence[Channel
 def _user(own_name: str, digits: str) -> list[str]:
     if own_name:
         return [f"You are {own_name}, key {digits}. /nick NAME changes your name"]
-    return [f"You are {digits}, the first digits of your key", "/nick NAME gives you a name"]
+    return [f"You are {digits}, the first digits of your key", "/nick NAME sets your name"]
 
 
 def _connection(connection: str, keys: Keys) -> list[str]:
     if connection == OFFLINE:
-        return ["You are offline: start the client with --listen, --connect or --invitation to reach others"]
-    return [f"Connection: {connection}", keys.shown("{invitation} shows the invitation, with which others join")]
+        return ["You are offline. To reach others, start the client with --listen, --connect or --invitation"]
+    return [f"Connection: {connection}", keys.shown("{invitation} shows the invitation for new members")]

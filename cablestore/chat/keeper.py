@@ -97,7 +97,7 @@ class StoreKeeper:
     def run(self, function: Callable[[CableStore], T]) -> T:
         """Run a function on the store. Raises OwnerGoneError if it is lost, and the errors of the function."""
         if self.lost:
-            raise OwnerGoneError(f"not connected: {self.lost}. What you type here is kept")
+            raise OwnerGoneError(f"not connected: {self.lost}. Your input is kept")
         opened = self.opened
         store = opened.store
         try:
@@ -107,7 +107,7 @@ class StoreKeeper:
             if not isinstance(store, RemoteStore) or self._closing.is_set():
                 raise
             raise OwnerGoneError(
-                f"{_named(store.owner)} ended before it answered. Look whether it is done before you do it again"
+                f"{_named(store.owner)} exited before it answered. Check the result before you repeat the action"
             ) from None
         return found
 
@@ -185,5 +185,5 @@ def _named(owner: str) -> str:
 
 def _gone(owner: str) -> str:
     if owner == "chat":
-        return "the `chat` that had the store open has ended: this one opens it"
-    return f"{_named(owner)} has ended: the client resumes when it runs again"
+        return "the `chat` that had the store open has exited. This client opens the store"
+    return f"{_named(owner)} has exited. The client resumes when it runs again"

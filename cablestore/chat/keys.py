@@ -27,7 +27,7 @@ KEY_ACTIONS: Final = {
     "next-channel": KeyAction(("ctrl+n", "alt+down"), "next_channel(1)", "Next channel"),
     "previous-channel": KeyAction(("ctrl+p", "alt+up"), "next_channel(-1)", "Previous channel"),
     "next-unread": KeyAction(("f5",), "next_unread", "Next unread channel, or unread messages above"),
-    "mentions": KeyAction(("f6",), "mentions", "Mentions: the messages that name you, in all channels"),
+    "mentions": KeyAction(("f6",), "mentions", "Mentions: the messages that mention you, in all channels"),
     "other-channels": KeyAction(("f7",), "fold", "Other channels, which you have not joined, and back"),
     "scroll-up": KeyAction(("pageup",), "scroll_pages(-1)", "Scroll up"),
     "scroll-down": KeyAction(("pagedown",), "scroll_pages(1)", "Scroll down"),
@@ -36,7 +36,7 @@ KEY_ACTIONS: Final = {
     "copy": KeyAction(
         ("ctrl+c", "super+c"),
         "copy",
-        "Copy the chosen message, or what the mouse marked; Shift and the mouse mark the screen",
+        "Copy the chosen message or the selected text; Shift and the mouse select on the screen",
     ),
     "quit": KeyAction(("ctrl+q",), "quit", "Quit"),
 }

@@ -11,6 +11,7 @@ from cablestore.chat.line_list import Line
 from cablestore.chat.safe_text import clean
 from cablestore.chat.timeline import short_name, with_key_digits
 from cablestore.moderation import UserRole
+from cablestore.plurals import counted
 from cablestore.store.naming import KEY_DIGITS
 
 _ROLES: Final = {UserRole.ADMIN: "admin", UserRole.MOD: "mod"}
@@ -27,11 +28,6 @@ class FoldLine(NamedTuple):
     """Line that folds the channels of a cabal that are not joined."""
 
     folded_cabal: int
-
-
-def counted(count: int, what: str) -> str:
-    """Return a number with a singular or plural noun."""
-    return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
 def _capped(count: int) -> str:

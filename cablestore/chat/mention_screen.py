@@ -14,9 +14,10 @@ from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
 from cablestore.chat.entries import Mention
-from cablestore.chat.lines import ChannelPlace, counted
+from cablestore.chat.lines import ChannelPlace
 from cablestore.chat.safe_text import clean, fit
 from cablestore.chat.timeline import local, short_name
+from cablestore.plurals import counted
 from cablestore.store.display import Message
 
 _TEXT_CELLS: Final = 160
@@ -47,8 +48,8 @@ class MentionScreen(ModalScreen[tuple[ChannelPlace, Message] | None]):
         options = [Option(_line(each, self._zone)) for each in self._found]
         listed = OptionList(*options, classes="window found", compact=True)
         unread = sum(each.mention.is_unread for each in self._found)
-        title = f"{counted(len(options), 'message')} with your name, {unread:,} unread"
-        listed.border_title = title if options else "No message names you yet"
+        title = f"{counted(len(options), 'message')} with mentions of you, {unread:,} unread"
+        listed.border_title = title if options else "No mentions of you yet"
         listed.border_subtitle = "Enter shows a message, Escape closes" if options else "Escape closes"
         yield listed
 

@@ -56,7 +56,7 @@ class MessageActions:
         text = marked or ("" if chosen is None else copied(chosen))
         if text:
             self._client.copy_to_clipboard(text)
-        self._client.tell("Copied, if the terminal allows it" if text else "Nothing to copy: Escape chooses a message")
+        self._client.tell("Copied, if the terminal allows it" if text else "Nothing to copy. Escape chooses a message")
 
     async def choose(self, open_cabal: Cabal, message: Message) -> None:
         """Show the menu of a message, and run the chosen action."""
@@ -79,7 +79,9 @@ class MessageActions:
         own = next((message for message in page.messages if message.author == open_cabal.own_key), None)
         if own is None:
             raise CableStoreError(
-                "none of your messages is near. Scroll to one, choose it with Escape and the arrow keys, and press Enter"
+                "No message of yours near the end of the channel. Scroll to one, choose it with Escape and the arrow "
+                "keys, "
+                "and press Enter"
             )
         self._client.ask(partial(self._delete, open_cabal, own))
 
@@ -91,14 +93,14 @@ class MessageActions:
 
     async def _hide(self, open_cabal: Cabal, message: Message) -> None:
         await open_cabal.moderate("hide", posts=[message.hash])
-        self._client.tell("Hidden, for you alone. Enter on the message shows it again")
+        self._client.tell("Hidden, only for you. Enter on the message shows it again")
 
     async def _show_again(self, open_cabal: Cabal, message: Message) -> None:
         """Undo the hiding of one message. Raises CableStoreError if its author is hidden, which stays unchanged."""
         author = await open_cabal.find_users(message.author.hex())
         if any(each.is_hidden for each in author):
             name = short_name(message.name)
-            raise CableStoreError(f"all messages of {name} are hidden: /unhide {name} shows them")
+            raise CableStoreError(f"All messages of {name} are hidden. /unhide {name} shows them")
         await open_cabal.moderate("unhide", posts=[message.hash])
         self._client.tell("Shown again")
 
@@ -110,7 +112,7 @@ def possible_actions(message: Message, own_key: bytes) -> dict[str, str]:
     actions = {"copy": "Copy its text"}
     if message.author == own_key:
         return actions | {"delete": "Delete it, here and on peers"}
-    return actions | {"hide": "Hide it, for you alone"}
+    return actions | {"hide": "Hide it, only for you"}
 
 
 def _quoted(message: Message) -> str:

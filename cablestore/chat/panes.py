@@ -13,9 +13,10 @@ from cablestore.chat.cabal import Cabal
 from cablestore.chat.entries import ChannelEntry, Member
 from cablestore.chat.keys import Keys
 from cablestore.chat.line_list import Line, LineList
-from cablestore.chat.lines import ChannelPlace, Folds, channel_lines, counted, heading, member_line
+from cablestore.chat.lines import ChannelPlace, Folds, channel_lines, heading, member_line
 from cablestore.chat.safe_text import clean
 from cablestore.chat.timeline import short_name
+from cablestore.plurals import counted
 
 HINTS: Final = {
     "message chosen": "Enter menu   {copy} copy   Escape back   {help} help",

@@ -44,7 +44,7 @@ def _require_no_own(store: CableStore, kind: Literal["hide", "block"], targets: 
         ]
         if own:
             how = "privately" if own[0].is_private else "publicly"
-            raise ArgumentError(f"{_named(store, target)} is {_SHOWN[kind]} already: you did it {how}. Nothing changed")
+            raise ArgumentError(f"{_named(store, target)} is already {_SHOWN[kind]} by you, {how}. Nothing changed")
 
 
 def _is_on_post(act: ModerationAct) -> bool:
@@ -66,11 +66,12 @@ def _undo(store: CableStore, kind: Literal["hide", "block"], target: bytes) -> l
     elif kind == "hide" and message is not None and message.type == TEXT:
         hiding = store.resolve(message).hidden_by
         if hiding is None or not _is_on_post(hiding):
-            raise ArgumentError("this message itself is not hidden. `/unhide NAME` shows the messages of its author")
+            raise ArgumentError("this message itself is not hidden. /unhide NAME shows the messages of its author")
         moderator.unhide(posts=[target], private=True)
     else:
         raise ArgumentError(
-            f"{_named(store, target)} is not {_SHOWN[kind]}. Nothing changed: /{_SHOWN[kind]} lists who is"
+            f"{_named(store, target)} is not {_SHOWN[kind]}. Nothing changed. /{_SHOWN[kind]} lists {_SHOWN[kind]} "
+            "users"
         )
     return []
 

@@ -28,6 +28,7 @@ from cablestore.chat.commands import COMMANDS
 from cablestore.chat.keys import Keys
 from cablestore.chat.safe_text import clean
 from cablestore.chat.timeline import local, short_name
+from cablestore.plurals import counted
 from cablestore.store.display import Message
 from cablestore.store.emotes import shown_parts
 from cablestore.store.searching import SearchHit, SearchPage
@@ -35,10 +36,10 @@ from cablestore.store.searching import SearchHit, SearchPage
 FIXED_KEYS = {
     "Enter": "Send; Ctrl+J begins a new line",
     "Tab": "Complete a name, a #channel or a /command",
-    "Up, Down": "What you sent before",
+    "Up, Down": "Recall sent messages",
     "Escape": "Choose a message with the arrow keys, and back",
     "Enter on a message": "Copy, hide, show again or delete it",
-    "Right, Left": "Show all lines of the chosen message, the first ones",
+    "Right, Left": "Expand or collapse the chosen message",
     "Ctrl+Y": "Confirm a deletion",
 }
 
@@ -157,9 +158,7 @@ class InvitationScreen(ModalScreen[None]):
             window.border_title = "Invitation to this cabal"
             window.border_subtitle = self._keys.shown("{copy} copies, Escape closes")
             yield Static(self._invitation, markup=False)
-            yield Static(
-                "Everyone who has this line can join the cabal and read what is written in it.", classes="aside"
-            )
+            yield Static("Anyone with this invitation can join the cabal and read its messages.", classes="aside")
 
     def on_key(self, event: events.Key) -> None:
         """Copy the invitation to the terminal's clipboard."""
@@ -188,9 +187,10 @@ class FoundScreen(ModalScreen[Message | None]):
         """List the search results, newest first."""
         hits = self._page.hits
         found = OptionList(*(Option(self._line(hit)) for hit in hits), classes="window found", compact=True)
-        number = f"the {len(hits)} newest" if self._page.cursor else f"{len(hits) or 'nothing'}"
+        newest = "newest " if self._page.cursor else ""
+        number = counted(len(hits), f"{newest}result") if hits else "no results"
         found.border_title = Content(f"{number} for {clean(self._text)}")
-        left = f"{self._page.pending:,} posts are not searched yet, " if self._page.pending else ""
+        left = f"{counted(self._page.pending, 'post')} not indexed yet, " if self._page.pending else ""
         found.border_subtitle = f"{left}Enter shows a message, Escape closes"
         yield found
 

@@ -48,7 +48,9 @@ def settings_in(values: Mapping[str, Any]) -> ChatSettings:
 def _refuse_unknown(table: str, values: Mapping[str, Any], known: Mapping[str, Any] | tuple[str, ...]) -> None:
     unknown = sorted(values.keys() - set(known))
     if unknown:
-        raise ArgumentError(f"{table}{', '.join(unknown)} is not known. Known are: {', '.join(sorted(known))}")
+        raise ArgumentError(
+            f"unknown settings: {table}{', '.join(unknown)}. Known settings: {', '.join(sorted(known))}"
+        )
 
 
 def _keys_in(chosen: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
@@ -70,7 +72,7 @@ def _keys_in(chosen: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
 def _keys_of(name: str, value: Any) -> tuple[str, ...]:
     texts = [value] if isinstance(value, str) else value
     if not isinstance(texts, list) or not texts or not all(isinstance(text, str) for text in texts):
-        raise ArgumentError(f'keys.{name} must be an array of keys, as ["ctrl+n", "f8"]')
+        raise ArgumentError(f'keys.{name} must be an array of keys, such as ["ctrl+n", "f8"]')
     try:
         return tuple(dict.fromkeys(map(key_named, texts)))
     except ArgumentError as error:

@@ -40,19 +40,19 @@ def main(arguments: list[str] | None = None) -> None:
         error.show()
         status = error.exit_code
     except (click.Abort, KeyboardInterrupt):
-        click.echo("interrupted; what was stored stays stored", err=True)
+        click.echo("interrupted: stored data is kept", err=True)
         status = 130
     except CableStoreError as error:
         click.echo(f"cablestore: {error}", err=True)
         status = error.exit_status
     except OSError as error:
-        what = f"{error.filename}: " if error.filename else ""
-        click.echo(f"cablestore: cannot be written or read: {what}{error.strerror or error}", err=True)
+        what = f" {error.filename}" if error.filename else ""
+        click.echo(f"cablestore: cannot read or write{what}: {error.strerror or error}", err=True)
         status = StorageError.exit_status
     unwritten = output_error()
     if unwritten is not None:
         reason = unwritten.strerror or unwritten
-        click.echo(f"cablestore: standard output cannot be written: {reason}. Redirect it elsewhere", err=True)
+        click.echo(f"cablestore: cannot write to standard output: {reason}. Redirect it to another file", err=True)
         status = status or StorageError.exit_status
     if status == 130 and is_request_in_progress():
         os._exit(status)  # a normal exit would wait for the object store, which may hang

@@ -24,7 +24,10 @@ from cablestore.errors import ArchiveError
     "--listen", default="127.0.0.1:8080", show_default=True, metavar="HOST:PORT", help="Address of the REST API."
 )
 @click.option(
-    "--upstream", multiple=True, metavar="URL", help="Node to ask for content that is not stored here; repeatable."
+    "--upstream",
+    multiple=True,
+    metavar="URL",
+    help="Node from which to fetch content that is not stored here; repeatable.",
 )
 @click.option(
     "--quota", type=click.IntRange(1), metavar="BYTES", help="Maximum size of the content store [default: 21474836480]."
@@ -42,15 +45,16 @@ def content(
 ) -> int:
     """Serve a content store over Codex' REST API /api/codex/v1 until SIGTERM or Ctrl-C.
 
-    DIR is created if it does not exist. There is no password: every client that can connect can read, put and delete.
+    DIR is created if it does not exist. There is no password: every client that can connect can read, upload and delete
+    datasets.
     """
     out = Output(as_json=as_json)
     host, port = address(listen)
     with ContentStore.open(writable(folder), quota_size_bytes=quota or DEFAULT_QUOTA_SIZE_BYTES) as store:
         for cid in sorted(store.damaged):
-            out.note(f"the manifest {cid} is damaged: put its dataset again, or delete it")
+            out.note(f"manifest {cid} is damaged. Upload its dataset again, or delete it")
         for cid in store.incomplete():
-            out.note(f"the files of the dataset {cid} are damaged: put it again, or delete it")
+            out.note(f"files of dataset {cid} are damaged. Upload it again, or delete it")
 
         async def serve() -> int:
             from cablestore.archive.content.server import ContentServer  # noqa: PLC0415 - needs aiohttp
@@ -65,12 +69,12 @@ def content(
 
 @click.command("content delete")
 @click.argument("content_id", metavar="CONTENT-ID")
-@content_place_options("A content store that no other process has open.")
+@content_place_options("Folder of a content store that no other process has open.")
 @json_option
 def delete(content_id: str, node: str | None, content_folder: Path | None, as_json: bool) -> None:
     """Delete a dataset from a content store, which no longer serves it. Exit status 2 if it is not there.
 
-    CONTENT-ID is that of an archive or an index, with or without codex:. Other nodes that have the dataset keep it.
+    CONTENT-ID is the id of an archive or an index, with or without codex:. Other nodes that have the dataset keep it.
     """
     out = Output(as_json=as_json)
     require_one_place(node, content_folder, "delete")
@@ -80,7 +84,7 @@ def delete(content_id: str, node: str | None, content_folder: Path | None, as_js
     elif content_folder is not None:
         freed_size_bytes = _delete_here(content_folder, cid)
     out.say(
-        f"deleted {cid}, {size(freed_size_bytes)} are free again",
+        f"deleted {cid}, freed {size(freed_size_bytes)}",
         content_id=str(cid),
         freed_size_bytes=freed_size_bytes,
     )
@@ -89,7 +93,7 @@ def delete(content_id: str, node: str | None, content_folder: Path | None, as_js
 def _delete_here(folder: Path, cid: Cid) -> int:
     """Delete a dataset from a closed store. Returns the freed space in bytes."""
     if not folder.is_dir():
-        raise ArchiveError(f"no content store found at {folder}. Name its folder")
+        raise ArchiveError(f"no content store found at {folder}. Check the path")
     with ContentStore.open(folder) as store:
         before = store.space().used_size_bytes
         if not store.delete(cid):

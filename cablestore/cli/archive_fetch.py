@@ -41,6 +41,7 @@ from cablestore.cli.output import Output
 from cablestore.cli.service import INTERRUPTED
 from cablestore.cli.values import duration
 from cablestore.errors import ArchiveError
+from cablestore.plurals import counted
 from cablestore.store.store import CableStore
 
 _Imports = Iterator[tuple[Entry, ArchiveImportReport]]
@@ -65,7 +66,7 @@ _TELL_EVERY_S: Final = 1.0
     "trackers",
     multiple=True,
     metavar="URL",
-    help="For a magnet link: tracker to ask for peers; repeatable.",
+    help="For a magnet link: tracker that announces peers; repeatable.",
 )
 @click.option("--dht", is_flag=True, help="For a magnet link: look for peers in the DHT.")
 @click.option(
@@ -73,7 +74,7 @@ _TELL_EVERY_S: Final = 1.0
     "nodes",
     multiple=True,
     metavar="URL",
-    help="For codex:CONTENT-ID: node to download from; repeatable, asked in this order.",
+    help="For codex:CONTENT-ID: node to download from; repeatable, tried in this order.",
 )
 @click.option(
     "--timeout",
@@ -100,8 +101,8 @@ def fetch(
 ) -> int:
     """Fetch from LINK the archives that the store lacks, and import them, newest first.
 
-    LINK is a magnet link, codex:CONTENT-ID, or `newest` for the last announcement of the control node. After an
-    interruption the same command continues where it ended.
+    LINK is a magnet link, codex:CONTENT-ID, or `newest` for the last announcement of the control node. To resume after
+    an interruption, run the same command again.
     """
     timeout_s = None if timeout_ms is None else timeout_ms / 1000
     sources = ArchiveSources(tuple(map(address, peers)), trackers, dht, nodes, timeout_s)
@@ -109,7 +110,7 @@ def fetch(
         found = _link(store, bytes.fromhex(control), link, out)
         damaged = _fetch(store, out, found, writable(folder), control, key_of(cabal_key), sources, **choice)
     except KeyboardInterrupt:
-        out.note("interrupted: what was fetched and imported is kept. Run the same command again to continue")
+        out.note("interrupted: fetched and imported archives are kept. Run the same command again to resume")
         return INTERRUPTED
     return 1 if damaged else 0
 
@@ -119,10 +120,13 @@ def _link(store: CableStore, control_key: bytes, text: str, out: Output) -> Link
     if text != "newest":
         return parse_link(text)
     found = settled_announcement(
-        store, control_key, on_wait=lambda link: out.note(f"a newer announcement than {link} may follow: waiting")
+        store, control_key, on_wait=lambda link: out.note(f"waiting for a newer announcement than {link}")
     )
     if found is None:
-        raise ArchiveError("the store has no announcement of this control node: sync first")
+        raise ArchiveError(
+            f"no announcement of control node {control_key.hex()} found in the store. Run `cablestore sync` with a "
+            "peer first"
+        )
     return found.link
 
 
@@ -140,7 +144,9 @@ def _fetch(
 ) -> int:
     """Fetch and import archives. Returns the number of damaged archives."""
     if isinstance(link, Cid) and not sources.nodes:
-        raise click.UsageError(f"codex:{link} is fetched from a node: name one, as in --node http://127.0.0.1:8080")
+        raise click.UsageError(
+            f"codex:{link} needs a node to download from. Add --node, such as --node http://127.0.0.1:8080"
+        )
     imported = ImportLog.of(store, folder / control)
     with ExitStack() as stack:
         with out.progress("fetching the index", None):
@@ -182,12 +188,12 @@ def import_and_tell(
         import_noted(store, verified, sized, imported, key=key, merges=merges, on_damaged=on_damaged)
     ):
         total += found
-        more = f", {found.deleted_here:,} deleted here" if found.deleted_here else ""
-        more += f", {found.dropped:,} dropped or blocked here" if found.dropped else ""
+        more = f", {found.deleted_here:,} deleted in this store" if found.deleted_here else ""
+        more += f", {found.dropped:,} dropped or blocked in this store" if found.dropped else ""
         more += f", {len(found.removed):,} removed" if found.removed else ""
         out.say(
-            f"week of {entry.period.first_day}: {found.posts:,} new posts, {found.known:,} known, {found.deleted:,} "
-            f"deleted{more}",
+            f"week of {entry.period.first_day}: {counted(found.posts, 'new post')}, {found.known:,} known, "
+            f"{found.deleted:,} deleted{more}",
             **row(verified, entry, sizes[entry]),
             new=found.posts,
             known=found.known,
@@ -196,14 +202,17 @@ def import_and_tell(
             dropped=found.dropped,
             removed=[digest.hex() for digest in found.removed],
         )
-    out.note(f"{total.archives:,} archives imported, {total.posts:,} new posts, {len(total.removed):,} removed")
+    out.note(
+        f"imported {counted(total.archives, 'archive')}: {counted(total.posts, 'new post')}, {len(total.removed):,} "
+        "removed"
+    )
     if imported.problem:
         out.note(
-            f"the next import reads the same archives again, because the list of them was not kept: {imported.problem}"
+            f"cannot save the list of imported archives: {imported.problem}. The next import reads the same archives "
+            "again"
         )
     if damaged:
-        some = "1 archive is" if len(damaged) == 1 else f"{len(damaged):,} archives are"
-        out.note(f"{some} damaged, and nothing of it was imported: fetch again")
+        out.note(f"{counted(len(damaged), 'damaged archive')} not imported. Run the same command again to fetch again")
     return len(damaged)
 
 
@@ -231,7 +240,7 @@ def _sized(fetched: Iterator[tuple[Entry, bytes]], sizes: dict[Entry, int]) -> I
 def _tell_deletions(out: Output, gone: list[bytes]) -> None:
     if gone:
         out.say(
-            f"{len(gone):,} posts of earlier weeks were deleted by their authors",
+            f"{counted(len(gone), 'post')} of earlier weeks deleted by their authors",
             deleted_posts=[digest.hex() for digest in gone],
         )
 

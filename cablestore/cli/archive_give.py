@@ -24,12 +24,13 @@ from cablestore.cli.archive_options import (
 from cablestore.cli.options import with_store
 from cablestore.cli.output import Output, size
 from cablestore.cli.stores import identity_of
+from cablestore.plurals import counted
 from cablestore.store.store import CableStore, own_key
 
 
 @click.command()
 @folder_argument
-@content_place_options("A content store that no other process has open; created if it does not exist.")
+@content_place_options("Folder of a content store that no other process has open; created if it does not exist.")
 @cabal_key_option
 @with_store
 def publish(
@@ -63,14 +64,14 @@ def publish(
     )
     if published.deletions_left_out:
         out.note(left_out_note(published.deletions_left_out))
-    out.note(f"{published.sent:,} of {published.archives:,} archives were new there, {size(published.sent_bytes)} sent")
+    out.note(f"uploaded {published.sent:,} of {counted(published.archives, 'archive')}, {size(published.sent_bytes)}")
 
 
 @click.command()
 @click.argument("link")
 @with_store
 def announce(store: CableStore, out: Output, link: str) -> None:
-    """Announce to the members where the archives are, as the control node. LINK is a magnet link or codex:CONTENT-ID.
+    """Announce a link to the archives to all members, as the control node. LINK is a magnet link or codex:CONTENT-ID.
 
     If the newest announcement has the same link, nothing is posted.
     """
@@ -78,7 +79,7 @@ def announce(store: CableStore, out: Output, link: str) -> None:
     if announced is None:
         out.say("already announced", hash=None)
     else:
-        out.say(f"announced by post {announced.hex()}", hash=announced.hex())
+        out.say(f"announced in post {announced.hex()}", hash=announced.hex())
 
 
 def announce_new(store: CableStore, link: str) -> bytes | None:

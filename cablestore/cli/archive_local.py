@@ -28,9 +28,10 @@ from cablestore.cli.archive_options import (
     tell_made,
 )
 from cablestore.cli.options import json_option, on_mount, with_store, with_store_to_read
-from cablestore.cli.output import Output
+from cablestore.cli.output import NO_PROBLEMS, Output
 from cablestore.cli.seeding_status import seeding_now
 from cablestore.errors import ArchiveError
+from cablestore.plurals import counted
 from cablestore.protocol.crypto import are_signed
 from cablestore.protocol.dialect import DRAFT8, LEGACY, Dialect
 from cablestore.store.store import CableStore, own_key
@@ -38,14 +39,14 @@ from cablestore.store.store import CableStore, own_key
 
 @on_mount("folder")
 @click.command("create")
-@creating_options("Only weeks that ended at least this long ago: 30m.")
+@creating_options("Archive only weeks that ended at least this long ago: 30m.")
 @with_store_to_read
 def create_command(store: CableStore, out: Output, **making: Any) -> None:
     """Create archives of all past weeks below FOLDER.
 
     Run it again each week: existing archives stay.
     """
-    with out.progress("archiving (each post twice: read, archived)", None) as progress:
+    with out.progress("archiving (counts each post twice: read and archived)", None) as progress:
         made = create(store, progress, **making)
     tell_made(out, made)
 
@@ -71,7 +72,7 @@ def _archives(folder: Path, control: str, dialect: Dialect, key: bytes | None) -
     """Return the archives of a community below a folder. Raises ArchiveError if none are found."""
     found = local_archives(folder, bytes.fromhex(control), dialect, key)
     if found is None:
-        raise ArchiveError(f"no archives of {control} found below {folder}: create or fetch them")
+        raise ArchiveError(f"no archives of {control} found below {folder}. Create or fetch them first")
     return found
 
 
@@ -91,22 +92,23 @@ def list_(out: Output, found: LocalArchives, **_: Any) -> None:
 def verify(out: Output, found: LocalArchives, dialect: Dialect, key: bytes | None) -> int:
     """Verify every byte of a community's archives, and the signature of every post.
 
-    Exit status 1 if something is wrong.
+    Exit status 1 if archives are damaged or missing.
     """
     wrong = posts = 0
     for entry in found.verified.index.entries:
         try:
             held, _ = verified_content(found.verified, entry, found.stored(entry), dialect, key)
             unsigned = len(held) - sum(are_signed([post.raw for post in held]))
-            problem = f"{unsigned:,} posts are not signed by their authors" if unsigned else ""
+            problem = f"{counted(unsigned, 'post')} without a valid signature of its author" if unsigned else ""
             posts += len(held)
         except ArchiveError as error:
             problem = str(error)
         if problem:
             wrong += 1
             out.say(f"✗ {entry.archive_id}: {problem}", archive=entry.archive_id, problem=problem)
-    verdict = "all is well" if not wrong else f"{wrong:,} archives are damaged or missing: fetch them again"
-    out.say(f"{len(found.verified.index.entries):,} archives, {posts:,} posts: {verdict}", posts=posts, damaged=wrong)
+    archives = counted(len(found.verified.index.entries), "archive")
+    verdict = f"{wrong:,} damaged or missing. Fetch the archives again" if wrong else NO_PROBLEMS
+    out.say(f"{archives}, {counted(posts, 'post')}: {verdict}", posts=posts, damaged=wrong)
     return 1 if wrong else 0
 
 
@@ -125,9 +127,10 @@ def import_(
     merge: bool,
     **choice: Any,
 ) -> int:
-    """Import the archives below FOLDER: in their weeks and channels the store then has what they have.
+    """Import the archives below FOLDER.
 
-    Exit status 1 if some are missing or damaged; the others are imported nevertheless.
+    In their weeks and channels, posts that the archives lack are removed from the store, except with --merge. Exit
+    status 1 if archives are missing or damaged; the others are imported.
     """
     key = key_of(cabal_key)
     found = _archives(folder, control, store.dialect, key)
@@ -137,9 +140,9 @@ def import_(
     fetched = _here(found, entries, missing)
     damaged = import_and_tell(store, out, found.verified, fetched, imported, key, merges=merge)
     for entry in missing:
-        tell_problem(out, entry, "not here")
+        tell_problem(out, entry, f"not found below {folder}")
     if missing:
-        out.note(f"{len(missing):,} archives are not here: fetch them")
+        out.note(f"{counted(len(missing), 'missing archive')}. Fetch the archives, then import again")
     return 1 if missing or damaged else 0
 
 
@@ -162,7 +165,7 @@ def _here(found: LocalArchives, entries: list[Entry], missing: list[Entry]) -> I
 def status(store: CableStore, out: Output, folder: Path, control: str, cabal_key: str | None) -> None:
     """Show the newest announcement of a control node, and which of its archives are in FOLDER, imported, or missing.
 
-    If a process seeds them from FOLDER, show also its address, its peers and how much it uploaded.
+    If a process seeds them from FOLDER, also show its address, its peers and the uploaded bytes.
     """
     control_key = bytes.fromhex(control)
     announced = newest_announcement(store, control_key)
@@ -183,8 +186,8 @@ def status(store: CableStore, out: Output, folder: Path, control: str, cabal_key
     except ArchiveError as error:
         found, problem = None, str(error)
     if is_newest is False and problem is None:
-        said = "announce the link" if is_control else "fetch newest"
-        problem = f"the archives that are here are not those of the newest announcement: {said}"
+        said = "Announce the new link" if is_control else "Fetch `newest`"
+        problem = f"the archives in {folder} are not those of the newest announcement. {said}"
     fields |= {"problem": problem} | _known(found, imported, is_control=is_control)
     if is_newest is False and not is_control:
         fields["missing"] = None  # unknown without the newest index

@@ -14,6 +14,7 @@ from cablestore.cli.output import Output, size
 from cablestore.cli.values import Moment, PathValue, cabal_key_hex, duration, public_key_hex
 from cablestore.files import make_folder
 from cablestore.index.batches import Progress
+from cablestore.plurals import counted
 from cablestore.remote.store import run
 from cablestore.store.options import system_clock_ms
 from cablestore.store.store import CableStore, own_key
@@ -33,7 +34,7 @@ def address(text: str) -> tuple[str, int]:
     """Return host and port of IP:PORT. Raises UsageError."""
     host, _, port = text.rpartition(":")
     if not host or not (port.isascii() and port.isdecimal() and len(port) <= 5) or int(port) > 65_535:
-        raise click.UsageError(f"{text!r} is not an address: expected IP:PORT, as in 127.0.0.1:9025")
+        raise click.UsageError(f"invalid address {text!r}: expected IP:PORT, such as 127.0.0.1:9025")
     return host.strip("[]"), int(port)
 
 
@@ -55,7 +56,7 @@ cabal_key_option = click.option(
 def content_place_options(folder_help: str) -> Callable[[Any], Any]:
     """Add --node and --content-folder. Exactly one of them is required."""
     return all_of(
-        click.option("--node", metavar="URL", help="A node with Codex' REST API, as in http://127.0.0.1:8080."),
+        click.option("--node", metavar="URL", help="Node with the REST API of Codex, such as http://127.0.0.1:8080."),
         click.option(
             "--content-folder",
             metavar="DIR",
@@ -68,7 +69,7 @@ def content_place_options(folder_help: str) -> Callable[[Any], Any]:
 def require_one_place(node: str | None, content_folder: Path | None, to: str) -> None:
     """Raise UsageError unless exactly one option of `content_place_options` is given."""
     if (node is None) == (content_folder is None):
-        raise click.UsageError(f"say where to {to}: either --node URL or --content-folder DIR")
+        raise click.UsageError(f"cannot {to}: use exactly one of --node URL and --content-folder DIR")
 
 
 making_options = all_of(
@@ -93,7 +94,8 @@ def creating_options(settle: str, **default: Any) -> Callable[[Any], Any]:
         click.option(
             "--leave-out-hidden",
             is_flag=True,
-            help="Leave out messages that you and those who moderate for you hid in public: members remove them, too.",
+            help="Leave out messages that you or your moderators hid publicly. Members who import the archives remove "
+            "them too.",
         ),
         click.option("--settle", "settle_ms", type=duration, metavar="DURATION", help=settle, **default),
     )
@@ -108,7 +110,7 @@ seeding_options = all_of(
         help="Address for connections of peers.",
     ),
     click.option(
-        "--tracker", "trackers", multiple=True, help="Tracker to announce to and to name in the link; repeatable."
+        "--tracker", "trackers", multiple=True, help="Tracker to announce to and to add to the link; repeatable."
     ),
     click.option("--dht", is_flag=True, help="Announce the torrent in the DHT, so that anyone with the link finds it."),
     click.option(
@@ -116,7 +118,7 @@ seeding_options = all_of(
         type=click.IntRange(0),
         default=0,
         metavar="BYTES",
-        help="Upload limit per second; 0 for no limit.",
+        help="Upload limit in bytes per second; 0 for no limit [default: 0].",
     ),
 )
 """Options for seeding over BitTorrent."""
@@ -126,7 +128,7 @@ choice_options = all_of(
     click.option(
         "--merge",
         is_flag=True,
-        help="Keep posts of an archive's weeks and channels that the archive does not have.",
+        help="Keep stored posts that the archive of their week and channel lacks.",
     ),
     click.option("--before", "before_ms", type=Moment(), help="Only weeks that begin before this time."),
     click.option(
@@ -145,9 +147,9 @@ def writable(folder: Path) -> Path:
     try:
         make_folder(folder)
     except OSError as error:
-        raise click.UsageError(f"{folder} cannot be created: {error.strerror}. Choose another folder") from None
+        raise click.UsageError(f"cannot create {folder}: {error.strerror}. Choose another folder") from None
     if not os.access(folder, os.W_OK | os.X_OK):
-        raise click.UsageError(f"{folder} is not writable: choose another folder, or change its permissions")
+        raise click.UsageError(f"{folder} is not writable. Choose another folder, or change its permissions")
     return folder
 
 
@@ -196,24 +198,23 @@ def created_fields(community: str, created: CreateReport, **more: Any) -> dict[s
 def left_out_note(deletions: Sequence[Any]) -> str:
     """Return the note about post/deletes that do not fit into an index."""
     return (
-        f"the index has no room for {len(deletions):,} post/deletes of posts of earlier weeks, the largest: members "
-        "who import the archives of those weeks alone keep the posts"
+        f"the index is full: {counted(len(deletions), 'post/delete')} for posts of earlier weeks left out, the largest "
+        "ones. Members who import only the archives of those weeks keep these posts"
     )
 
 
 def tell_made(out: Output, told: dict[str, Any]) -> None:
     """Print the fields that `create` returned, as text or as JSON."""
     for digest in told["oversize"]:
-        out.note(f"post {digest} is too large for any archive")
+        out.note(f"post {digest} left out: too large for an archive")
     if untold := told["tombstones_left_out"]:
         out.note(
-            f"the archives lack channel, time and links of {len(untold):,} deleted posts: they do not fit "
-            "beside the posts"
+            f"channel, time and links of {counted(len(untold), 'deleted post')} left out: no space left in the archives"
         )
     if deletions := told["deletions_left_out"]:
         out.note(left_out_note(deletions))
     out.say(
-        f"{told['archives']:,} new archives with {told['posts']:,} posts, {size(told['size_bytes'])}, of community "
-        f"{told['community']}",
+        f"created {counted(told['archives'], 'archive')} with {counted(told['posts'], 'post')}, "
+        f"{size(told['size_bytes'])}, of community {told['community']}",
         **told,
     )

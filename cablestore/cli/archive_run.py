@@ -63,8 +63,8 @@ def seed(
 ) -> int:
     """Seed a community's archives over BitTorrent until SIGTERM or Ctrl-C. Prints the magnet link.
 
-    The folder must be complete. When it gains archives, they are seeded too and the new link is printed. It may be on a
-    read-only disk.
+    The folder must be complete, and may be on a read-only disk. Archives that are added later are seeded too, and the
+    new link is printed.
     """
     check_community(community)
     out = Output(as_json=as_json)
@@ -81,7 +81,7 @@ def seed(
 @on_mount("folder")
 @click.command()
 @creating_options(
-    "How long after the end of a week its archive is created. Later posts get an archive of their own.",
+    "Delay between the end of a week and the creation of its archive. Later posts go into a separate archive.",
     default="30m",
     show_default=True,
 )
@@ -145,7 +145,7 @@ class _SeededFolder:
         try:
             stack.enter_context(SeedingReporter(community_folder, self._report))
         except StorageError as error:
-            self._out.note(f"archive status cannot show what is seeded: {error}")
+            self._out.note(f"`archive status` cannot show the seeded archives: {error}")
 
     def begin(self, community: str) -> None:
         """Start seeding the folder of a community."""
@@ -223,7 +223,7 @@ class _ControlNode:
             post = announce_new(store, link)
         self.announced = link
         if post is not None:
-            self.out.say(f"announced by post {post.hex()}", announced=link, hash=post.hex())
+            self.out.say(f"announced in post {post.hex()}", announced=link, hash=post.hex())
 
     def _with_store(self, step: Callable[[], None]) -> None:
         """Run a step. Postpone it if another process has the store open and does not serve it."""
@@ -232,7 +232,7 @@ class _ControlNode:
         except (StoreLockedError, OwnerGoneError) as error:
             self.again_ms = system_clock_ms() + _AGAIN_MS
             if str(error) != self.problem:
-                self.out.note(f"{error}: trying again")
+                self.out.note(f"{error}. Retrying every {_AGAIN_MS // 1000} s")
             self.problem = str(error)
         else:
             self.problem = ""

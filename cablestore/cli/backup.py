@@ -11,11 +11,12 @@ import click
 
 from cablestore.backup import BackupProblem, BackupReport, RestoreReport, backup, restore, verify_backup
 from cablestore.cli.options import common_options, on_mount, reading_options
-from cablestore.cli.output import Output, safe, size
+from cablestore.cli.output import NO_PROBLEMS, Output, safe, size
 from cablestore.cli.stores import open_or_connect
 from cablestore.cli.values import FolderValue, PathValue
 from cablestore.errors import StoreLockedError
 from cablestore.files import ObjectFolder
+from cablestore.plurals import counted
 from cablestore.store.key_file import load_identity
 from cablestore.views.installed import installed_catalog
 
@@ -30,7 +31,7 @@ _JSON_NAMES: Final = {"sealed": "local_only", "is_full": "full", "is_signed": "s
 @click.option(
     "--check",
     is_flag=True,
-    help="Back up nothing; verify the checksum of every file in DIR and every post, 20,000 per second and core.",
+    help="Only verify the backup in DIR: the checksum of every file, and every post, 20,000 per second and core.",
 )
 @reading_options
 def backup_command(
@@ -41,11 +42,11 @@ def backup_command(
     DIR is a path, or a URI such as s3://BUCKET/FOLDER with credentials in the environment. The backup contains posts,
     deletions, local-only posts (sealed), causal logs and local data of this store. Only data that changed since the
     last backup is written. The last backup stays valid until the new one is complete. With --check, exit status 1 if
-    something is wrong.
+    problems are found.
     """
     if check:
         if with_key or full:
-            raise click.UsageError("--check writes nothing: leave out --with-key and --full")
+            raise click.UsageError("--check writes nothing and cannot be combined with --with-key or --full")
         return _check(folder, out)
     with out.progress("backing up", None) as progress:
         try:
@@ -58,22 +59,25 @@ def backup_command(
 
 
 def _tell(report: BackupReport, out: Output) -> None:
-    what = "all posts" if report.is_full else "what is new"
+    what = "all posts" if report.is_full else "changes"
     out.say(
-        f"backed up {report.posts:,} posts and {report.sealed:,} local-only ones, {size(report.size_bytes)}; wrote "
-        f"{what}: {report.written:,} files, {size(report.written_size_bytes)}",
+        f"backed up {counted(report.posts, 'post')} and {counted(report.sealed, 'local-only post')}, "
+        f"{size(report.size_bytes)}; wrote {what}: {counted(report.written, 'file')}, "
+        f"{size(report.written_size_bytes)}",
         **_fields(report),
     )
     if report.mended:
-        out.note(f"{report.mended:,} files of the last backup were missing or damaged, and are replaced")
+        out.note(f"replaced {counted(report.mended, 'missing or damaged file')} of the last backup")
     if report.has_lost_key:
-        out.note("the key file of the last backup is gone: --with-key writes it again")
+        out.note("the key file of the last backup is missing. Use --with-key to write it again")
     if not report.is_signed:
         out.note(
-            "the backup is not signed, because the store has no readable key: a restore leaves out local rows and causal logs"
+            "the backup is not signed, because the store has no readable key. A restore leaves out local rows and "
+            "causal "
+            "logs"
         )
     if report.sealed and not report.has_key:
-        out.note("the key is not in the backup, and local-only posts need it: keep a copy of the file identity")
+        out.note("the backup does not contain the key, which local-only posts need. Keep a copy of the file identity")
 
 
 def _fields(report: BackupReport | RestoreReport) -> dict[str, Any]:
@@ -85,18 +89,18 @@ def _check(folder: ObjectFolder, out: Output) -> int:
     with out.progress("reading", None) as progress:
         manifest, problems = verify_backup(folder, progress=progress)
     _tell_problems(problems, out)
-    verdict = "all is well" if not problems else f"{len(problems):,} problems"
+    verdict = counted(len(problems), "problem") if problems else NO_PROBLEMS
     out.say(
-        f"{manifest.items('posts'):,} posts in {len(manifest.pieces):,} files: {verdict}",
+        f"{counted(manifest.items('posts'), 'post')} in {counted(len(manifest.pieces), 'file')}: {verdict}",
         posts=manifest.items("posts"),
         files=len(manifest.pieces),
         problems=len(problems),
         signed_by=manifest.signed_by,
     )
     if manifest.signed_by is None:
-        out.note("the backup is not signed: a restore leaves out local rows and causal logs")
+        out.note("the backup is not signed. A restore leaves out local rows and causal logs")
     else:
-        out.note(f"signed by {manifest.signed_by}: compare this with the key of the store, which `identity` shows")
+        out.note(f"signed by {manifest.signed_by}. Compare this with the public key that `cablestore identity` prints")
     return 1 if problems else 0
 
 
@@ -111,7 +115,9 @@ def _tell_problems(problems: Iterable[BackupProblem], out: Output) -> None:
 @click.option(
     "--key", "key_file", type=PathValue(), metavar="FILE", help="Key file of the store, if DIR does not contain it."
 )
-@click.option("--without-local-only", is_flag=True, help="Leave out local-only posts, whose key is lost.")
+@click.option(
+    "--without-local-only", is_flag=True, help="Leave out local-only posts, for example if their key is lost."
+)
 @click.option("--salvage", is_flag=True, help="Restore the intact part of a damaged backup, and list the rest.")
 @click.option(
     "--unverified",
@@ -146,31 +152,37 @@ def restore_command(
         )
     _tell_restored(report, out)
     if report.has_key and key_file is None:
-        out.note(f"the store has the key in the backup, {report.key}. Is it yours? A copy of your own is safer: --key")
+        out.note(
+            f"restored with the key in the backup, {report.key}. Compare it with your public key, or restore with your "
+            "own "
+            "copy: --key FILE"
+        )
     return 0 if report.is_whole else 1
 
 
 def _tell_restored(report: RestoreReport, out: Output) -> None:
     _tell_problems(report.problems, out)
     for reason, count in report.rejected.items():
-        out.say(f"✗ rejected: {count:,} {reason}", rejected=count, reason=reason)
+        out.say(f"✗ rejected {count:,} {reason}", rejected=count, reason=reason)
     out.say(
-        f"restored {report.posts:,} posts, {report.sealed:,} local-only ones and {report.tombstones:,} tombstones",
+        f"restored {counted(report.posts, 'post')}, {counted(report.sealed, 'local-only post')} and "
+        f"{counted(report.tombstones, 'tombstone')}",
         **(_fields(report) | {"rejected": sum(report.rejected.values()), "problems": len(report.problems)}),
     )
     if report.problems:
         out.note(
-            f"{report.lost_posts:,} posts were in damaged files. Deletions may be missing too: sync with a peer, which "
-            "restores both"
+            f"lost {counted(report.lost_posts, 'post')} in damaged files. Deletions may be missing too. Run "
+            "`cablestore "
+            "sync` with a peer to fetch both"
         )
     if report.left_out_rows:
         out.note(
-            f"{report.left_out_rows:,} local rows and rows of causal logs are left out, because the store's key did not "
-            "sign them. Name the key with --key. If the backup has no signature and you trust its folder, restore with "
-            "--unverified"
+            f"left out {counted(report.left_out_rows, 'row')} of local data and causal logs: not signed by the store's "
+            "key. "
+            "Pass the key with --key FILE, or use --unverified if the backup is not signed and you trust its folder"
         )
     if not report.has_key:
-        out.note("the store has no key: put its file identity back, or a new one is made")
+        out.note("the store has no key. Restore its file identity, or the next use creates a new key")
 
 
 COMMANDS: Final = (backup_command, restore_command)

@@ -104,7 +104,7 @@ _options: Final[Callable[[Any], Any]] = all_of(
     ),
     click.option("--channel", type=channel_name, help="Channel to show first [default: default]."),
     click.option(
-        "--light/--dark", default=None, help="Initial theme, instead of that in the settings; a key changes it."
+        "--light/--dark", default=None, help="Initial theme; overrides the settings. A key toggles the theme."
     ),
     click.option(
         "--config",
@@ -131,7 +131,7 @@ def chat(
     settings: ChatSettings,
     **chosen: Any,
 ) -> int:
-    """Chat on this terminal. /help shows the keys.
+    """Chat in this terminal. /help shows keys and commands.
 
     If a running `serve` has the store open, the client works through it and uses its connections; several clients can
     do so at once. Otherwise the first client opens the store and acts as a peer; other commands and further clients
@@ -143,7 +143,9 @@ def chat(
         from cablestore.chat.app import ChatApp  # noqa: PLC0415 - needs an extra
     is_answered = sys.stdin is not None and (sys.stdin.isatty() or str(chosen["invitation"]) == "-")
     if not (sys.stdout.isatty() and is_answered):
-        raise click.UsageError("chat needs a terminal for input and output; `cablestore log` prints messages")
+        raise click.UsageError(
+            "chat needs a terminal for input and output. Use `cablestore log` to print messages without a terminal"
+        )
     choices = [_chosen_cabal(path, listen, connect, chosen)]
     for further, invitation in others:
         more = chosen | {"cabal_key": None, "invitation": invitation}
@@ -181,8 +183,8 @@ def _take_keys_from_the_screen() -> None:
         terminal = os.open(os.ttyname(sys.stdout.fileno()), os.O_RDWR | os.O_NOCTTY)
     except OSError as error:
         raise click.UsageError(
-            f"chat cannot read keys from the terminal that it shows: {error.strerror}. Put the invitation into a file, "
-            "and name it with --invitation FILE"
+            f"chat cannot read keys from the terminal: {error.strerror}. Save the invitation to a file, and use "
+            "--invitation FILE"
         ) from None
     os.dup2(terminal, sys.stdin.fileno())
     os.close(terminal)

@@ -107,8 +107,9 @@ class _StoreSource:
             opened.closing.close()
             owner = f"`{self._owner}`" if self._owner else "another program"
             raise click.UsageError(
-                f"{owner} has the store at {path} open, and peers are connected to it. Leave out "
-                f"{', '.join(options)}, or end {owner} first"
+                f"{owner} has the store at {path} open and manages its connections. Remove {', '.join(options)}, or "
+                "stop "
+                f"{owner} first"
             )
         return opened
 
@@ -139,6 +140,6 @@ def _end(cabal: Cabal, path: Path) -> None:
             for channel, text in drafts.items():
                 store.local.set_draft(channel, text)
     except CableStoreError as error:
-        click.echo(f"cablestore: what you began to write is not in the store: {error}", err=True)
+        click.echo(f"cablestore: unsent drafts could not be saved: {error}", err=True)
         for channel, text in drafts.items():
             click.echo(f"  #{safe(channel)}: {safe(text)}", err=True)

@@ -16,20 +16,22 @@ from cablestore.store.store import CableStore
 
 
 @click.command()
-@click.option("--now", is_flag=True, help="Connect at once to those that are not connected.")
+@click.option("--now", is_flag=True, help="Connect immediately to peers that are not connected.")
 @with_store
 def connect(store: CableStore, out: Output, now: bool) -> None:
     """Show the peers that `serve` stays connected to.
 
-    The table has why the last attempt failed or the last connection ended, and when the next attempt begins. SIGUSR1
-    does the same as --now.
+    The table shows why the last attempt failed or the last connection ended, and when the next attempt starts. Sending
+    SIGUSR1 to `serve` has the same effect as --now.
     """
     node = node_of(store)
     if node is None:
-        raise NodeError("no `serve` has this store open: start it with --connect HOST:PORT")
+        raise NodeError(
+            "no running `serve` has this store open. Start one, for example: cablestore serve --connect HOST:PORT"
+        )
     dials = node.dials(now=now)
     if not dials:
-        raise NodeError("`serve` stays connected to no peer: start it with --connect HOST:PORT")
+        raise NodeError("the running `serve` has no peers to connect to. Restart it with --connect HOST:PORT")
     out.table(("peer", "state", "reason"), [_row(dial, now=now) for dial in dials])
 
 

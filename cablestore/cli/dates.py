@@ -13,7 +13,7 @@ from cablestore.store.store import CableStore
 def note_date(store: CableStore, out: Output, post: Post) -> None:
     """Print a note if a post is dated far ahead of the clock, and a warning if the clock may be wrong."""
     if post.timestamp_ms >= system_clock_ms() + limits.MAX_OWN_CLOCK_STEP_MS:
-        out.note(f"it is dated {utc(post.timestamp_ms)}, just after the post that it replaces")
+        out.note(f"the post is dated {utc(post.timestamp_ms)}, just after the post that it replaces")
     difference = store.clock_difference()
     if difference is not None:
         out.note(f"warning: {difference.warning()}")

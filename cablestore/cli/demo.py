@@ -15,7 +15,7 @@ import click
 from rich.text import Text
 
 from cablestore.cli.import_irc import run_import, tell_import
-from cablestore.cli.output import Output, safe, size
+from cablestore.cli.output import NO_PROBLEMS, Output, safe, size
 from cablestore.cli.read import histogram
 from cablestore.cli.reindex import tell_reindexed
 from cablestore.cli.service import ending_on_sigterm
@@ -24,6 +24,7 @@ from cablestore.cli.values import PathValue
 from cablestore.errors import ArgumentError, CableStoreError
 from cablestore.files import LocalFolder
 from cablestore.irc.survey import Options, survey
+from cablestore.plurals import counted
 from cablestore.protocol.body import Delete
 from cablestore.protocol.crypto import Identity
 from cablestore.protocol.post import Post, encode_post
@@ -58,7 +59,7 @@ class _Demo:
         self.stage("answer a peer, one request of each kind", self._answer)
         self.stage("check every row", self._check)
         self.stage("rebuild every view and compare", self._rebuild)
-        self.stage("what the store holds", self._stats)
+        self.stage("statistics of the store", self._stats)
 
     def stage(self, name: str, work: Callable[[], str]) -> None:
         """Run a stage under its number, and record its time and result."""
@@ -97,11 +98,11 @@ class _Demo:
         self.store.ingest([deletion.raw for _, deletion in pairs], sync=True)
         self._deleted = [message for message, _ in pairs]
         for message, deletion in pairs:
-            self.out.say(f"{safe(message.name)}: {message.hash.hex()[:12]} is deleted by {deletion.hash.hex()[:12]}")
+            self.out.say(f"{safe(message.name)}: deleted {message.hash.hex()[:12]} with {deletion.hash.hex()[:12]}")
         gone = sum(self.store.get(message.hash) is None for message in self._deleted)
         if gone != len(pairs):
-            raise CableStoreError(f"{len(pairs) - gone} deleted messages are still here")
-        return f"{gone} messages are gone"
+            raise CableStoreError(f"{counted(len(pairs) - gone, 'deleted message')} still in the store")
+        return f"deleted {counted(gone, 'message')}"
 
     def _answer(self) -> str:
         found = answer_each(self.store, self._channel, [message.hash for message in self._deleted])
@@ -112,8 +113,9 @@ class _Demo:
         with self.out.progress("checking", sum(self.store.stats().posts.values())) as progress:
             report = self.store.check(progress=progress)
         if not report.is_clean:
-            raise CableStoreError(f"check found {report.problem_count} problems, the first: {report.problems[0]}")
-        return f"{report.rows:,} rows, all of them right"
+            problems = counted(report.problem_count, "problem")
+            raise CableStoreError(f"check found {problems}, the first: {report.problems[0]}")
+        return f"{report.rows:,} rows, {NO_PROBLEMS}"
 
     def _rebuild(self) -> str:
         before = self.store.dump_digest()
@@ -122,7 +124,7 @@ class _Demo:
         after = self.store.dump_digest()
         self.out.say(f"BLAKE3 of the dump before {before[:32]}, after {after[:32]}")
         if before != after:
-            raise CableStoreError("the rebuilt database differs from the one that grew")
+            raise CableStoreError("the rebuilt database differs from the original one")
         return "the dumps are equal"
 
     def _stats(self) -> str:
@@ -150,9 +152,9 @@ class _Reindexing:
         """Run all stages. Raises CableStoreError if one finds an unexpected state of the new database."""
         stage = self._stages.stage
         stage("export the store", self._export)
-        stage("elsewhere, authors delete more: another export", self._export_elsewhere)
+        stage("export another store, with more deletions", self._export_elsewhere)
         stage("reindex both on Spark, load, check, swap", self._reindex)
-        stage("what the new database says", self._verify)
+        stage("verify the new database", self._verify)
 
     def _export(self) -> str:
         with open_store(self._folder, create=False) as store:
@@ -166,7 +168,7 @@ class _Reindexing:
         with open_store(self._scratch / "another") as store:
             store.ingest([post.raw for post in self._deletions])
             manifest = store.export(self._exports[1])
-        return f"{manifest.tombstones:,} tombstones of posts that are in the first export alone"
+        return f"{manifest.tombstones:,} tombstones of posts that only the first export contains"
 
     def _reindex(self) -> str:
         from cablestore.reindex import reindex  # noqa: PLC0415 - needs the extra cablestore[reindex]
@@ -184,14 +186,14 @@ class _Reindexing:
             targets = [target for body in bodies if isinstance(body, Delete) for target in body.hashes]
             left = [target for target in targets if store.get(target) is not None]
             if left:
-                raise CableStoreError(f"{len(left)} posts that another export deletes are still here")
+                raise CableStoreError(f"{counted(len(left), 'post')} deleted in another export still in the store")
             by_spark = store.dump_digest()
             store.rebuild()
             if store.dump_digest() != by_spark:
-                raise CableStoreError("the rows that Spark made differ from those of a rebuild in this process")
+                raise CableStoreError("the rows from Spark differ from those of a rebuild in this process")
         for found in ClosedStore(self._folder).generations():
             self._stages.out.say(f"{found.name}: {found.state}, {size(found.size_bytes)}")
-        return f"{len(targets)} more messages are gone; a rebuild in process gives the same dump"
+        return f"deleted {len(targets)} more messages; a rebuild in this process gives the same dump"
 
 
 # --- helpers of the stages ------------------------------------------------------------------------
@@ -221,7 +223,7 @@ def busiest_channel(store: CableStore) -> str:
     """Return the channel with the most messages. Raises ArgumentError if the logs have no message or join."""
     channels = list(store.channels())
     if not channels:
-        raise ArgumentError("nobody joins or says anything in these logs: there is nothing to show. Choose other logs")
+        raise ArgumentError("no messages or joins found in these logs. Choose other logs")
     return max(channels, key=lambda channel: channel.posts.get("text", 0)).name
 
 
@@ -240,7 +242,7 @@ def answer_each(store: CableStore, channel: str, deleted: list[bytes]) -> list[d
         f"channel state of {channel}": f"{len(state):,} hashes",
         f"channel time range of {channel}, 1,000 newest": f"{len(newest):,} hashes",
         "posts of these hashes": f"{len(posts):,} posts, {sum(map(len, posts)):,} bytes",
-        f"which of {len(asked)} offered hashes to request": f"{len(wanted)}: not the known, not the deleted",
+        f"which of {len(asked)} offered hashes to request": f"{len(wanted)}: neither the known nor the deleted ones",
     }
     return [{"request": request, "answer": answer} for request, answer in rows.items()]
 
@@ -260,19 +262,19 @@ def demo(logs: Path | None, keep: Path | None, as_json: bool) -> None:
     with tempfile.TemporaryDirectory(prefix="cablestore-demo-") as scratch:
         folder = keep or Path(scratch) / "store"
         if not LocalFolder(folder).is_empty():
-            raise click.UsageError(f"{folder} is not empty: name a new folder")
+            raise click.UsageError(f"{folder} is not empty. Choose a new folder")
         with open_store(folder) as store:
             stages = _Demo(store, Output(as_json=False, quiet=as_json), logs or sample())
             stages.run()
         if find_spec("pyspark") is None:
-            stages.out.note("\nnot shown: reindexing on Spark, which needs pip install 'cablestore[reindex]'")
+            stages.out.note("\nskipped: reindexing on Spark, which needs pip install 'cablestore[reindex]'")
         else:
             _Reindexing(folder, stages, Path(scratch)).run()
     out = Output(as_json=as_json)
-    out.say(Text("\nAll of it:", style="bold"))
+    out.say(Text("\nSummary:", style="bold"))
     out.table(("stage", "seconds", "result"), stages.rows)
     if keep is not None:
-        out.note(f"\nthe store is in {keep}: try cablestore stats -s {keep}")
+        out.note(f"\nthe store is in {keep}. Try: cablestore stats -s {keep}")
 
 
 COMMANDS: Final = (demo,)

@@ -9,7 +9,7 @@ from typing import Final
 import click
 
 from cablestore.cli.options import common_options, json_option, on_mount, reading_options, stored_channels
-from cablestore.cli.output import Output, all_is_well, safe
+from cablestore.cli.output import Output, no_problems, safe
 from cablestore.cli.service import ending_on_sigterm
 from cablestore.cli.stores import open_or_connect, open_store, or_connect
 from cablestore.cli.values import FolderValue, Moment, public_key
@@ -18,6 +18,7 @@ from cablestore.export.importer import ImportSummary, manifests_of
 from cablestore.export.manifest import Filters
 from cablestore.export.verify import verify_export
 from cablestore.files import ObjectFolder
+from cablestore.plurals import counted
 from cablestore.store.closed import ClosedStore
 from cablestore.views.installed import installed_catalog
 
@@ -34,9 +35,7 @@ from cablestore.views.installed import installed_catalog
 @click.option("--author", "authors", multiple=True, type=public_key, help="Only posts of this public key; repeatable.")
 @click.option("--after", "after_ms", type=Moment(), help="Only posts dated at or after this time: 2024-01-31, or 180d.")
 @click.option("--before", "before_ms", type=Moment(), help="Only posts dated before this time.")
-@click.option(
-    "--leave-out-hidden", is_flag=True, help="Leave out messages that you, or those who moderate for you, hid publicly."
-)
+@click.option("--leave-out-hidden", is_flag=True, help="Leave out messages that you or your moderators hid publicly.")
 @reading_options
 def export(
     path: Path,
@@ -52,15 +51,15 @@ def export(
     """Export the posts to a new folder, for other stores.
 
     OUT is a path, or a URI such as s3://BUCKET/FOLDER with credentials in the environment. Deletions are exported too,
-    local-only posts are not. Views may be outdated, unless an option selects posts. After an interruption the same
-    command resumes; with a duration like 90d it starts again.
+    local-only posts are not. Views may be outdated, unless an option selects posts. To resume after an interruption,
+    run the same command again; with a duration like 90d it starts again.
     """
     if channels:
         with open_or_connect(path, read_only=read_only) as store:
             channels = stored_channels(store, channels)
     chosen = Filters(frozenset(channels), frozenset(authors), after_ms, before_ms, leave_out_hidden)
     filters = None if chosen == Filters() else chosen
-    with out.progress("exporting (each post twice: read, written)", None) as progress:
+    with out.progress("exporting (counts each post twice: read and written)", None) as progress:
         try:
             closed = ClosedStore(path, catalog=installed_catalog(), read_only=read_only)
             manifest = closed.export(folder, filters=filters, progress=progress)
@@ -69,7 +68,7 @@ def export(
                 manifest = store.export(folder, filters=filters, progress=progress)
     posts, size_bytes = sum(manifest.posts.values()), sum(segment.size_bytes for segment in manifest.segments)
     out.say(
-        f"exported {posts:,} posts and {manifest.tombstones:,} tombstones, {size_bytes:,} bytes",
+        f"exported {counted(posts, 'post')} and {counted(manifest.tombstones, 'tombstone')}, {size_bytes:,} bytes",
         posts=manifest.posts,
         tombstones=manifest.tombstones,
         size_bytes=size_bytes,
@@ -107,14 +106,14 @@ def _tell_import(summary: ImportSummary, out: Output) -> None:
             consents=summary.consents,
         )
         return
-    rows = [{"what": "posts read", "number": summary.posts}]
-    rows += [{"what": f"posts {verdict}", "number": number} for verdict, number in summary.verdicts.most_common()]
-    rows += [{"what": "deleted posts that are now known of", "number": summary.skeletons}]
+    rows = [{"item": "posts read", "count": summary.posts}]
+    rows += [{"item": f"posts {verdict}", "count": number} for verdict, number in summary.verdicts.most_common()]
+    rows += [{"item": "deleted posts recorded", "count": summary.skeletons}]
     if summary.consents:
-        rows += [{"what": "statements of users about roles", "number": summary.consents}]
+        rows += [{"item": "statements about roles", "count": summary.consents}]
     if summary.refused_skeletons:
-        rows += [{"what": "deleted posts without proof, left out", "number": summary.refused_skeletons}]
-    out.table(("what", "number"), rows)
+        rows += [{"item": "deleted posts left out: no proof", "count": summary.refused_skeletons}]
+    out.table(("item", "count"), rows)
 
 
 @click.command("verify-export")
@@ -127,7 +126,7 @@ def _tell_import(summary: ImportSummary, out: Output) -> None:
 def verify(folder: ObjectFolder, signatures: bool, as_json: bool) -> int:
     """Verify every byte of an export.
 
-    EXPORT is a path or a URI. Exit status 1 if something is wrong, 2 if it is not an export.
+    EXPORT is a path or a URI. Exit status 1 if problems are found, 2 if it is not an export.
     """
     out = Output(as_json=as_json)
     with out.progress("verifying", None) as progress:
@@ -137,12 +136,12 @@ def verify(folder: ObjectFolder, signatures: bool, as_json: bool) -> int:
     if report.problem_count > len(report.problems):
         out.note(f"and {report.problem_count - len(report.problems):,} more")
     verdict = (
-        all_is_well(signatures=signatures)
+        no_problems(signatures=signatures)
         if report.is_clean
-        else f"{report.problem_count:,} problems: copy the export again, or make it again"
+        else f"{counted(report.problem_count, 'problem')}. Copy or create the export again"
     )
     out.say(
-        f"{report.posts:,} posts, {report.tombstones:,} tombstones: {verdict}",
+        f"{counted(report.posts, 'post')}, {counted(report.tombstones, 'tombstone')}: {verdict}",
         posts=report.posts,
         tombstones=report.tombstones,
         problems=report.problem_count,

@@ -30,9 +30,7 @@ class _Encoding(click.ParamType[str]):
         try:
             "".encode(codecs.lookup(value).name)
         except (LookupError, ValueError):
-            self.fail(
-                f"{value!r} is not a known encoding of text. Give one like cp1251, iso8859-2 or utf-16", param, ctx
-            )
+            self.fail(f"unknown encoding {value!r}: use one such as cp1251, iso8859-2 or utf-16", param, ctx)
         return value
 
 
@@ -50,7 +48,7 @@ class _Encoding(click.ParamType[str]):
     "day",
     type=click.DateTime(["%Y-%m-%d"]),
     metavar="YYYY-MM-DD",
-    help="Day of the log, if neither lines nor paths name it.",
+    help="Day of the log, if neither lines nor paths contain it.",
 )
 @click.option(
     "--timezone",
@@ -126,25 +124,25 @@ def tell_import(out: Output, report: ImportReport, found: Survey) -> None:
             separate=found.separate,
         )
         return
-    rows = [{"what": "lines read", "number": report.lines}, {"what": "files read", "number": report.files}]
-    rows += [{"what": f"post/{kind}", "number": number} for kind, number in report.posts.most_common()]
-    rows += [{"what": f"posts {verdict}", "number": number} for verdict, number in report.verdicts.most_common()]
-    rows += [{"what": f"lines skipped: {why}", "number": number} for why, number in report.skips.reasons.most_common()]
-    rows += [{"what": "messages cut to the limit", "number": report.skips.cut}] if report.skips.cut else []
-    rows += [{"what": f"lines read as {name}", "number": number} for name, number in report.encodings.most_common()]
-    rows += [{"what": "private conversations left out", "number": len(found.private)}] if found.private else []
-    rows += [{"what": "files that are not logs", "number": len(found.not_logs)}] if found.not_logs else []
-    out.table(("what", "number"), rows)
+    rows = [{"item": "lines read", "count": report.lines}, {"item": "files read", "count": report.files}]
+    rows += [{"item": f"post/{kind}", "count": number} for kind, number in report.posts.most_common()]
+    rows += [{"item": f"posts {verdict}", "count": number} for verdict, number in report.verdicts.most_common()]
+    rows += [{"item": f"lines skipped: {why}", "count": number} for why, number in report.skips.reasons.most_common()]
+    rows += [{"item": "messages cut to the limit", "count": report.skips.cut}] if report.skips.cut else []
+    rows += [{"item": f"lines read as {name}", "count": number} for name, number in report.encodings.most_common()]
+    rows += [{"item": "private conversations left out", "count": len(found.private)}] if found.private else []
+    rows += [{"item": "files that are not logs", "count": len(found.not_logs)}] if found.not_logs else []
+    out.table(("item", "count"), rows)
     for line in report.skips.examples:
         out.say(f"not understood, for example: {safe(line)}")
     if report.encodings:
         out.say("Lines that are not UTF-8 were read in the encoding above. If the text looks wrong, use --encoding.")
     for channel, names in found.separate.items():
-        out.say(f"#{safe(channel)} is on several networks: imported as {safe(', '.join(names))}.")
+        out.say(f"#{safe(channel)} exists on several networks: imported as {safe(', '.join(names))}.")
     _list(out, "private, not imported (--queries imports it)", map(str, found.private))
     _list(out, "not a log", (why for _, why in found.not_logs))
     for path, number, text in report.cut_short:
-        out.say(f"{safe(str(path))} was read up to line {number}, which has an unreadable date: {safe(text[:100])}")
+        out.say(f"{safe(str(path))} imported up to line {number}, which has an invalid date: {safe(text[:100])}")
 
 
 def _list(out: Output, what: str, entries: Iterable[str]) -> None:

@@ -60,7 +60,7 @@ def _with_store_if_any(function: Callable[..., Any]) -> Callable[..., Any]:
     type=_peer,
     multiple=True,
     metavar="HOST:PORT",
-    help="Where others reach a member; repeatable [default: those that `serve` connects to].",
+    help="Address at which others reach a member; repeatable [default: the peers of the running `serve`].",
 )
 @click.option(
     "--cabal-key",
@@ -70,9 +70,11 @@ def _with_store_if_any(function: Callable[..., Any]) -> Callable[..., Any]:
     help="Shared key of all members. Use a file: every user of the machine can see the command line [default: that of "
     "the running `serve`].",
 )
-@click.option("--new-key", is_flag=True, help="Make a new cabal key, for a new cabal.")
-@click.option("--admin", "admins", multiple=True, metavar="USER", help="Name an admin in the seed; repeatable.")
-@click.option("--mod", "mods", multiple=True, metavar="USER", help="Name a mod in the seed; repeatable.")
+@click.option("--new-key", is_flag=True, help="Generate a new cabal key, for a new cabal.")
+@click.option(
+    "--admin", "admins", multiple=True, metavar="USER", help="Add an admin to the moderation seed; repeatable."
+)
+@click.option("--mod", "mods", multiple=True, metavar="USER", help="Add a mod to the moderation seed; repeatable.")
 @_with_store_if_any
 def invite(
     store: CableStore | None,
@@ -83,14 +85,14 @@ def invite(
     admins: tuple[str, ...],
     mods: tuple[str, ...],
 ) -> None:
-    """Print an invitation to the cabal, for those who should join.
+    """Print an invitation to the cabal for new members.
 
-    It is a line of text with the cabal key, addresses of peers, and the moderation seed of the store with the users that
-    --admin and --mod add. A new cabal needs no store: name its users by all digits of their public keys. `serve`, `sync` and `reconcile` take it with --invitation. Pass it on over a channel that you
-    trust.
+    The invitation is one line with the cabal key, addresses of peers, and the moderation seed of the store with the
+    users that --admin and --mod add. A new cabal needs no store: name its users by all digits of their public keys.
+    `chat`, `serve`, `sync` and `reconcile` accept it with --invitation. Send it over a channel that you trust.
     """
     if new_key and key is not None:
-        raise click.UsageError("--new-key and --cabal-key exclude each other")
+        raise click.UsageError("--new-key cannot be combined with --cabal-key")
     node = None if store is None else node_of(store)
     served = None if node is None else node.state
     if new_key:
@@ -101,7 +103,7 @@ def invite(
         cabal_key = served.cabal_key
     else:
         raise click.UsageError(
-            "the cabal key is not known: use --cabal-key @FILE, --new-key for a new cabal, or run `serve` meanwhile"
+            "no cabal key: use --cabal-key @FILE, use --new-key for a new cabal, or run `cablestore serve` first"
         )
     addresses = map(Address.parse, peers or (() if served is None else served.connect))
     roles = _roles(store, admins, mods)
@@ -129,11 +131,11 @@ def _tell(out: Output, invitation: Invitation, roles: dict[bytes, UserRole]) -> 
         roles={user.hex(): role.name.lower() for user, role in roles.items()},
     )
     if invitation.cabal_key is None:
-        out.note("it has no cabal key, as `serve` runs without one: connections are not encrypted")
+        out.note("the invitation has no cabal key, because `serve` runs without one. Connections are not encrypted")
     else:
-        out.note("anyone who has this line can join the cabal and read what is written in it")
+        out.note("anyone with this invitation can join the cabal and read its messages")
     if not invitation.peers:
-        out.note("it names no peer: add --peer HOST:PORT, where others reach one")
+        out.note("the invitation has no peer. Add the address of a member: --peer HOST:PORT")
 
 
 COMMANDS: Final = (invite,)

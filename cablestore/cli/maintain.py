@@ -8,9 +8,10 @@ from typing import Final
 import click
 
 from cablestore.cli.options import common_options, reading_options, with_store, with_store_to_read
-from cablestore.cli.output import Output, all_is_well, safe
+from cablestore.cli.output import Output, no_problems, safe
 from cablestore.cli.values import Moment, public_key
 from cablestore.index.rebuild import RebuildReport
+from cablestore.plurals import counted
 from cablestore.store.closed import ClosedStore
 from cablestore.store.options import StoreOptions
 from cablestore.store.store import CableStore
@@ -23,7 +24,7 @@ from cablestore.views.installed import installed_catalog
 )
 @reading_options
 def check(path: Path, out: Output, signatures: bool, read_only: bool) -> int:
-    """Compare every row with the posts that it comes from. Exit status 1 if something is wrong."""
+    """Verify every row against the posts. Exit status 1 if problems are found."""
     catalog = installed_catalog()
     with CableStore.open(path, create=False, options=StoreOptions(catalog=catalog), read_only=read_only) as store:
         posts = sum(store.stats().posts.values())
@@ -35,12 +36,13 @@ def check(path: Path, out: Output, signatures: bool, read_only: bool) -> int:
     if report.problem_count > len(report.problems):
         out.note(f"and {report.problem_count - len(report.problems):,} more")
     verdict = (
-        all_is_well(signatures=signatures)
+        no_problems(signatures=signatures)
         if report.is_clean
-        else f"{report.problem_count:,} problems: `cablestore rebuild` repairs them"
+        else f"{counted(report.problem_count, 'problem')}. Run `cablestore rebuild` to repair the store"
     )
     out.say(
-        f"{report.posts:,} posts, {report.tombstones:,} tombstones, {report.rows:,} rows: {verdict}",
+        f"{counted(report.posts, 'post')}, {counted(report.tombstones, 'tombstone')}, {counted(report.rows, 'row')}: "
+        f"{verdict}",
         posts=report.posts,
         tombstones=report.tombstones,
         rows=report.rows,
@@ -59,7 +61,7 @@ def check(path: Path, out: Output, signatures: bool, read_only: bool) -> int:
 )
 @common_options
 def rebuild(path: Path, out: Output, dropped: tuple[str, ...]) -> int:
-    """Rebuild every view from the posts. Exit status 1 if posts or deletions are lost, or may be.
+    """Rebuild every view from the posts. Exit status 1 if posts or deletions are lost, or may be lost.
 
     It also works on stores that cannot be opened because views are outdated or files are damaged. It rejects a store
     with views whose package is not installed, unless --drop-view names them.
@@ -68,13 +70,17 @@ def rebuild(path: Path, out: Output, dropped: tuple[str, ...]) -> int:
         closed = ClosedStore(path, catalog=installed_catalog())
         report = closed.rebuild(drop_views=frozenset(dropped), progress=progress)
     for what, count in report.damaged.items():
-        out.say(f"✗ lost: {count:,} of: {what}", lost=what, count=count)
+        out.say(f"✗ lost: {what} ({count:,})", lost=what, count=count)
     if report.kept_aside:
-        out.note(f"the damaged database is kept in {report.kept_aside}: remove it when you no longer need it")
+        out.note(f"the damaged database is kept in {report.kept_aside}. Remove it when you no longer need it")
     if report.may_lack_deletions:
-        out.note("deletions may be missing, so deleted posts may be back: `cablestore sync` with a peer brings them")
+        out.note(
+            "deletions may be lost, so deleted posts may be visible again. Run `cablestore sync` with a peer to fetch "
+            "the "
+            "deletions"
+        )
     out.say(
-        f"rebuilt {report.posts:,} posts and {report.tombstones:,} tombstones{_lost(report)}",
+        f"rebuilt {counted(report.posts, 'post')} and {counted(report.tombstones, 'tombstone')}{_lost(report)}",
         posts=report.posts,
         tombstones=report.tombstones,
         lost=sum(report.damaged.values()),
@@ -93,7 +99,7 @@ def _lost(report: RebuildReport) -> str:
     if report.lost_posts is None:
         return f"; {unknown_loss(report.lost_posts_at_least)}"
     of = "" if report.posts_before is None else f" of {report.posts_before:,}"
-    return f"; {report.lost_posts:,} post{'s' * (report.lost_posts != 1)} lost{of}"
+    return f"; {counted(report.lost_posts, 'post')} lost{of}"
 
 
 def unknown_loss(at_least: int) -> str:
@@ -124,14 +130,14 @@ def dump(store: CableStore, out: Output, digest: bool) -> None:
     "--before",
     "before_ms",
     type=Moment(),
-    help="Discard texts and superseded state dated before this time: 2024-01-31, or 180d.",
+    help="Discard messages and superseded state dated before this time: 2024-01-31, or 180d.",
 )
 @click.option(
     "--keep",
     "keep_newest",
     type=click.IntRange(0),
     metavar="N",
-    help="Discard all texts of each channel but the newest N.",
+    help="Discard all but the newest N messages of each channel.",
 )
 @click.option("--author", "by_author", type=public_key, help="Discard all posts of this public key.")
 @with_store
@@ -140,20 +146,24 @@ def prune(
 ) -> None:
     """Discard posts from this store only, to save space. Deletions are kept."""
     if before_ms is None and keep_newest is None and by_author is None:
-        raise click.UsageError("say what to discard: --before, --keep or --author")
+        raise click.UsageError("missing option: select the posts to discard with --before, --keep or --author")
     with out.progress("pruning", None) as progress:
         count = store.prune(before_ms=before_ms, keep_newest=keep_newest, by_author=by_author, progress=progress)
-    out.say(f"discarded {count:,} posts", discarded=count)
+    out.say(f"discarded {counted(count, 'post')}", discarded=count)
 
 
 @click.command()
 @with_store
 def compact(store: CableStore, out: Output) -> None:
-    """Rewrite the database to use the least space."""
+    """Compact the database to free disk space."""
     before = sum(store.stats().disk_size_bytes.values())
     store.compact()
     after = sum(store.stats().disk_size_bytes.values())
-    out.say(f"{before:,} bytes before, {after:,} after", before_size_bytes=before, after_size_bytes=after)
+    out.say(
+        f"database size: {before:,} bytes before, {after:,} bytes after",
+        before_size_bytes=before,
+        after_size_bytes=after,
+    )
 
 
 COMMANDS: Final = (check, rebuild, dump, prune, compact)

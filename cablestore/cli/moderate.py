@@ -22,6 +22,7 @@ from cablestore.cli.options import all_of, full_targets, full_users, stored_chan
 from cablestore.cli.output import Output, safe
 from cablestore.cli.values import moderation_seed
 from cablestore.moderation import Decision, UserRole
+from cablestore.plurals import counted
 from cablestore.protocol.body import Moderation, Unblock
 from cablestore.store.dating import utc
 from cablestore.store.moderator import Effect
@@ -75,7 +76,7 @@ def _tell(store: CableStore, out: Output, effect: Effect, act: str, *, dry_run: 
     for change in () if out.as_json else effect.changes:
         out.say(change_text(change, names))
     if dry_run:
-        out.note("nothing was written: this is what would change")
+        out.note("dry run: nothing was written")
     for target in effect.unchanged:
         out.note(unchanged_text(act, target, names))
     if not effect.changes and not effect.dropped_posts and not effect.unchanged:
@@ -87,7 +88,7 @@ def _tell(store: CableStore, out: Output, effect: Effect, act: str, *, dry_run: 
         if isinstance(post.body, Unblock | Moderation) and post.is_local_only:
             _note_public(store, out, names, act, post.body.recipients)
     if effect.dropped_posts:
-        out.note(f"{effect.dropped_posts:,} posts of this store {'would be' if dry_run else 'are'} removed")
+        out.note(f"{'would remove' if dry_run else 'removed'} {counted(effect.dropped_posts, 'post')} from this store")
     if out.as_json:
         out.say(
             "",
@@ -105,7 +106,7 @@ def _note_drops(store: CableStore, out: Output, names: UserNames, users: Iterabl
         drop = store.moderation.user_drop(user)
         if drop is not None and drop.until_ms is not None and drop.until_ms > system_clock_ms():
             name, until = safe(names.of(user)), utc(drop.until_ms)
-            out.note(f"posts of {name} that are dated up to {until} stay dropped: `unblock --undrop` lets them in")
+            out.note(f"posts of {name} dated up to {until} stay dropped. Use `unblock --undrop` to accept them")
 
 
 def _note_public(store: CableStore, out: Output, names: UserNames, act: str, targets: Iterable[bytes]) -> None:
@@ -116,7 +117,10 @@ def _note_public(store: CableStore, out: Output, names: UserNames, act: str, tar
     for target in targets:
         if any(not own.is_private for own in store.moderation.own_acts(kind, target)):
             name = safe(names.of(target))
-            out.note(f"{name} stays {state} for others by your public act: `{act}` without --private undoes it")
+            out.note(
+                f"{name} stays {state} for others because of your public action. Use `{act}` without --private to undo "
+                "it"
+            )
 
 
 # --- actions --------------------------------------------------------------------------------------
@@ -196,7 +200,7 @@ def undrop(store: CableStore, targets: tuple[str, ...], channel: str | None, **h
 
 def _require_one(targets: tuple[str, ...], channel: str | None) -> None:
     if bool(targets) is (channel is not None):
-        raise click.UsageError("say what: either users or posts, or a channel with --channel")
+        raise click.UsageError("exactly one kind of target is required: users or posts, or a channel with --channel")
 
 
 @click.command()
@@ -206,7 +210,7 @@ def _require_one(targets: tuple[str, ...], channel: str | None) -> None:
 @_act_options
 @_act
 def block(store: CableStore, users: tuple[str, ...], **how: Any) -> Effect:
-    """Reject posts of USERS, and exchange nothing with them.
+    """Reject the posts of USERS, and exchange no posts with them.
 
     Peers that receive the block do not pass your posts to them, nor theirs to you. With --private, the only effect is
     that their posts are not stored here. USERS are names, or first digits of public keys.
@@ -220,7 +224,7 @@ def block(store: CableStore, users: tuple[str, ...], **how: Any) -> Effect:
 @_act_options
 @_act
 def unblock(store: CableStore, users: tuple[str, ...], **how: Any) -> Effect:
-    """Accept posts of USERS again. Use --private to undo a `block --private`."""
+    """Accept the posts of USERS again. Use --private to undo a `block --private`."""
     return store.moderation.unblock(full_users(store, users), **how)
 
 
@@ -229,7 +233,7 @@ def unblock(store: CableStore, users: tuple[str, ...], **how: Any) -> Effect:
 
 @click.command()
 @_context_option("Only actions that apply in this channel.")
-@click.option("--history", is_flag=True, help="List all actions of those who moderate for you, and the result of each.")
+@click.option("--history", is_flag=True, help="List all actions of your moderators, with their results.")
 @click.option(
     "--seed",
     type=moderation_seed,
@@ -256,7 +260,9 @@ def moderation(
     """
     if seed is not None or revoke_seed:
         if seed is not None and revoke_seed:
-            raise click.UsageError("revoke one seed before you give another: the options are for two commands")
+            raise click.UsageError(
+                "--seed cannot be combined with --revoke-seed. Revoke the old seed first, then run with --seed"
+            )
         moderator = store.moderation
         effect = (
             moderator.revoke_seed(dry_run=dry_run) if seed is None else moderator.join_with_seed(seed, dry_run=dry_run)
@@ -271,7 +277,7 @@ def moderation(
     columns = ("what", "target", "channel", "by", "time", "reason", *(("result",) if history else ()))
     out.table(columns, rows)
     if not rows:
-        out.note("nothing is moderated here")
+        out.note("no moderation actions found")
 
 
 def _judged(store: CableStore, channel: str | None, history: bool) -> Iterator[Decision]:

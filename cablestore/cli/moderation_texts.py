@@ -22,12 +22,12 @@ _ACTIONS: Final = {
     Action.UNDROP_CHANNEL: "undropped channel",
 }
 _UNCHANGED: Final = {
-    "role": "has this role already",
-    "hide": "is hidden already",
+    "role": "already has this role",
+    "hide": "is already hidden",
     "unhide": "is not hidden",
-    "drop": "is dropped already",
+    "drop": "is already dropped",
     "undrop": "is not dropped",
-    "block": "is blocked already",
+    "block": "is already blocked",
     "unblock": "is not blocked",
 }
 """Text about a target that a command leaves unchanged."""

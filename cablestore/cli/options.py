@@ -143,9 +143,7 @@ def strict(command: click.Command) -> click.Command:
 
 def full_users(store: CableStore, texts: Iterable[str]) -> list[bytes]:
     """Return the public keys of users, from names, 64 hex digits, or at least the first 4 digits of a known user."""
-    return [
-        _one(text, _users_of(store, text), "user here has this name, or a public key that starts so") for text in texts
-    ]
+    return [_one(text, _users_of(store, text), "user found with the name or public key prefix") for text in texts]
 
 
 def full_targets(store: CableStore, texts: Iterable[str]) -> tuple[list[bytes], list[bytes]]:
@@ -154,7 +152,7 @@ def full_targets(store: CableStore, texts: Iterable[str]) -> tuple[list[bytes], 
     for text in texts:
         posts = {digest: f"the post {digest.hex()}" for digest in _posts_of(store, text)}
         users = {} if posts and typed_key(text) is not None else _users_of(store, text)
-        one = _one(text, posts | users, "user or post here has this name, or a key or hash that starts so")
+        one = _one(text, posts | users, "user or post found with the name, public key prefix or hash prefix")
         (found_posts if one in posts else found_users).append(one)
     return found_users, found_posts
 
@@ -162,7 +160,7 @@ def full_targets(store: CableStore, texts: Iterable[str]) -> tuple[list[bytes], 
 def _one(text: str, found: dict[bytes, str], missing: str) -> bytes:
     """Return the only key or hash in `found`, which maps it to a description. Raises UsageError otherwise."""
     if not found:
-        raise click.UsageError(f"{text!r}: no {missing}. Write all 64 hex digits of others")
+        raise click.UsageError(f"no {missing} {text!r}. If it is not in the store, use all 64 hex digits")
     if len(found) > 1:
         raise click.UsageError(ambiguous(text, found.values()))
     return next(iter(found))
@@ -180,7 +178,7 @@ def stored_channel(store: CableStore, text: str) -> str:
     """
     if not typed_channel(text):
         raise click.UsageError(
-            f"{text!r} has 0 code points, allowed are 1 to {limits.MAX_CHANNEL_CODEPOINTS}: name a channel"
+            f"invalid channel name {text!r}: expected 1 to {limits.MAX_CHANNEL_CODEPOINTS} code points, got 0"
         )
     return store.find_channel(text)
 
@@ -215,13 +213,13 @@ def full_hash(store: CableStore, text: str, *, with_deleted: bool = False) -> by
     prefix = text.lower()
     if len(prefix) < 4 or prefix.strip("0123456789abcdef"):
         raise click.UsageError(
-            f"{text!r} is not a hash: write 64 hex digits, or at least the first 4 of a post that is here"
+            f"invalid hash {text!r}: expected 64 hex digits, or at least the first 4 of a stored post"
         )
     found = store.find_hashes(prefix, 2, with_deleted=with_deleted)
     if len(found) == 1:
         return found[0]
     raise click.UsageError(
-        f"no post here has a hash that starts with {prefix}"
+        f"no post found with the hash prefix {prefix}"
         if not found
-        else f"several hashes start with {prefix}: write more"
+        else f"several posts have the hash prefix {prefix}. Add more digits"
     )

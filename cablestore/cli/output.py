@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Final
 
 from rich.console import Console
 from rich.progress import (
@@ -156,6 +156,9 @@ def size(size_bytes: float) -> str:
     raise AssertionError
 
 
-def all_is_well(*, signatures: bool) -> str:
+NO_PROBLEMS: Final = "no problems found"
+
+
+def no_problems(*, signatures: bool) -> str:
     """Return the verdict of a successful check. It mentions signatures that were not verified."""
-    return "all is well" if signatures else "all is well; signatures were not verified, --signatures does that"
+    return NO_PROBLEMS if signatures else f"{NO_PROBLEMS}; signatures not verified (use --signatures)"

@@ -24,6 +24,7 @@ from cablestore.cli.values import Moment
 from cablestore.errors import StoreLockedError
 from cablestore.index.arrival_log import EventKind
 from cablestore.moderation import ModerationAct, UserRole, act_of
+from cablestore.plurals import counted
 from cablestore.protocol.body import TEXT, TYPE_NAMES
 from cablestore.store.display import Hidden, Message, User
 from cablestore.store.queries import Snapshot
@@ -42,7 +43,9 @@ _BAR_WIDTH: Final = 50
 
 @click.command()
 @channel_argument
-@click.option("-n", "--number", type=click.IntRange(1, 1000), default=50, show_default=True, help="Number of messages.")
+@click.option(
+    "-n", "--number", type=click.IntRange(1, 1000), default=50, show_default=True, help="Maximum number of messages."
+)
 @click.option("--after", "after_ms", type=Moment(), help="Only messages since this time: 2024-01-31, today, 12h.")
 @click.option("--before", "before_ms", type=Moment(), help="Only messages before this time.")
 @click.option("--oldest", is_flag=True, help="Show the oldest messages instead of the newest.")
@@ -296,7 +299,9 @@ def stats(store: CableStore, out: Output) -> None:
         )
         return
     total = sum(found.posts.values())
-    out.say(f"{total:,} posts in {found.channels:,} channels, {found.last_sequence:,} events\n")
+    out.say(
+        f"{counted(total, 'post')} in {counted(found.channels, 'channel')}, {counted(found.last_sequence, 'event')}\n"
+    )
     out.table(("type", "posts"), ({"type": kind, "posts": number} for kind, number in found.posts.items()))
     out.say("")
     rows = [

@@ -17,6 +17,7 @@ from cablestore.cli.service import fast_loop, run_on_loop
 from cablestore.cli.stores import open_store
 from cablestore.cli.values import Moment
 from cablestore.peers import Address, Node, ReconcileReport
+from cablestore.plurals import counted
 
 _NOT_TOLD: Final = ("talks", "unstored", "differing_ms", "is_by_design")
 """Fields of a report that the JSON output omits."""
@@ -75,14 +76,15 @@ def reconcile(
 def _tell(out: Output, report: ReconcileReport) -> None:
     compared = report.sent_comparing_size_bytes + report.received_comparing_size_bytes
     text = (
-        f"{report.posts_received:,} new posts received, {report.posts_sent:,} sent in {report.seconds:.1f} s: "
-        f"{report.rounds:,} rounds, {size(compared)} to compare, {size(report.received_posts_size_bytes)} of posts "
+        f"{counted(report.posts_received, 'new post')} received, {report.posts_sent:,} sent in {report.seconds:.1f} s: "
+        f"{counted(report.rounds, 'round')}, {size(compared)} to compare, {size(report.received_posts_size_bytes)} of "
+        "posts "
         f"received, {size(report.sent_posts_size_bytes)} sent"
     )
     for count, what in (
-        (report.refused, "were refused"),
-        (report.missing, "were listed by the peer but did not arrive"),
-        (report.unasked, "arrived without being requested"),
+        (report.refused, "rejected"),
+        (report.missing, "offered but not received"),
+        (report.unasked, "received without a request"),
     ):
         text += f"; {count:,} {what}" if count else ""
     out.say(text, **_fields(report))
@@ -91,13 +93,13 @@ def _tell(out: Output, report: ReconcileReport) -> None:
 def _tell_audit(out: Output, report: ReconcileReport) -> int:
     for from_ms, until_ms in report.differing_ms:
         out.say(f"✗ from {out.when(from_ms)} to {out.when(until_ms)}", from_ms=from_ms, until_ms=until_ms)
-    found = f"{report.here_only:,} posts are only here, {report.there_only:,} only there"
+    found = f"{counted(report.here_only, 'post')} only in this store, {report.there_only:,} only in the other store"
     if report.is_by_design:
-        verdict = "posts of the times above were crafted so that no reconciliation finds their difference"
+        verdict = "posts in the ranges above were crafted so that reconciliation cannot find their difference"
     elif report.differing_ms:
-        verdict = "posts of the times above differ, and reconciliation does not find the difference"
+        verdict = "posts in the ranges above differ, and reconciliation does not find the difference"
     else:
-        verdict = "a reconciliation finds every difference"
+        verdict = "reconciliation finds every difference"
     fields = _fields(report) | {"differing_ranges": len(report.differing_ms), "by_design": report.is_by_design}
     out.say(f"{found}; {verdict}", **fields)
     return 1 if report.differing_ms else 0

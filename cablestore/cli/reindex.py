@@ -25,6 +25,7 @@ from cablestore.cli.stores import open_to_read
 from cablestore.cli.values import FolderValue, Moment, PathValue, java_memory, public_key, spark_master, spark_remote
 from cablestore.errors import CableStoreError, ExportError
 from cablestore.export.importer import manifests_of
+from cablestore.plurals import counted
 from cablestore.protocol.crypto import Identity
 from cablestore.protocol.dialect import DIALECTS, dialect_named
 from cablestore.store.closed import ClosedStore
@@ -117,18 +118,20 @@ def reindex(exports: tuple[ObjectFolder, ...], as_json: bool, **chosen: Any) -> 
 
     The store receives the union of all posts in them that are not deleted: archives add posts and remove none.
     Duplicates, deletions across exports and posts to leave out are resolved. The new database is read back and then
-    replaces the old one atomically; `cablestore generations` reverts that. After an interruption the same command
-    resumes.
+    replaces the old one atomically; `cablestore generations --back-to` reverts that. To resume after an interruption,
+    run the same command again.
     """
     out = Output(as_json=as_json)
     if (chosen["store"] is None) == (chosen["verified"] is None):
-        raise click.UsageError("name the store: --out STORE, or --verify STORE to compare")
+        raise click.UsageError("exactly one of --out STORE and --verify STORE is required")
     if chosen["verified"] is not None:
         if exports or chosen["communities"]:
-            raise click.UsageError("--verify makes its own export of the store: name no exports or archives")
+            raise click.UsageError(
+                "--verify exports the store itself and cannot be combined with exports or --archives"
+            )
         return _verify(out, chosen)
     if not exports and not chosen["communities"]:
-        raise click.UsageError("name at least one export, which `cablestore export` makes, or use --archives")
+        raise click.UsageError("missing input: name an export of `cablestore export`, or use --archives")
     return _reindex(out, exports, chosen)
 
 
@@ -177,7 +180,9 @@ def _verify(out: Output, chosen: dict[str, Any]) -> int:
                 f"✗ {name}: {what}: {safe(key.decode(errors='backslashreplace'))}", view=name, what=what, key=key.hex()
             )
     out.say(
-        "the store equals a rebuilt one" if report.is_equal else "the store differs: `cablestore rebuild` repairs it"
+        "the store equals a rebuilt one"
+        if report.is_equal
+        else "the store differs from a rebuilt one. Run `cablestore rebuild` to repair it"
     )
     return 0 if report.is_equal else 1
 
@@ -220,18 +225,22 @@ def spark_of(chosen: dict[str, Any]) -> SparkOptions:
     pairs = [setting.partition("=") for setting in chosen["settings"]]
     for name, equals, value in pairs:
         if not equals or not re.fullmatch(r"[A-Za-z][\w.-]*", name) or not value.isprintable():
-            raise click.UsageError(f"--conf {safe(name[:100])}: write NAME=VALUE, as in spark.executor.memory=2g")
+            raise click.UsageError(
+                f"invalid --conf {safe(name[:100])}: expected NAME=VALUE, such as spark.executor.memory=2g"
+            )
         if name.endswith((".memory", ".memoryOverhead")):
             _size_of(name, value)
     settings = {name: value for name, _, value in pairs}
     if chosen["master"] is not None and chosen["remote"] is not None:
-        raise click.UsageError("--master starts a driver, --remote uses that of a server: name one of them")
+        raise click.UsageError("--master starts a driver, --remote uses the driver of a server. Use only one of them")
     return SparkOptions(chosen["master"], chosen["cores"], chosen["driver_memory"], settings, chosen["remote"])
 
 
 def _size_of(name: str, value: str) -> None:
     if not re.fullmatch(r"[0-9]+([kmgtp]b?|b)?", value, flags=re.IGNORECASE):
-        raise click.UsageError(f'--conf {name}: "{safe(value[:40])}" is not an amount of memory: write 900m or 4g')
+        raise click.UsageError(
+            f'invalid --conf {name}: expected an amount of memory such as 900m or 4g, got "{safe(value[:40])}"'
+        )
 
 
 def tell_reindexed(out: Output, report: ReindexReport, store: Path) -> None:
@@ -260,17 +269,17 @@ def tell_reindexed(out: Output, report: ReindexReport, store: Path) -> None:
     stages = [{"stage": stage, "seconds": seconds} for stage, seconds in report.seconds.items()]
     out.table(("stage", "seconds"), stages)
     since = report.succession.arrived_since
-    late = f", {since:,} entries of the log after the export" if since else ""
-    out.say(f"{report.rows:,} rows loaded{late}; {store} is now at {report.generation}, checked")
+    late = f" and {counted(since, 'log entry', 'log entries')} after the export" if since else ""
+    out.say(f"loaded {counted(report.rows, 'row')}{late}; {store} now uses {report.generation}, which was checked")
 
 
 def tell_counts(out: Output, derived: DerivedRows) -> None:
     """Print the inputs that were left out, and the numbers of posts and rows."""
     for path, problem in derived.left_out.items():
         out.say(f"✗ left out {safe(path)}: {safe(problem)}")
-    rows = [{"what": f"live post/{kind}", "number": number} for kind, number in derived.posts.most_common()]
-    rows += [{"what": what, "number": number} for what, number in sorted(derived.counts.items()) if number]
-    out.table(("what", "number"), rows)
+    rows = [{"item": f"live post/{kind}", "count": number} for kind, number in derived.posts.most_common()]
+    rows += [{"item": what, "count": number} for what, number in sorted(derived.counts.items()) if number]
+    out.table(("item", "count"), rows)
 
 
 @click.command()
@@ -278,7 +287,7 @@ def tell_counts(out: Output, derived: DerivedRows) -> None:
     "--back-to", metavar="GENERATION", help="Make this generation live again, and add the posts that arrived since."
 )
 @click.option(
-    "--remove", "removed", metavar="GENERATION", help="Remove this generation, or `kept` for all that are kept."
+    "--remove", "removed", metavar="GENERATION", help="Remove this generation; `kept` removes all that are kept."
 )
 @click.option(
     "--recover", "recovered", metavar="GENERATION", help="Make this generation live if the file STORE is lost."
@@ -286,7 +295,7 @@ def tell_counts(out: Output, derived: DerivedRows) -> None:
 @click.option(
     "--dialect",
     type=click.Choice(list(DIALECTS)),
-    help="With --recover: dialect of a database that is too damaged to hold it.",
+    help="With --recover: dialect of a database that is too damaged to contain it.",
 )
 @reading_options
 def generations(
@@ -298,7 +307,7 @@ def generations(
     dialect: str | None,
     read_only: bool,
 ) -> int:
-    """List the databases of the store, or go back to one.
+    """List the databases of the store, or roll back to one.
 
     The list contains the live database, those that reindexing kept, and those that the file STORE does not name. It
     also contains missing ones that STORE names.
@@ -310,12 +319,12 @@ def generations(
     if dialect is not None and recovered is None:
         raise click.UsageError("--dialect needs --recover")
     if read_only and (back_to or removed or recovered):
-        raise click.UsageError("--read-only only lists: leave out --back-to, --remove and --recover")
+        raise click.UsageError("--read-only cannot be combined with --back-to, --remove or --recover")
     if recovered is not None:
         return _recover(path, out, recovered, dialect)
     if back_to is not None:
         succession = ClosedStore(path, catalog=installed_catalog()).roll_back(back_to)
-        out.note(f"{succession.arrived_since:,} later entries of the log were added")
+        out.note(f"added {counted(succession.arrived_since, 'later log entry', 'later log entries')}")
     if removed is not None:
         ClosedStore(path).remove(removed)
     rows = [
@@ -335,15 +344,19 @@ def _recover(path: Path, out: Output, generation: str, dialect: str | None) -> i
     known = None if dialect is None else dialect_named(dialect)
     report = ClosedStore(path, catalog=installed_catalog(), dialect=known).recover(generation)
     if report.posts is None:
-        found = "is damaged: `cablestore rebuild` recovers what can be read"
+        found = "it is damaged. Run `cablestore rebuild` to recover the readable posts"
     else:
-        found = f"{report.posts:,} post{'s' * (report.posts != 1)} came back"
+        found = f"{counted(report.posts, 'post')} recovered"
     if report.posts is not None and report.lost_posts is None:
-        found += f"; {unknown_loss(report.lost_posts_at_least)}. Deletions may be missing too: a sync brings them"
+        found += (
+            f"; {unknown_loss(report.lost_posts_at_least)}. Deletions may be missing too. Run `cablestore sync` with a "
+            "peer "
+            "to fetch both"
+        )
     elif report.lost_posts:
         found += f"; {report.lost_posts:,} lost"
     out.say(
-        f"{path} is now at {generation}: {found}",
+        f"{path} now uses {generation}: {found}",
         generation=generation,
         posts=report.posts,
         lost_posts=report.lost_posts,
@@ -385,7 +398,7 @@ def make(
 ) -> None:
     """Create archives of all past weeks below FOLDER, from exports, on Spark.
 
-    They equal byte for byte those that `archive create` makes from a store with the same posts, and either command can
+    The archives equal byte for byte those of `archive create` from a store with the same posts, and either command can
     resume the work of the other. Exports are trusted: run `cablestore verify-export --signatures` first on exports of
     others.
     """
@@ -418,7 +431,7 @@ def _require_without_hidden(exports: tuple[ObjectFolder, ...]) -> None:
     for manifest in manifests_of(exports, None):
         if manifest.filters is None or not manifest.filters.without_hidden:
             raise ExportError(
-                f"{manifest.source} was made with the messages that its store's owner hid. Export again with "
+                f"{manifest.source} contains messages that its store's owner hid. Export again with "
                 "`cablestore export --leave-out-hidden`"
             )
 

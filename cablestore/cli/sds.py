@@ -49,7 +49,7 @@ def sds() -> None:
 def status(path: Path, out: Output, read_only: bool) -> None:
     """Show for each channel how many messages are in the log, waiting, missing, unacknowledged, lost, or unread."""
     if peek(path) is None and not (path / CAUSAL_LOGS).is_dir():
-        raise OpenError(f"no store and no causal logs found at {path}. Name the folder of a store")
+        raise OpenError(f"no store and no causal logs found at {path}. Check the path of the store")
     if not (path / CAUSAL_LOGS).is_dir():
         out.note("no causal logs")
         return

@@ -14,6 +14,7 @@ from cablestore.cli.options import full_users, reading_options, stored_channel
 from cablestore.cli.output import Output, colour_of, safe
 from cablestore.cli.stores import open_or_connect
 from cablestore.cli.values import Moment
+from cablestore.plurals import counted
 from cablestore.store.cursor import SearchCursor
 from cablestore.store.emotes import shown_parts
 from cablestore.store.searching import Order, SearchHit
@@ -28,9 +29,15 @@ _NAME_CHARACTERS: Final = 20
 @click.option("--author", metavar="USER", help="Only messages of this user: a name, or the first digits of the key.")
 @click.option("--after", "after_ms", type=Moment(), help="Only messages since this time: 2024-01-31, today, 12h.")
 @click.option("--before", "before_ms", type=Moment(), help="Only messages before this time.")
-@click.option("-n", "--number", type=click.IntRange(1, 1000), default=20, show_default=True, help="Number of messages.")
 @click.option(
-    "--order", type=click.Choice(get_args(Order)), default="newest", show_default=True, help="The newest or best first."
+    "-n", "--number", type=click.IntRange(1, 1000), default=20, show_default=True, help="Maximum number of messages."
+)
+@click.option(
+    "--order",
+    type=click.Choice(get_args(Order)),
+    default="newest",
+    show_default=True,
+    help="List the newest or best matches first.",
 )
 @click.option("--cursor", metavar="CURSOR", help="Continue after an earlier search, which printed this cursor.")
 @click.option("--index", "only_index", is_flag=True, help="Only update the index.")
@@ -43,7 +50,7 @@ def search(path: Path, out: Output, only_index: bool, read_only: bool, **chosen:
     is a word. So is each emoji.
     """
     if bool(chosen["words"]) == only_index:
-        raise click.UsageError("say what to search for, or --index and no words")
+        raise click.UsageError("either words to search for or --index is required, not both")
     with open_or_connect(path, read_only=read_only) as store:
         if (read_only or store.is_read_only) and not only_index:
             _show(store, out, **chosen)
@@ -60,7 +67,7 @@ def search(path: Path, out: Output, only_index: bool, read_only: bool, **chosen:
 
 
 def _tell_index(out: Output, pending: int) -> None:
-    text = f"about {pending:,} posts are not in the index yet" if pending else "the search index is up to date"
+    text = f"about {counted(pending, 'post')} not indexed yet" if pending else "the search index is up to date"
     out.say(text, pending=pending)
 
 
@@ -100,11 +107,11 @@ def _show(
     if out.as_json:
         out.say("", cursor=following, pending=page.pending)
     if not shown:
-        out.note("nothing found: a word is found as a whole, and with a * at its end as the beginning of longer ones")
+        out.note("no messages found. Words match as a whole; add * to match words with this prefix")
     if following is not None:
-        out.note(f"for more: --cursor {following}")
+        out.note(f"for more results, add --cursor {following}")
     if page.pending:
-        out.note(f"about {page.pending:,} posts are not in the index yet: search again, or run `search --index`")
+        out.note(f"about {counted(page.pending, 'post')} not indexed yet. Search again, or run `search --index`")
 
 
 def _line(hit: SearchHit, out: Output) -> Text:

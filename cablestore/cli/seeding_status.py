@@ -67,7 +67,7 @@ class SeedingReporter(Closable, ProcessBound):
         try:
             line = json.dumps(self._report()).encode("ascii") + b"\n"
         except Exception:  # noqa: BLE001 - later clients are still answered
-            _LOG.exception("the state of seeding cannot be reported")
+            _LOG.exception("seeding state not reported")
             return
         connection.setblocking(False)  # the line fits into the socket's buffer
         with suppress(OSError):

@@ -40,6 +40,7 @@ from cablestore.index.header import peek
 from cablestore.moderation import Seed, UserRole
 from cablestore.peers import Address, Invitation, Node, NodeSettings, SyncReport, descriptors
 from cablestore.peers.metrics_http import exporter
+from cablestore.plurals import counted
 from cablestore.remote.methods import load_functions
 from cablestore.resolution import RESOLVER
 from cablestore.store.store import CableStore
@@ -59,7 +60,7 @@ _SECTIONS: Final = {
         "prologue",
         "separate_static_key",
     ),
-    "What peers get": ("relay", "spare_cable_js"),
+    "Sending to peers": ("relay", "spare_cable_js"),
     "Reconciliation": (
         "reconcile",
         "reconcile_every",
@@ -259,7 +260,7 @@ def serve(
 def _tell_new(store: CableStore, path: Path) -> None:
     """Log that a store is new. If its disk is not mounted, this is another store with another key."""
     _LOG.warning(
-        "made a new store with a new key, because there was none",
+        "created a new store with a new key, because none was found",
         extra={"store": str(path), "public_key": store.identity.public_key.hex()},
     )
 
@@ -272,11 +273,11 @@ def join_with_seed(store: CableStore, text: str) -> bool:
     known = store.moderation.seed
     if known is not None and known.roles == Seed.read_hex(text, 0).roles:
         if known.revoked_at_ms is not None:
-            _LOG.warning("the moderation seed was revoked and is not used", extra={"users": len(known.roles)})
+            _LOG.warning("moderation seed ignored, because it was revoked", extra={"users": len(known.roles)})
         return False
     store.moderation.join_with_seed(text)
     _LOG.info(
-        "joined with a moderation seed, which `cablestore moderation --revoke-seed` revokes",
+        "joined with a moderation seed (`cablestore moderation --revoke-seed` revokes it)",
         extra={f"{role.name.lower()}_{number}": user.hex() for number, (user, role) in enumerate(_seeded(store), 1)},
     )
     return True
@@ -285,7 +286,7 @@ def join_with_seed(store: CableStore, text: str) -> bool:
 def join_as_invited(store: CableStore, invitation: Invitation | None, out: Output) -> None:
     """Join a store with the moderation seed of an invitation, if any, and print a note."""
     if invitation is not None and invitation.seed and join_with_seed(store, invitation.seed.hex()):
-        out.note("the invitation has a moderation seed: `cablestore moderation` shows it, and revokes it")
+        out.note("joined with the moderation seed of the invitation. `cablestore moderation` shows and revokes it")
 
 
 def _seeded(store: CableStore) -> tuple[tuple[bytes, UserRole], ...]:
@@ -294,13 +295,13 @@ def _seeded(store: CableStore) -> tuple[tuple[bytes, UserRole], ...]:
 
 
 @click.command(context_settings={"auto_envvar_prefix": "CABLESTORE_SYNC"})
-@click.argument("address", metavar="HOST:PORT", required=False, type=AddressType(to_connect=True))
+@click.argument("address", metavar="[HOST:PORT]", required=False, type=AddressType(to_connect=True))
 @sync_options
 @common_options
 def sync(path: Path, out: Output, address: Address | None, create: bool, **chosen: Any) -> None:
-    """Fetch once what a peer has and this store lacks.
+    """Fetch missing posts from a peer once.
 
-    A peer that is a cablestore gets what it lacks too. Others may fetch that at the same time.
+    A peer that runs cablestore also receives the posts that it lacks. Other peers may request them meanwhile.
 
     Without HOST:PORT, the peer is the first one of the invitation that can be reached. Options can also be set in the
     environment, as CABLESTORE_SYNC_CABAL_KEY and so on.
@@ -309,13 +310,13 @@ def sync(path: Path, out: Output, address: Address | None, create: bool, **chose
     addresses = (address,) if address is not None else () if invitation is None else invitation.peers
     if not addresses:
         raise click.UsageError(
-            "Missing argument 'HOST:PORT'." if invitation is None else "the invitation names no peer: add HOST:PORT"
+            "Missing argument 'HOST:PORT'." if invitation is None else "the invitation has no peer. Add HOST:PORT"
         )
     settings = settings_of(chosen)
     is_new = create and peek(path) is None
     with open_store(path, create=create) as store:
         if is_new:
-            out.note(f"made a new store at {path} with the new key {store.identity.public_key.hex()}")
+            out.note(f"created a new store at {path} with the new public key {store.identity.public_key.hex()}")
         join_as_invited(store, invitation, out)
         settings = with_stored_channels(store, settings)
         with out.progress("syncing", None) as progress:
@@ -323,7 +324,9 @@ def sync(path: Path, out: Output, address: Address | None, create: bool, **chose
     _tell_sync(out, report)
     if report.unstored:
         raise StorageError(
-            f"{report.unstored:,} of the received posts could not be written to the disk: make room, then sync again"
+            f"{counted(report.unstored, 'received post')} not stored: writing to the disk failed. Free disk space, "
+            "then "
+            "sync again"
         )
 
 
@@ -341,21 +344,21 @@ async def _sync_once(
             try:
                 return await node.sync_once(address, progress)
             except NodeError as error:
-                out.note(f"{error}; the next peer is tried")
+                out.note(f"{error}. Trying the next peer")
         return await node.sync_once(last, progress)
 
 
 def _tell_sync(out: Output, report: SyncReport) -> None:
     text = (
-        f"{report.posts:,} new posts of {report.channels:,} channels in {report.seconds:.1f} s, "
+        f"{counted(report.posts, 'new post')} in {counted(report.channels, 'channel')}, {report.seconds:.1f} s, "
         f"{size(report.received_size_bytes)} received, {size(report.sent_size_bytes)} sent"
     )
     if report.refused:
-        text += f"; {report.refused:,} were refused"
+        text += f"; {report.refused:,} rejected"
     if report.early:
-        text += f", {report.early:,} of them because they are from the future: is the clock right?"
+        text += f", {report.early:,} of them dated in the future (check the clock)"
     if report.missing:
-        text += f"; {report.missing:,} were offered but did not arrive"
+        text += f"; {report.missing:,} offered but not received"
     out.say(text, **asdict(report) | {"seconds": round(report.seconds, 3)})
 
 

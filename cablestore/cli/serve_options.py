@@ -35,13 +35,13 @@ def _config(ctx: click.Context, path: Path) -> dict[str, Any]:
     tables = read_tables(path)
     values = tables.pop("serve", {})
     if tables or not isinstance(values, dict):
-        found = ", ".join(sorted(tables)) or "serve, which is not a table"
-        raise click.UsageError(f"{path} must have one table, [serve], and not {safe(found)}")
+        found = ", ".join(sorted(tables)) or "a value serve"
+        raise click.UsageError(f"invalid settings in {path}: expected only a table [serve], found {safe(found)}")
     known = config_keys(ctx.command)
     unknown = sorted(values.keys() - known)
     if unknown:
         raise click.UsageError(
-            f"{path} sets {safe(', '.join(unknown))}, which is not known. Known are: {', '.join(sorted(known))}"
+            f"unknown settings in {path}: {safe(', '.join(unknown))}. Known settings: {', '.join(sorted(known))}"
         )
     return {known[key].name or "": _config_value(ctx, path, key, known[key], value) for key, value in values.items()}
 
@@ -65,7 +65,7 @@ def _config_value(ctx: click.Context, path: Path, key: str, option: click.Option
     if not is_right:
         raise click.UsageError(f"{path}: {key} must be {expected}")
     if any("\0" in str(text) for text in (value if isinstance(value, list) else [value])):
-        raise click.UsageError(f"{path}: {key} must have no NUL character")
+        raise click.UsageError(f"{path}: {key} must not contain NUL characters")
     try:
         option.type_cast_value(ctx, value)
     except click.UsageError as error:
@@ -100,9 +100,9 @@ class AddressType(click.ParamType[Address]):
         except NodeError as error:
             self.fail(str(error), param, ctx)
         except UnicodeError:
-            self.fail(f"{value!r} is not an address: no host can have this name", param, ctx)
+            self.fail(f"invalid address {value!r}: invalid host name", param, ctx)
         if self._to_connect and address.port == 0:
-            self.fail(f"{value!r}: port 0 cannot be connected to", param, ctx)
+            self.fail(f"invalid address {value!r}: cannot connect to port 0", param, ctx)
         return address
 
 
@@ -145,7 +145,7 @@ sync_options = all_of(
         "window",
         type=duration,
         metavar="DURATION",
-        help="Age of the oldest posts to request: 20w [default: no limit].",
+        help="Maximum age of posts to request: 20w [default: no limit].",
     ),
 )
 
@@ -211,7 +211,7 @@ def invited(chosen: dict[str, Any], known: Invitation | None = None) -> Invitati
         return None
     invitation = known if known is not None and path == Path("-") else Invitation.read(path)
     if chosen["cabal_key"] not in (None, invitation.cabal_key):
-        raise click.UsageError("the cabal key is another one than that of the invitation: use only one of them")
+        raise click.UsageError("the cabal key differs from that of the invitation. Use only one of them")
     chosen["cabal_key"] = invitation.cabal_key
     return invitation
 

@@ -55,7 +55,7 @@ def plan_of(params: Mapping[str, Any], known: Invitation | None = None) -> Serve
         seed,
     )
     if not (plan.listen or plan.connect or plan.reconcile_listen or plan.reconcile_connect):
-        raise click.UsageError("no address: use --listen 127.0.0.1:13333, --connect HOST:PORT, or both")
+        raise click.UsageError("missing address: use --listen 127.0.0.1:13333, --connect HOST:PORT, or both")
     return plan
 
 
@@ -64,7 +64,7 @@ def _seed_of(invitation: Invitation, text: str | None) -> str | None:
     if not invitation.seed:
         return text
     if text is not None and Seed.read_hex(text, 0).write() != invitation.seed:
-        raise click.UsageError("the moderation seed is another one than that of the invitation: use only one of them")
+        raise click.UsageError("the moderation seed differs from that of the invitation. Use only one of them")
     return invitation.seed.hex()
 
 
@@ -92,7 +92,7 @@ class SettingsReloader:
             plan = plan_of(params, self.plan.invitation)
         except (click.ClickException, CableStoreError) as error:
             reason = error.format_message() if isinstance(error, click.ClickException) else str(error)
-            _LOG.warning("settings not reloaded: the old ones stay", extra={"reason": reason})
+            _LOG.warning("settings not reloaded, the old ones stay active", extra={"reason": reason})
             return
         different = {name for name, value in params.items() if value != self._params.get(name)}
         if plan.connect != self.plan.connect:  # an invitation may have other peers

@@ -24,7 +24,7 @@ def _is_own(name: str) -> bool:
 
 @click.command()
 @click.argument("folder", metavar="DIR", type=PathValue())
-@click.option("--private", "is_private", is_flag=True, help="Allow only yourself to read it again.")
+@click.option("--private", "is_private", is_flag=True, help="Revoke group access.")
 @json_option
 def share(folder: Path, as_json: bool, is_private: bool) -> None:
     """Allow group access to a store, export, backup or archive.
@@ -35,11 +35,11 @@ def share(folder: Path, as_json: bool, is_private: bool) -> None:
     with storage_errors(folder):
         if not folder.is_dir() or not any(_is_own(entry.name) for entry in folder.iterdir()):
             raise click.UsageError(
-                f"{folder} is not a store, an export, a backup or an archive: name the folder of one"
+                f"{folder} is not the folder of a store, an export, a backup or an archive. Check the path"
             )
         set_access(folder, _is_own, shared=not is_private)
-    readers = "its user alone" if is_private else f"its user and the group {folder.group()}"
-    Output(as_json=as_json).say(f"{folder} can be read by {readers}", folder=str(folder), shared=not is_private)
+    readers = "only its owner" if is_private else f"its owner and the group {folder.group()}"
+    Output(as_json=as_json).say(f"readable by {readers}: {folder}", folder=str(folder), shared=not is_private)
 
 
 COMMANDS: Final = (share,)

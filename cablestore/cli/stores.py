@@ -96,7 +96,7 @@ def offered(store: CableStore, owner: str, node: WatchedNode) -> Iterator[None]:
         try:
             stack.enter_context(offer(store, owner=owner, node=node))
         except StorageError as error:
-            _LOG.warning("other commands cannot use the store meanwhile", extra={"reason": str(error)})
+            _LOG.warning("other commands cannot connect to the store", extra={"reason": str(error)})
         yield
 
 
@@ -117,7 +117,9 @@ def identity_of(store: CableStore) -> Identity:
         return store.identity
     found = None if store.path is None else load_identity(store.path / IDENTITY_FILE)
     if found is None or found.public_key != store.public_key:
-        raise IdentityError("the secret key is not in the store's folder, and no process sends it. Use it where it is")
+        raise IdentityError(
+            f"no secret key found in the store's folder {store.path}. Run the command where the key file is"
+        )
     return found
 
 

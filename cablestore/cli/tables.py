@@ -33,15 +33,15 @@ def tables(exports: tuple[ObjectFolder, ...], out: ObjectFolder, as_json: bool, 
     """Write tables of exports and archives as Parquet, on Spark.
 
     DuckDB, pandas, Polars and others can read them: posts, messages, topics, members, users, channels and deletions, as
-    in a store with all posts. Deleted posts and posts to leave out are not included. After an interruption the same
-    command resumes with the unfinished table.
+    in a store with all posts. Deleted posts and posts to leave out are not included. To resume after an interruption
+    with the unfinished table, run the same command again.
     """
     from cablestore.reindex.job import temporary_work  # noqa: PLC0415 - as below
     from cablestore.reindex.table_files import write_tables  # noqa: PLC0415 - needs the extra cablestore[reindex]
 
     printer = Output(as_json=as_json)
     if not exports and not chosen["communities"]:
-        raise click.UsageError("name at least one export, which `cablestore export` makes, or use --archives")
+        raise click.UsageError("missing input: name an export of `cablestore export`, or use --archives")
     archives = archives_of(chosen)
     with ExitStack() as stack:
         work = chosen["work"].path if chosen["work"] else Path(tempfile.mkdtemp(prefix="cablestore-tables-"))

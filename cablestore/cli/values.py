@@ -117,7 +117,7 @@ class WholeNumber(click.IntRange):
         """Return the number. Fails above `sys.maxsize`."""
         number = super().convert(value, param, ctx)
         if number > sys.maxsize:
-            self.fail(f"{number} is too large: the largest number is {sys.maxsize}", param, ctx)
+            self.fail(f"{number} is too large: the maximum is {sys.maxsize}", param, ctx)
         return number
 
 
@@ -146,7 +146,7 @@ class Moment(click.ParamType[int]):
             return max(0, int(moment.timestamp() * 1000))
         except (ValueError, OverflowError):
             self.fail(
-                f"{value!r} is not a time: write 2024-01-31, 2024-01-31T12:00, today, yesterday, or 90d for 90 days "
+                f"invalid time {value!r}: expected 2024-01-31, 2024-01-31T12:00, today, yesterday, or 90d for 90 days "
                 "ago",
                 param,
                 ctx,
@@ -162,7 +162,7 @@ def duration(text: str) -> int:
     except (ValueError, OverflowError):
         found = timedelta()
     if not found:
-        raise ValueError(f"{text!r} is not a duration: write 90s, 30m, 12h, 180d, 20w or 1y")
+        raise ValueError(f"invalid duration {text!r}: expected a value such as 90s, 30m, 12h, 180d, 20w or 1y")
     return found // timedelta(milliseconds=1)
 
 
@@ -181,7 +181,7 @@ def time_zone(text: str) -> tzinfo:
     try:
         return ZoneInfo(text)
     except (LookupError, ValueError, OSError):
-        raise ValueError(f"this machine knows no time zone {text!r}: write a name like Europe/Berlin or UTC") from None
+        raise ValueError(f"unknown time zone {text!r}: use a name such as Europe/Berlin or UTC") from None
 
 
 # --- keys and names --------------------------------------------------------------------------------
@@ -218,7 +218,7 @@ def _cabal_key(text: str) -> bytes:
         key = b""
     if len(key) != KEY_SIZE_BYTES:
         raise ValueError(
-            f"a cabal key has {2 * KEY_SIZE_BYTES} hex digits; {where} has {len(text)} characters that are no such key"
+            f"invalid cabal key: expected {2 * KEY_SIZE_BYTES} hex digits, got {len(text)} characters in {where}"
         )
     return key
 
@@ -254,7 +254,7 @@ def channel_name(text: str) -> str:
     """Return a valid channel name without a leading `#`."""
     text, most = typed_channel(text), limits.MAX_CHANNEL_CODEPOINTS
     if not 1 <= len(text) <= most:
-        raise ValueError(f"a channel's name has {len(text)} code points, allowed are 1 to {most}")
+        raise ValueError(f"invalid channel name: expected 1 to {most} code points, got {len(text)}")
     _encoded(text)
     return text
 
@@ -285,7 +285,7 @@ def java_memory(text: str) -> str:
     """Return an amount of memory in Java's notation, large enough for Spark to start."""
     found = re.fullmatch(r"([0-9]{1,15})([kmgt])b?", text.strip().lower())
     if found is None:
-        raise ValueError(f'"{safe(text[:40])}" is not an amount of memory: write 900m or 4g')
+        raise ValueError(f'invalid amount of memory "{safe(text[:40])}": use a value such as 900m or 4g')
     if not _LEAST_MEMORY_BYTES <= int(found[1]) * _MEMORY_UNITS[found[2]] <= _MOST_MEMORY_BYTES:
         raise ValueError(f"{found[0]} is out of range: Spark needs at least 512m, and at most 16t")
     return found[1] + found[2]
@@ -296,7 +296,7 @@ def spark_master(text: str) -> str:
     """Return a Spark master unchanged, if Spark supports its form."""
     if not re.fullmatch(r"local(-cluster)?(\[[0-9*,]+\])?|yarn|(spark|k8s)://\S+", text):
         raise ValueError(
-            f'"{safe(text[:100])}" is not a Spark master: write local[2], spark://HOST:PORT, yarn or '
+            f'invalid Spark master "{safe(text[:100])}": expected local[2], spark://HOST:PORT, yarn or '
             "k8s://https://HOST:PORT"
         )
     return text
@@ -306,5 +306,5 @@ def spark_master(text: str) -> str:
 def spark_remote(text: str) -> str:
     """Return the URL of a Spark Connect server unchanged, if Spark supports its form."""
     if not re.fullmatch(r"sc://[^/\s]+(/[^\s]*)?", text):
-        raise ValueError(f'"{safe(text[:100])}" is not a Spark Connect server: write sc://HOST:PORT')
+        raise ValueError(f'invalid Spark Connect server "{safe(text[:100])}": expected sc://HOST:PORT')
     return text

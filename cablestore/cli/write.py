@@ -39,14 +39,14 @@ def _or_standard_input(ctx: click.Context, _: click.Parameter, text: tuple[str, 
     if ctx.resilient_parsing or " ".join(text):  # shell completion does not run the command
         return text
     if sys.stdin is None:
-        raise click.UsageError("no text, and standard input is closed")
+        raise click.UsageError("missing text: standard input is closed. Pass TEXT as an argument")
     try:
         found = sys.stdin.read()
     except OSError as error:
         raise click.UsageError(f"the text on standard input cannot be read: {error.strerror}") from None
     except UnicodeDecodeError as error:
         encoding = error.encoding.upper()
-        raise click.UsageError(f"the text on standard input is not {encoding}: convert it first") from None
+        raise click.UsageError(f"the text on standard input is not valid {encoding}. Convert it first") from None
     return (found.removeprefix("\ufeff").replace("\r\n", "\n").rstrip("\n"),)
 
 
@@ -99,7 +99,9 @@ def init(path: Path, out: Output, dialect: str, import_key: Path | None) -> None
             store.import_identity(imported)
         public_key = store.identity.public_key.hex()
         out.say(
-            f"store {path}, dialect {store.dialect.name}, you are {public_key}", store=str(path), public_key=public_key
+            f"store {path}, dialect {store.dialect.name}, public key {public_key}",
+            store=str(path),
+            public_key=public_key,
         )
 
 
@@ -149,7 +151,7 @@ def post(store: CableStore, out: Output, channel: str, text: tuple[str, ...]) ->
     """Post TEXT, or the text on standard input, to CHANNEL. Joins the channel first if you are not in it."""
     said = " ".join(text)
     if is_invisible(said):
-        raise click.UsageError("the message is empty: nothing was posted. Write a text, or pipe one in")
+        raise click.UsageError("empty message: nothing was posted. Pass TEXT as an argument or on standard input")
     _write(store, out, Text(stored_channel(store, channel), said), "posted")
 
 
@@ -161,7 +163,7 @@ def topic(store: CableStore, out: Output, channel: str, text: tuple[str, ...]) -
     """Set the topic of CHANNEL to TEXT. Without TEXT, clears it. Joins the channel first if you are not in it."""
     channel, topic = stored_channel(store, channel), " ".join(text)
     if store.topic(channel) == topic:
-        has = "has this topic already" if topic else "has no topic"
+        has = "already has this topic" if topic else "has no topic"
         out.note(f"{safe(channel)} {has}: nothing was written")
     else:
         _write(store, out, Topic(channel, topic), "topic set" if text else "topic cleared")
@@ -174,7 +176,7 @@ def join(store: CableStore, out: Output, channel: str) -> None:
     """Join CHANNEL."""
     channel = stored_channel(store, channel)
     if _is_member(store, channel):
-        out.note(f"you are in {safe(channel)} already: nothing was written")
+        out.note(f"you are already in {safe(channel)}: nothing was written")
     else:
         _tell_written(store, out, store.join(channel), f"joined {safe(channel)}")
 
@@ -195,12 +197,12 @@ def name(store: CableStore, out: Output, name: str) -> None:
     """Change your name to NAME."""
     name = typed_name(name)
     if not name:  # the store would remove the name
-        raise click.UsageError(f"the user name has 0 code points, allowed are 1 to {limits.MAX_USER_NAME_CODEPOINTS}")
+        raise click.UsageError(f"invalid user name: expected 1 to {limits.MAX_USER_NAME_CODEPOINTS} code points, got 0")
     post = store.set_name(name)
     if post is None:
-        _tell(out, _own_info(store), f"you are {safe(name)} already")
+        _tell(out, _own_info(store), f"your name is already {safe(name)}")
     else:
-        _tell_written(store, out, post, f"you are {safe(name)}")
+        _tell_written(store, out, post, f"your name is now {safe(name)}")
 
 
 @click.command()
@@ -217,7 +219,7 @@ def delete(store: CableStore, out: Output, hashes: tuple[str, ...], force: bool)
     targets = [full_hash(store, text) for text in hashes]
     deleted = [target for target in targets if _is_deleted(store, target)]
     for target in dict.fromkeys(deleted):
-        out.note(f"the post {target.hex()[:12]} is deleted already: nothing was written")
+        out.note(f"the post {target.hex()[:12]} is already deleted: nothing was written")
     for deletion in store.delete([target for target in targets if target not in deleted], force=force):
         _tell(out, deletion, "deleted")
 

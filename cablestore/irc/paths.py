@@ -34,7 +34,7 @@ def date_in_path(path: PurePath) -> date | None:
         year, month, day = (int(part) for part in iso[0].split("-"))
         found = real_date(year, month, day)
         if found is None:
-            raise NotALogError(f"the name of {path} has an impossible date: {iso[0]}. Use --date")
+            raise NotALogError(f"invalid date in the name of {path}: {iso[0]}. Use --date")
         return found
     days = [found for match in _DATE.finditer("/".join(path.parts)) if (found := _date_of(match)) is not None]
     return days[-1] if days else None

@@ -61,7 +61,7 @@ def files_below(path: Path) -> list[Path]:
                 file for file in path.rglob("*") if file.is_file() and not _is_hidden(file.relative_to(path))
             )
             if not found:
-                raise ArgumentError(f"the folder {path} is empty: it has no log")
+                raise ArgumentError(f"no logs found: the folder {path} is empty")
             return found
         if not path.is_file():
             raise ArgumentError(f"file or folder not found: {path}")
@@ -105,7 +105,7 @@ def logs_in_order(source: Path, numbers: Sequence[int]) -> Generator[LogStream]:
                 if turn == len(numbers):
                     return
         if turn == before:
-            raise ArgumentError(f"{source} was changed while it was read. Import it again")
+            raise ArgumentError(f"{source} changed while it was read. Import it again")
 
 
 class _Held:
@@ -161,7 +161,9 @@ class _Reading:
         self.unpacked_bytes += size_bytes
         if self.unpacked_bytes > limits.MAX_LOGS_UNPACKED_SIZE_BYTES:
             raise ArgumentError(
-                f"{self.source} unpacks to more than {limits.MAX_LOGS_UNPACKED_SIZE_BYTES:,} bytes. Import it in parts"
+                f"{self.source} is too large: more than {limits.MAX_LOGS_UNPACKED_SIZE_BYTES:,} bytes when "
+                "decompressed. Import "
+                "it in parts"
             )
 
 
@@ -190,7 +192,7 @@ def _damage(name: PurePath) -> Iterator[None]:
 
 
 def _damaged(name: PurePath) -> ArgumentError:
-    return ArgumentError(f"{name} is damaged or cut off: it cannot be unpacked to its end. Get it again")
+    return ArgumentError(f"{name} is damaged or truncated: decompression failed. Download or copy it again")
 
 
 def _unwrapped(
@@ -198,7 +200,7 @@ def _unwrapped(
 ) -> Iterator[tuple[PurePath, IO[bytes], int]]:
     """Yield the files of lines in a file. A packed file is read to its end."""
     if wrappings > limits.MAX_LOG_WRAPPINGS:
-        raise ArgumentError(f"{name} is packed more than {limits.MAX_LOG_WRAPPINGS} times. Unpack it")
+        raise ArgumentError(f"{name} is compressed more than {limits.MAX_LOG_WRAPPINGS} times. Decompress it first")
     with _damage(name):
         head = file.read(_BLOCK_SIZE_BYTES)
     whole = _rest(name, head, file)
@@ -210,7 +212,7 @@ def _unwrapped(
             pass
     elif head.startswith((b"PK\x03\x04", b"PK\x05\x06")):
         if wrappings:
-            raise ArgumentError(f"{name} is a zip archive in another archive. Unpack the outer one")
+            raise ArgumentError(f"{name} is a zip archive in another archive. Extract the outer one first")
         for path, stream, entry_bytes in _zip_entries(reading, name, file):
             yield from _unwrapped(reading, path, stream, entry_bytes, wrappings + 1)
     elif _is_tar(name, head):
@@ -219,7 +221,7 @@ def _unwrapped(
     else:
         kind = next((kind for magic, kind in _UNREAD.items() if head.startswith(magic)), None)
         if kind is not None:
-            raise ArgumentError(f"{name} is packed with {kind}, which cannot be read. Unpack it")
+            raise ArgumentError(f"{name} has the unsupported compression {kind}. Decompress it first")
         yield name, whole, size_bytes
 
 
@@ -324,7 +326,8 @@ def _tar_entries(name: PurePath, file: IO[bytes]) -> Iterator[tuple[PurePath, IO
             kind = _kind_of(entry)
             if kind:
                 raise ArgumentError(
-                    f"{name} holds {kind}, {_shown(entry.name)}: an archive of logs must have only files and folders"
+                    f"{name} contains {kind}, {_shown(entry.name)}: only files and folders are supported. Extract it "
+                    "first"
                 )
             path = _inside(name, entry.name)
             content = archive.extractfile(entry)
@@ -346,7 +349,7 @@ def _kind_of(entry: tarfile.TarInfo) -> str:
         return "a device"
     if entry.isfifo():
         return "a FIFO"
-    return "" if (entry.isreg() or entry.isdir()) and not entry.issparse() else "an entry of an unusual kind"
+    return "" if (entry.isreg() or entry.isdir()) and not entry.issparse() else "a special file"
 
 
 class _Forward:
@@ -371,7 +374,8 @@ class _Forward:
         if self._left < 0:
             raise ArgumentError(
                 f"{self._name} has an entry with a header of more than {limits.MAX_LOG_ENTRY_HEADER_SIZE_BYTES:,} "
-                "bytes, which no archive of logs has. Unpack it"
+                "bytes, the "
+                "maximum. Extract it first"
             )
         found = self._file.read(size_bytes)
         self._position += len(found)
@@ -399,14 +403,16 @@ def _zip_entries(reading: _Reading, name: PurePath, file: IO[bytes]) -> Iterator
             path = _inside(name, entry.filename)
             if stat.S_IFMT(entry.external_attr >> 16) not in (0, stat.S_IFREG, stat.S_IFDIR):
                 raise ArgumentError(
-                    f"{name} holds an entry that is not a file, {_shown(entry.filename)}: an archive of logs must have "
-                    "only files and folders"
+                    f"{name} contains a special file, {_shown(entry.filename)}: only files and folders are supported. "
+                    "Extract it first"
                 )
             if entry.flag_bits & 1:
-                raise ArgumentError(f"{name} has an encrypted entry, {_shown(entry.filename)}. Unpack it")
+                raise ArgumentError(f"{name} has an encrypted entry, {_shown(entry.filename)}. Extract it first")
             if entry.is_dir() or _is_hidden(path.relative_to(name)):
                 continue
-            unreadable = ArgumentError(f"{name} packs {_shown(entry.filename)} in a way that cannot be read. Unpack it")
+            unreadable = ArgumentError(
+                f"{name} has an unsupported compression for {_shown(entry.filename)}. Extract it first"
+            )
             if entry.compress_type == zipfile.ZIP_LZMA:  # its dictionary may use any amount of memory
                 raise unreadable
             try:
@@ -422,7 +428,7 @@ def _zip_entries(reading: _Reading, name: PurePath, file: IO[bytes]) -> Iterator
 
 def _counted_entry(name: PurePath, entries: int) -> int:
     if entries >= limits.MAX_LOG_ARCHIVE_ENTRIES:
-        raise ArgumentError(f"{name} holds more than {limits.MAX_LOG_ARCHIVE_ENTRIES:,} entries. Import it in parts")
+        raise ArgumentError(f"{name} has more than {limits.MAX_LOG_ARCHIVE_ENTRIES:,} entries. Import it in parts")
     return entries + 1
 
 
@@ -431,7 +437,8 @@ def _inside(archive: PurePath, name: str) -> PurePath:
     path = PurePosixPath(name)
     if path.is_absolute() or ".." in path.parts:
         raise ArgumentError(
-            f"{archive} holds the entry {_shown(name)}, which leads out of the archive. None of it was read"
+            f"unsafe path in {archive}: the entry {_shown(name)} is outside of the archive. Nothing was imported from "
+            "it"
         )
     return PurePath(archive, path)
 

@@ -109,7 +109,7 @@ def survey(paths: Iterable[Path], options: Options, names: Names = _NO_NAMES) ->
                 if log is not None:
                     found[log.source, log.number] = log, path.is_file() and log.path == path.absolute()
         if is_empty:
-            raise ArgumentError(f"{path} is empty: it has no line of a log")
+            raise ArgumentError(f"{path} is empty. Choose a log with messages")
     public = _public(list(found.values()), options, result)
     named = {log.evidence.channel for log in public if log.evidence.channel and log.format.names_channel}
     common = named.pop() if len(named) == 1 else ""
@@ -126,8 +126,9 @@ def _nothing(result: Survey) -> ArgumentError:
     if result.not_logs:
         return ArgumentError(result.not_logs[0][1])
     return ArgumentError(
-        f"{result.private[0]} is a private conversation, and no other file is the log of a channel. Use --queries to publish "
-        "it, or --channel with the file if it is the log of a channel"
+        f"no channel logs found: {result.private[0]} is a private conversation. Use --queries to publish it, or "
+        "--channel "
+        "if it is the log of a channel"
     )
 
 
@@ -165,10 +166,7 @@ def _own_channel(log: LogFile, common: str) -> str:
 def _is_nameable(log: LogFile, not_logs: list[tuple[PurePath, str]]) -> bool:
     if 1 <= len(log.channel) <= limits.MAX_CHANNEL_CODEPOINTS and log.channel.isprintable():
         return True
-    reason = (
-        f"{log.path} does not name its channel, which must have 1 to {limits.MAX_CHANNEL_CODEPOINTS} characters. "
-        "Use --channel"
-    )
+    reason = f"no channel name of 1 to {limits.MAX_CHANNEL_CODEPOINTS} characters found for {log.path}. Use --channel"
     not_logs.append((log.path, reason))
     return False
 
@@ -247,7 +245,7 @@ def _require_understood(path: PurePath, seen: list[str], sample: list[LogLine | 
     if len(strange) > MOST_NOT_UNDERSTOOD * len(sample):
         examples = ", ".join(f'"{shortened(text)}"' for text in strange[:3])
         raise NotALogError(
-            f"{path} has lines that are not understood: {len(strange)} of its first {len(sample)}, such as {examples}. "
+            f"{path} has lines that cannot be parsed: {len(strange)} of its first {len(sample)}, such as {examples}. "
             "Use --lenient to import the others"
         )
 
@@ -308,7 +306,7 @@ def _beginning(sample: list[LogLine | None], path: PurePath, given: date | None)
     begin = in_path or given
     if begin is None:
         raise NotALogError(
-            f"{path} has no date: neither its lines nor its path have one like 2022-01-31 or 2022/01/31. Give one with "
+            f"no date found for {path}: neither its lines nor its path contain one like 2022-01-31 or 2022/01/31. Use "
             "--date"
         )
     return begin, first

@@ -43,16 +43,18 @@ class FilterParameters:
     def __post_init__(self) -> None:
         if self.capacity < 1 or not 0.0 < self.error < 1.0:
             raise SdsError(
-                f"a filter must be for at least one id, with an error between 0 and 1, not {self.capacity} and "
-                f"{self.error}"
+                "invalid filter parameters: expected a capacity of at least 1 id and an error rate between 0 and 1, "
+                "got "
+                f"{self.capacity} and {self.error}"
             )
         bits_per_id = math.ceil(-math.log(self.error) / math.log(2) ** 2)
         hashes = max(1, math.floor(math.log(2) * bits_per_id + 0.5))
         size_bytes = size_of(self.capacity * bits_per_id)
         if size_bytes > MAX_SDS_FILTER_SIZE_BYTES or hashes > MAX_SDS_FILTER_HASHES:
             raise SdsError(
-                f"a filter for {self.capacity} ids with an error of {self.error} has {size_bytes} bytes and {hashes} "
-                f"bits for each id, allowed are {MAX_SDS_FILTER_SIZE_BYTES} and {MAX_SDS_FILTER_HASHES}: use fewer ids"
+                f"filter too large: {self.capacity} ids with an error rate of {self.error} need {size_bytes} bytes and "
+                f"{hashes} bits per id, the maximum is {MAX_SDS_FILTER_SIZE_BYTES} and {MAX_SDS_FILTER_HASHES}. Use "
+                "fewer ids"
             )
         object.__setattr__(self, "bits", self.capacity * bits_per_id)
         object.__setattr__(self, "hashes", hashes)
@@ -81,7 +83,7 @@ def positions(message_id: str, shape: FilterParameters | ForeignFilter, dialect:
 def to_wire(bits: bytes, parameters: FilterParameters, dialect: SdsDialect) -> bytes:
     """Return a filter's bytes on the wire. Raises SdsError unless `bits` has `parameters.size_bytes` bytes."""
     if len(bits) != parameters.size_bytes:
-        raise SdsError(f"the filter has {len(bits)} bytes, with these parameters it must have {parameters.size_bytes}")
+        raise SdsError(f"invalid filter: expected {parameters.size_bytes} bytes for these parameters, got {len(bits)}")
     if not dialect.describes_filter:
         return _turned(bits)
     described = (parameters.capacity, int(parameters.error * _MILLION), parameters.hashes, parameters.bits)

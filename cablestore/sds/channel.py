@@ -68,7 +68,7 @@ class ChannelTransaction:
         """
         state = self.state
         if not content:
-            raise SdsError("a message to send must have content: `tick` sends those without content, the sync messages")
+            raise SdsError("empty content: a sent message needs content. `tick` sends sync messages, which have none")
         lamport_ms = max(now_ms, state.counters.lamport_ms + 1)
         new_id = message_id or message_id_of(state.sender_id, state.channel_id, lamport_ms, content)
         message = SdsMessage(
@@ -83,7 +83,7 @@ class ChannelTransaction:
         if retrieval_hint is not None:
             check_hint(retrieval_hint)
         if state.is_here(new_id):
-            raise SdsError(f"message {new_id!r} is here already: send each message once")
+            raise SdsError(f"message {new_id!r} is already in the log. Send each message once")
         place = delivery.enter(state, KeptMessage(message, retrieval_hint), lamport_ms, is_own=True)
         state.counters.lamport_ms = lamport_ms
         state.filter.add(new_id)
@@ -162,12 +162,12 @@ class ChannelTransaction:
 
     def _refusal(self, message: SdsMessage, now_ms: int) -> str | None:
         if message.channel_id != self.state.channel_id:
-            return f"it is for channel {message.channel_id!r}, not {self.state.channel_id!r}"
+            return f"wrong channel {message.channel_id!r}, expected {self.state.channel_id!r}"
         lamport_ms = message.lamport_ms
         if lamport_ms is not None and lamport_ms > now_ms + MAX_SDS_LAMPORT_AHEAD_MS:
             return (
-                f"its Lamport time {lamport_ms} is {lamport_ms - now_ms} ms ahead of the clock, "
-                f"{MAX_SDS_LAMPORT_AHEAD_MS} are allowed: check the clocks on both sides"
+                f"its Lamport time {lamport_ms} is {lamport_ms - now_ms} ms ahead of the clock, the maximum is "
+                f"{MAX_SDS_LAMPORT_AHEAD_MS} ms. Check the clocks on both sides"
             )
         check = self.state.settings.check
         return None if check is None or message.kind is not MessageKind.CONTENT else check(message)

@@ -57,7 +57,7 @@ def encode(message: SdsMessage, dialect: SdsDialect, *, room_size_bytes: int = 0
     most = MAX_SDS_MESSAGE_SIZE_BYTES - room_size_bytes
     if len(data) > most:
         why = " with room for its filter and repairs" if room_size_bytes else ""
-        raise SdsError(f"a message has {len(data)} bytes, {most} are allowed{why}: send less content")
+        raise SdsError(f"message too large: {len(data)} bytes, the maximum is {most}{why}. Send less content")
     return data
 
 
@@ -65,7 +65,9 @@ def decode(data: bytes, dialect: SdsDialect) -> SdsMessage:
     """Decode a message. Raises SdsError, with a reason, if it is malformed or exceeds a limit."""
     if len(data) > MAX_SDS_MESSAGE_SIZE_BYTES:
         raise SdsError(
-            f"a message has {len(data)} bytes, {MAX_SDS_MESSAGE_SIZE_BYTES} are allowed: ask for less content"
+            f"message too large: {len(data)} bytes, the maximum is {MAX_SDS_MESSAGE_SIZE_BYTES}. Ask the sender to "
+            "send less "
+            "content"
         )
     try:
         message = _MessageReader(dialect).message(data)
@@ -78,26 +80,24 @@ def decode(data: bytes, dialect: SdsDialect) -> SdsMessage:
 def _check(message: SdsMessage, dialect: SdsDialect) -> None:
     """Raise SdsError if a message lacks a required field or exceeds a limit."""
     if not message.message_id or not message.channel_id:
-        raise SdsError(
-            f"a message must have an id and a channel, not {message.message_id!r} and {message.channel_id!r}"
-        )
+        raise SdsError(f"a message needs an id and a channel, got {message.message_id!r} and {message.channel_id!r}")
     if dialect.needs_sender and not message.sender_id:
-        raise SdsError(f"the message {message.message_id!r} has no sender, which it needs in {dialect.name}")
+        raise SdsError(f"message {message.message_id!r} has no sender, which {dialect.name} requires")
     if message.lamport_ms is None:
         if dialect.needs_lamport:
-            raise SdsError(f"the message {message.message_id!r} has no Lamport time, which it needs in {dialect.name}")
+            raise SdsError(f"message {message.message_id!r} has no Lamport time, which {dialect.name} requires")
         if not message.content:
             raise SdsError(
-                f"the message {message.message_id!r} has neither content nor a Lamport time: it needs one of them"
+                f"message {message.message_id!r} has neither content nor a Lamport time, and needs one of them"
             )
     elif not 0 <= message.lamport_ms <= MAX_VARINT:
-        raise SdsError(f"a Lamport time must be from 0 to {MAX_VARINT}, not {message.lamport_ms}")
+        raise SdsError(f"invalid Lamport time {message.lamport_ms}: expected 0 to {MAX_VARINT}")
     for entries, most, what in (
         (message.causal_history, MAX_SDS_HISTORY, "a causal history"),
         (message.repair_request, MAX_SDS_REPAIR_REQUESTS, "a repair request"),
     ):
         if len(entries) > most:
-            raise SdsError(f"{what} has {len(entries)} entries, {most} are allowed")
+            raise SdsError(f"{what} has {len(entries)} entries, the maximum is {most}")
         if not all(entry.message_id for entry in entries):
             raise SdsError(f"{what} has an entry without an id")
 
@@ -111,7 +111,7 @@ def _text(text: str, what: str) -> bytes:
     try:
         data = text.encode()
     except UnicodeEncodeError as error:
-        raise SdsError(f"the {what}'s id {text[:100]!r} is not text that UTF-8 can encode: {error.reason}") from None
+        raise SdsError(f"the {what}'s id {text[:100]!r} cannot be encoded in UTF-8: {error.reason}") from None
     _check_size(data, MAX_SDS_ID_SIZE_BYTES, f"a {what}'s id")
     return data
 
@@ -128,7 +128,7 @@ def check_hint(hint: bytes) -> None:
 
 def _check_size(data: bytes, most: int, what: str) -> None:
     if len(data) > most:
-        raise SdsError(f"{what} has {len(data)} bytes, {most} are allowed: choose a shorter one")
+        raise SdsError(f"{what} has {len(data)} bytes, the maximum is {most}. Use a shorter one")
 
 
 def _entry(entry: HistoryEntry, dialect: SdsDialect) -> bytes:
@@ -166,7 +166,7 @@ class _MessageReader:
             raise self._error("the content is missing")
         lamport_ms = found.get(numbers.lamport_ms)
         if isinstance(lamport_ms, bytes):
-            raise self._error("the Lamport time is not a number but text or bytes")
+            raise self._error("invalid Lamport time: expected a number, got bytes")
         filter_ = found.get(numbers.bloom_filter)
         return SdsMessage(
             self._text(found.get(numbers.message_id), "message") or "",
@@ -203,7 +203,7 @@ class _MessageReader:
 
     def _sized(self, value: int | bytes, what: str) -> bytes:
         if isinstance(value, int):
-            raise self._error(f"{what} is the number {value}")
+            raise self._error(f"{what} is the number {value}, expected bytes")
         return value
 
     def _fields(self, data: bytes) -> Iterator[tuple[int, int | bytes]]:
@@ -211,7 +211,7 @@ class _MessageReader:
         for number, value in all_fields(data, "message", error=self._error):
             self._left -= 1
             if self._left < 0:
-                raise self._error(f"there are more than {MAX_SDS_FIELDS} fields")
+                raise self._error(f"more than {MAX_SDS_FIELDS} fields, the maximum")
             if value is not None:
                 yield number, value
 

@@ -79,8 +79,7 @@ def take(state: ChannelState, kept: KeptMessage, lamport_ms: int, now_ms: int) -
         return Received(
             ReceiveResult.REFUSED,
             message_id,
-            f"it depends on more than {MAX_SDS_UNMET} messages that are not here (MAX_SDS_UNMET): send it again after "
-            "them",
+            f"it depends on more than {MAX_SDS_UNMET} missing messages (MAX_SDS_UNMET). Send it again after them",
         )
     place, row = place_of(lamport_ms, message_id), kept.packed()
     claim = Claim(place, shares.share_of(state, message.sender_id), message.sender_id, len(row))
@@ -91,7 +90,7 @@ def take(state: ChannelState, kept: KeptMessage, lamport_ms: int, now_ms: int) -
         return Received(
             ReceiveResult.REFUSED,
             message_id,
-            "too many messages wait, most of them from its sender: send it again later",
+            "too many waiting messages, most of them from its sender. Send it again later",
         )
     if gone:
         return take(state, kept, lamport_ms, now_ms)  # it may depend on a dropped message

@@ -78,7 +78,7 @@ class CausalLog(Closable, ProcessBound):
         """
         path = _path_of(store_folder)
         if (read_only or not create) and not path.is_dir():
-            raise OpenError(f"no causal logs found at {path}: a program makes them with CausalLog.open")
+            raise OpenError(f"no causal logs found at {path}. Programs create them with CausalLog.open")
         try:
             if not read_only:
                 make_folder(path.parent)
@@ -88,8 +88,8 @@ class CausalLog(Closable, ProcessBound):
             locked = (share_lock if read_only else lock)(
                 path / _OWNER,
                 lambda _: StoreLockedError(
-                    f"the causal logs at {path} are open already, and one process at a time can open them: "
-                    "close them there first"
+                    f"the causal logs at {path} are already open. Only one process at a time can open them: close them "
+                    "there first"
                 ),
             )
         except OSError as error:
@@ -121,7 +121,7 @@ class CausalLog(Closable, ProcessBound):
         settings.
         """
         if not channel_id or not sender_id:
-            raise SdsError("the ids of a channel and of its sender must not be empty")
+            raise SdsError(f"channel id and sender id must not be empty, got {channel_id!r} and {sender_id!r}")
         check_id(channel_id, "channel")
         check_id(sender_id, "sender")
         with self._writing:
@@ -133,7 +133,7 @@ class CausalLog(Closable, ProcessBound):
                 self._channels[channel_id] = known
             elif (known.sender_id, known.settings) != (sender_id, settings):
                 raise SdsError(
-                    f"channel {channel_id!r} is open already with another sender or other settings: use the same"
+                    f"channel {channel_id!r} is already open with another sender or other settings. Use the same ones"
                 )
             return known
 
@@ -218,7 +218,7 @@ class CausalLog(Closable, ProcessBound):
         """
         with self._writing:
             if self._batch is not None:
-                raise SdsError("the channel cannot be read inside a batch: read it before or after")
+                raise SdsError("the channel cannot be read inside a batch. Read it before or after the batch")
             with self._database.snapshot() as source:
                 transaction = self._begin(source, channel)
                 yield transaction
@@ -250,7 +250,7 @@ class _Batch:
 
     def rows(self) -> dict[bytes, bytes | None]:
         if self.is_spoilt:
-            raise StorageError("an event of this batch failed in the middle, so nothing of the batch was written")
+            raise StorageError("an operation of this batch failed, so the batch was not written. Repeat the batch")
         rows: dict[bytes, bytes | None] = {}
         for transaction in self.transactions.values():
             rows.update(transaction.state.rows())

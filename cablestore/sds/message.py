@@ -89,9 +89,9 @@ def message_id_of(sender_id: str, channel_id: str, lamport_ms: int | None, conte
         for part in (sender_id.encode(), channel_id.encode(), time, content):
             digest.update(len(part).to_bytes(8, "big") + part)
     except UnicodeEncodeError as error:
-        raise SdsError(f"an id is not text that UTF-8 can encode: {error.reason}. Choose another one") from None
+        raise SdsError(f"an id cannot be encoded in UTF-8: {error.reason}. Choose another one") from None
     except OverflowError:
         raise SdsError(
-            f"a Lamport time must fit into 64 bits without sign, {lamport_ms} does not: check the clock"
+            f"invalid Lamport time {lamport_ms}: expected an unsigned 64-bit number. Check the clock"
         ) from None
     return base64.b32hexencode(digest.digest()).decode().lower()

@@ -110,7 +110,7 @@ def effect_of(state: ChannelState, row: bytes) -> Effect:
     if kind in _TOLD:
         return _TOLD[kind](*map(_unpacked, parts))
     raise CorruptStoreError(
-        f"a row of the outbox has the unknown kind {kind}: use the newer version of cablestore that wrote it"
+        f"a row of the outbox has the unknown kind {kind}. Use the newer version of cablestore that wrote it"
     )
 
 

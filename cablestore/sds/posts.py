@@ -66,7 +66,7 @@ def check_post(message: SdsMessage) -> str | None:
     return (
         None
         if digest == message.message_id
-        else f"its id is {message.message_id!r}, the hash of its post is {digest}: they must be equal"
+        else f"its id {message.message_id!r} differs from the hash of its post, {digest}"
     )
 
 
@@ -88,7 +88,7 @@ class PostChannel:
         the same write. Raises SdsError for a local-only post.
         """
         if post.is_local_only:
-            raise SdsError(f"post {post.hash.hex()} is local-only: it must not be sent")
+            raise SdsError(f"local-only post {post.hash.hex()} cannot be sent")
         if self.channel.message(post.hash.hex()) is not None:
             return False
         joins = self._unsent_joins(post)

@@ -30,8 +30,8 @@ class RepairParameters:
     def __post_init__(self) -> None:
         if not (0 <= self.t_min_ms < self.t_max_ms and self.groups >= 1):
             raise SdsError(
-                f"repairs between {self.t_min_ms} and {self.t_max_ms} ms in {self.groups} groups are impossible: "
-                "the first time must be below the second, and there must be at least one group"
+                f"invalid repair settings: expected t_min_ms < t_max_ms and at least 1 group, got {self.t_min_ms} ms, "
+                f"{self.t_max_ms} ms and {self.groups} groups"
             )
 
 

@@ -30,8 +30,8 @@ class Backoff:
     def __post_init__(self) -> None:
         if not 1 <= self.first_ms <= self.longest_ms:
             raise SdsError(
-                f"a backoff must go from at least 1 ms up to as much or more, not from {self.first_ms} to "
-                f"{self.longest_ms}"
+                f"invalid backoff: expected 1 ms <= first_ms <= longest_ms, got {self.first_ms} ms and "
+                f"{self.longest_ms} ms"
             )
 
     def after_ms(self, attempts: int) -> int:
@@ -87,15 +87,16 @@ class Settings:
         longest = self.history_length + max(self.loose_ends, self.loose_ends_of_sync)
         if self.history_length < 1 or min(self.loose_ends, self.loose_ends_of_sync) < 0 or longest > MAX_SDS_HISTORY:
             raise SdsError(
-                f"a causal history must name 1 to {MAX_SDS_HISTORY} messages, these settings allow {longest}"
+                f"invalid length of a causal history: expected 1 to {MAX_SDS_HISTORY} messages, these settings allow "
+                f"{longest}"
             )
         if not 0 <= self.repairs_per_message <= MAX_SDS_REPAIR_REQUESTS:
             raise SdsError(
-                f"a message must request 0 to {MAX_SDS_REPAIR_REQUESTS} repairs, not {self.repairs_per_message}"
+                f"invalid repairs_per_message: expected 0 to {MAX_SDS_REPAIR_REQUESTS}, got {self.repairs_per_message}"
             )
         if self.resends < 0 or (self.filters_that_acknowledge or 1) < 1:
             raise SdsError("`resends` must be 0 or more, `filters_that_acknowledge` None or 1 or more")
         for name in ("lost_after_ms", "sync_interval_ms"):
             value = getattr(self, name)
             if value is not None and value < 1:
-                raise SdsError(f"{name} must be None or at least 1 ms, not {value}")
+                raise SdsError(f"invalid {name}: expected None or at least 1 ms, got {value}")

@@ -86,8 +86,8 @@ class ChannelState:
         found = self.counters.sender_id
         if found != self.sender_id:
             raise SdsError(
-                f"the log of channel {self.channel_id!r} belongs to {found!r}, not to {self.sender_id!r}: "
-                "open it as the same sender, or in another folder"
+                f"the log of channel {self.channel_id!r} belongs to {found!r}, not to {self.sender_id!r}. "
+                "Open it as the same sender, or in another folder"
             )
 
     # --- the filter ------------------------------------------------------------------------------

@@ -139,7 +139,7 @@ class Table:
         row = self.get(part)
         if row is None:
             raise CorruptStoreError(
-                f"the causal log has no row {part[:80]!r} of {self._prefix.decode()}, which another row names. "
+                f"the causal log lacks the row {part[:80]!r} of {self._prefix.decode()}, to which another row refers. "
                 "Remove the folder sds and fetch the channel from its members"
             )
         return row

@@ -133,9 +133,9 @@ class SearchIndex(ProcessBound):
             except DamagedIndexError as error:
                 if self._table is None or self._read_only:
                     raise _unusable(str(error)) from None
-                _LOG.warning("the search index is made again: %s", error)
+                _LOG.warning("rebuilding the search index: %s", error)
                 self._clear(self._table)
-                raise IndexThrownAwayError("the search index was damaged and is made again: search again") from None
+                raise IndexThrownAwayError("the search index was damaged and is being rebuilt. Search again") from None
 
     def _clear(self, table: IndexTable) -> None:
         """Replace the index by an empty one. If that fails, the next use opens the file again."""
@@ -178,7 +178,7 @@ class SearchIndex(ProcessBound):
             known = table.state()
         with self._reading() as reader:
             if known.source != reader.generation or not is_shared(reader, known.position, known.mark):
-                raise _unusable("it is of another database")
+                raise _unusable("it belongs to another database")
             later = arrival_log.entries(reader, known.position)
             left = sum(entry.kind is not EventKind.LOCAL for entry in later)
             if known.read_to is not None or left:
@@ -322,8 +322,9 @@ class SearchIndex(ProcessBound):
 def _unusable(why: str) -> StorageError:
     """Return the error for an index that cannot be built or updated, because the store is read-only."""
     return StorageError(
-        f"the search index cannot be used: {why}. A store that is open for reading only makes no other. Search with the "
-        "store open to write, or copy it to another disk and search there"
+        f"the search index cannot be used: {why}. A read-only store cannot rebuild it. Open the store for writing, or "
+        "copy "
+        "it to another disk and search there"
     )
 
 

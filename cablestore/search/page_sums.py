@@ -74,7 +74,7 @@ class PageSums:
         copied = set(self._pages_in_log(log_size_bytes)) if is_named and not read_only else set()
         count = self._file.stat().st_size / self._page_size_bytes
         if not copied and count != len(self._sums):
-            raise WrongSumsError(f"{self._file} has {count:g} pages, expected are {len(self._sums)}")
+            raise WrongSumsError(f"{self._file} has {count:g} pages, expected {len(self._sums)}")
         checked = [page for page in range(len(self._sums)) if page not in copied]
         for page, found in zip(checked, self._sums_in_file(checked), strict=True):
             if found != self._sums[page]:
@@ -96,7 +96,7 @@ class PageSums:
             raise WrongSumsError(f"{self._path} is damaged")
         magic, self._page_size_bytes, self._salt, log_size_bytes, log_sum = _HEADER.unpack_from(body)
         if magic != _MAGIC or (len(body) - _HEADER.size) % _SUM.size:
-            raise WrongSumsError(f"{self._path} is of another version")
+            raise WrongSumsError(f"{self._path} was written by another version")
         self._sums = [found for (found,) in _SUM.iter_unpack(body[_HEADER.size :])]
         return log_size_bytes, log_sum
 

@@ -38,7 +38,7 @@ def terms_of(text: str, tokenize: Tokenize) -> list[Term]:
     """Return the distinct terms of a query. Raises ArgumentError if there are none or too many."""
     if len(text) > limits.MAX_SEARCH_CHARACTERS:
         raise ArgumentError(
-            f"the search has {len(text):,} characters, allowed are {limits.MAX_SEARCH_CHARACTERS:,}: enter fewer words"
+            f"the search has {len(text):,} characters, the maximum is {limits.MAX_SEARCH_CHARACTERS:,}. Use fewer words"
         )
     found: dict[Term, None] = {}
     for quoted, after, plain in _TERM.findall(_UNENCODABLE.sub(" ", text)):
@@ -46,10 +46,10 @@ def terms_of(text: str, tokenize: Tokenize) -> list[Term]:
         if words:
             found[Term(words, after == "*" or plain.endswith("*"))] = None
     if not found:
-        raise ArgumentError(f"{text!r} has no word to search for. Words are made of letters and digits")
+        raise ArgumentError(f"no words to search for in {text!r}. Words consist of letters and digits")
     if len(found) > limits.MAX_SEARCH_TERMS:
         raise ArgumentError(
-            f"the search has {len(found)} terms, allowed are {limits.MAX_SEARCH_TERMS}: enter fewer words"
+            f"the search has {len(found)} terms, the maximum is {limits.MAX_SEARCH_TERMS}. Use fewer words"
         )
     return list(found)
 

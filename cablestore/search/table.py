@@ -137,7 +137,7 @@ class IndexTable(ProcessBound):
         except DamagedIndexError as error:
             if read_only:
                 raise
-            _LOG.warning("the search index is made again: %s", error)
+            _LOG.warning("rebuilding the search index: %s", error)
             self.clear()
         bind(self)
 
@@ -150,8 +150,9 @@ class IndexTable(ProcessBound):
         with _errors():
             if "ENABLE_CARRAY" not in apsw.compile_options:
                 raise StorageError(
-                    "the installed apsw has an SQLite without `carray`: pip install --force-reinstall apsw installs one "
-                    "that has it"
+                    "the SQLite of the installed apsw lacks `carray`. Run pip install --force-reinstall apsw to "
+                    "install "
+                    "one that has it"
                 )
             if self._folder is None:
                 self._connect(":memory:")
@@ -194,7 +195,7 @@ class IndexTable(ProcessBound):
                 with connection:
                     self._ask(_SCHEMA)
             elif version != _VERSION:  # created by another version of cablestore
-                raise apsw.FormatError(f"it has version {version}, expected is {_VERSION}")  # noqa: TRY301 - the same becomes of it as of a damaged file
+                raise apsw.FormatError(f"it has version {version}, expected {_VERSION}")  # noqa: TRY301 - the same becomes of it as of a damaged file
             self._tokenizer = connection.fts5_tokenizer(TOKENIZER[0], list(TOKENIZER[1:]))
         except BaseException:
             connection.close(force=True)
@@ -378,7 +379,7 @@ class IndexTable(ProcessBound):
     def _place(self, number: int) -> int:
         row = self._ask("SELECT ifnull(own, id), hash FROM docs WHERE id = ?", number)
         if not row:
-            raise DamagedIndexError(f"the text {number} has no hash")
+            raise DamagedIndexError(f"message {number} has no hash")
         return place_of(*row[0])
 
 
@@ -402,6 +403,7 @@ def _errors() -> Iterator[None]:
         ) from None
     except OSError as error:
         raise StorageError(
-            f"the search index cannot be read, written or removed: {error.strerror}. Check free space and permissions of "
+            f"the search index cannot be read, written or removed: {error.strerror}. Check free space and permissions "
+            "of "
             "the store's folder"
         ) from None

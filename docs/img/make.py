@@ -88,12 +88,12 @@ def recording() -> str:
         command = [sys.executable, "-m", "cablestore", "demo"]
         told = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True, env={"COLUMNS": "120"})
     begin, _, rest = told.stdout.partition("\n6. ")
-    shown = [*begin.splitlines(), "", "(6 to 12 print more: check, rebuild, export, reindex)", "All of it:"]
-    shown += rest.partition("All of it:\n")[2].splitlines()
+    shown = [*begin.splitlines(), "", "(6 to 12 print more: check, rebuild, export, reindex)", "Summary:"]
+    shown += rest.partition("Summary:\n")[2].splitlines()
     console = Console(record=True, width=120, file=io.StringIO(), force_terminal=True)
     console.print(Text("$ cablestore demo", style="bold green"))
     for line in shown:
-        console.print(Text(line, style="bold" if re.match(r"\d+\. |All of it", line) else ""), soft_wrap=True)
+        console.print(Text(line, style="bold" if re.match(r"\d+\. |Summary", line) else ""), soft_wrap=True)
     return console.export_svg(title="cablestore demo", unique_id="demo")
 
 

@@ -105,7 +105,7 @@ def test_archives_are_published_announced_and_fetched_by_content_id(made: Made, 
         done = archive("publish", made.folder, "--node", url, "--cabal-key", CABAL_KEY, store=made.store)
         assert (done.returncode, done.stderr) == (
             0,
-            f"{WEEKS} of {WEEKS} archives were new there, {done.stderr.split(', ')[1]}",
+            f"uploaded {WEEKS} of {WEEKS} archives, {done.stderr.split(', ')[1]}",
         )
         link = done.stdout.strip()
         assert link.startswith("codex:zDvZRw")
@@ -126,13 +126,13 @@ def test_archives_are_published_announced_and_fetched_by_content_id(made: Made, 
             member.ingest([post.raw for post in posts])
         done = archive("fetch", "newest", got, *made.of_member, "--node", near, "--latest", store=made.member)
         assert done.returncode == 0, done.stderr
-        assert f"a newer announcement than {link} may follow: waiting" in " ".join(done.stderr.split())
+        assert f"waiting for a newer announcement than {link}" in " ".join(done.stderr.split())
         assert system_clock_ms() >= earlier_ms + ANNOUNCEMENT_WAIT_MS
         assert "week of" in done.stdout
         listed = told("list", got, *made.of_member)
         assert [line["size_bytes"] is None for line in listed] == [True] * (WEEKS - 1) + [False]
         assert " - " in archive("list", got, *made.of_member).stdout
-        assert "3 archives are damaged or missing" in archive("verify", got, *made.of_member).stdout
+        assert "3 damaged or missing" in archive("verify", got, *made.of_member).stdout
 
         lines = told("fetch", "newest", got, *made.of_member, "--node", near, store=made.member)
         assert [line["from_ms"] for line in lines] == [FIRST_MS + week * WEEK_MS for week in range(WEEKS - 2, -1, -1)]
@@ -169,7 +169,7 @@ def test_status_says_what_is_here_and_what_is_missing(made: Made, tmp_path: Path
     [nothing] = told("status", tmp_path / "got", "--control", made.community, store=made.member)
     assert (nothing["link"], nothing["imported"], nothing["archives"], nothing["problem"]) == (None, 0, None, None)
     [closed] = told("status", made.folder, "--control", made.community, store=made.member)
-    assert "Give the cabal key" in closed["problem"]
+    assert "Pass the cabal key" in closed["problem"]
     [known] = told("status", made.folder, *made.of_member, store=made.member)
     listed = told("list", made.folder, *made.of_member)
     expected = {
@@ -306,7 +306,7 @@ def test_ctrl_c_ends_a_fetch_cleanly_and_the_same_command_goes_on(
             output, errors = process.communicate(timeout=LIMIT_S)
             assert process.returncode == 130
             said = " ".join(errors.split())
-            assert said == "interrupted: what was fetched and imported is kept. Run the same command again to continue"
+            assert said == "interrupted: fetched and imported archives are kept. Run the same command again to resume"
             assert "Traceback" not in output + errors
             before = local_archives(got, bytes.fromhex(made.community), LEGACY, bytes.fromhex(CABAL_KEY))
             assert before is not None
@@ -414,10 +414,10 @@ def test_what_is_here_can_be_used_whatever_becomes_of_a_fetch(made: Made, tmp_pa
     verified = archive("verify", got, *made.of_member, "--json")
     *problems, last = [json.loads(line) for line in verified.stdout.splitlines()]
     assert (len(problems), last["damaged"], verified.returncode) == (1, 1, 1)
-    assert problems[0]["problem"].endswith("is not here: fetch it")
+    assert problems[0]["problem"].endswith("not found. Fetch it")
     done = archive("import", got, *made.of_member, store=made.member)
     assert (done.returncode, done.stdout.count("week of")) == (1, WEEKS - 2 + 1)
-    assert "1 archives are not here: fetch them" in " ".join(done.stderr.split())
+    assert "1 missing archive. Fetch the archives" in " ".join(done.stderr.split())
 
 
 @pytest.mark.thorough
@@ -437,7 +437,7 @@ def test_an_archive_that_is_damaged_is_told_and_older_weeks_are_imported(made: M
         peer = ("--peer", f"{HERE}:{seed.port}")
         done = archive("fetch", seed.magnet, made.folder.with_name("got"), *made.of_member, *peer, store=made.member)
         assert done.returncode == 1
-        assert "1 archive is damaged, and nothing of it was imported" in " ".join(done.stderr.split())
+        assert "1 damaged archive not imported" in " ".join(done.stderr.split())
         assert "Traceback" not in done.stderr
     data.write_bytes(right)
     assert len(told("import", made.folder, *made.of_member, store=made.member)) == 1
@@ -483,50 +483,50 @@ def test_bad_input_is_told_in_words(made: Made, tmp_path: Path, run: Run) -> Non
     before = digest(made.member)
     cases: list[tuple[tuple[object, ...], str]] = [
         (("fetch", "magnet:?xt=nonsense", got, *control, *member), "magnet link"),
-        (("fetch", "http://example.org", got, *control, *member), "not a link to archives"),
-        (("fetch", "codex:nonsense", got, *control, *member), "not a content id"),
-        (("fetch", f"codex:{CID}", got, *control, *member), "name one, as in --node"),
+        (("fetch", "http://example.org", got, *control, *member), "invalid link to archives"),
+        (("fetch", "codex:nonsense", got, *control, *member), "invalid content id"),
+        (("fetch", f"codex:{CID}", got, *control, *member), "Add --node, such as --node"),
         (
             ("fetch", f"codex:{CID}", got, *control, "--node", f"http://{NOBODY}", *quick, *member),
-            "try again later, or name",
+            "Try again later, or use",
         ),
         (("fetch", f"codex:{CID}", got, *control, "--node", "nonsense", *member), "nonsense"),
-        (("fetch", "newest", got, *control, *member), "sync first"),
+        (("fetch", "newest", got, *control, *member), "Run `cablestore sync` with a peer first"),
         (("fetch", magnet, got, "--control", "12", *member), "public key"),
-        (("fetch", magnet, got, "--control", STRANGER, *quick, *member), f"expected one of community {STRANGER}"),
-        (("fetch", magnet, got, *control, "--peer", NOBODY, *quick, *member), "name other peers"),
+        (("fetch", magnet, got, "--control", STRANGER, *quick, *member), f"expected the community {STRANGER}"),
+        (("fetch", magnet, got, *control, "--peer", NOBODY, *quick, *member), "add other peers"),
         (("fetch", magnet, got, *control, "--peer", "nonsense", *member), "expected IP:PORT"),
-        (("fetch", magnet, got, *control, "--peer", "example.org:1", *member), "not an IP address"),
-        (("fetch", magnet, got, *control, "--tracker", "nonsense", *member), "not a tracker"),
+        (("fetch", magnet, got, *control, "--peer", "example.org:1", *member), "invalid IP address"),
+        (("fetch", magnet, got, *control, "--tracker", "nonsense", *member), "invalid tracker"),
         (("fetch", magnet, file, *control, *member), "is a file"),
         (("fetch", magnet, file / "below", *control, *member), "a part of it is a file"),
         (("fetch", magnet, "/proc/none", *control, *member), "Choose another folder"),
-        (("fetch", magnet, got, *control, "--timeout", "soon", *member), "is not a duration"),
+        (("fetch", magnet, got, *control, "--timeout", "soon", *member), "invalid duration"),
         (("create", "/proc/none", *own), "Choose another folder"),
-        (("list", tmp_path / "nowhere", *control), "create or fetch them"),
-        (("list", made.folder, *control), "Give the cabal key"),
+        (("list", tmp_path / "nowhere", *control), "Create or fetch them"),
+        (("list", made.folder, *control), "Pass the cabal key"),
         (("list", made.folder, *control, "--cabal-key", "ab" * 32), "another cabal key"),
         (("list", made.folder, *control, "--cabal-key", "12"), "64 hex digits"),
         (("list", made.folder, *control, "--cabal-key", f"@{tmp_path / 'none'}"), "cannot be read"),
         (("verify", made.folder, "--control", STRANGER, "--cabal-key", CABAL_KEY), "no archives of"),
         (("import", file, *control, *member), "is a file"),
-        (("import", tmp_path / "nowhere", *control, *member), "create or fetch them"),
-        (("announce", "nonsense", *own), "not a link to archives"),
-        (("announce", magnet, *member), "announce your own"),
-        (("publish", made.folder, *own), "say where to publish"),
+        (("import", tmp_path / "nowhere", *control, *member), "Create or fetch them"),
+        (("announce", "nonsense", *own), "invalid link to archives"),
+        (("announce", magnet, *member), "Announce a link to your own archives"),
+        (("publish", made.folder, *own), "cannot publish: use exactly one of"),
         (("publish", made.folder, "--node", f"http://{NOBODY}", "--cabal-key", CABAL_KEY, *own), "does not answer"),
         (
             ("publish", made.folder, "--content-folder", made.store, "--cabal-key", CABAL_KEY, *own),
             "not a content store",
         ),
-        (("publish", tmp_path / "nowhere", "--content-folder", tmp_path / "c", *own), "create them first"),
-        (("publish", made.folder, "--content-folder", tmp_path / "c", *own), "Give the cabal key"),
+        (("publish", tmp_path / "nowhere", "--content-folder", tmp_path / "c", *own), "Create them first"),
+        (("publish", made.folder, "--content-folder", tmp_path / "c", *own), "Pass the cabal key"),
         (("content", file), "is a file"),
         (("content", made.store), "not a content store"),
         (("content", tmp_path / "c", "--listen", "nonsense"), "expected IP:PORT"),
-        (("content", tmp_path / "c", "--name", "http://example.org/"), "not a name of this node"),
+        (("content", tmp_path / "c", "--name", "http://example.org/"), "invalid name"),
         (("content", tmp_path / "c", "--listen", f"{HERE}:99999"), "expected IP:PORT"),
-        (("seed", made.folder, "--community", "../x"), "not a community id"),
+        (("seed", made.folder, "--community", "../x"), "invalid community id"),
         (("seed", made.folder, "--community", STRANGER), "cannot be seeded"),
     ]
     for arguments, words in cases:
@@ -546,7 +546,7 @@ def test_a_community_that_is_none_is_refused_in_a_line(made: Made, run: Run, nam
     options = ("--cabal-key", CABAL_KEY, "--listen", f"{HERE}:0")
     status, output, errors = run("archive", "seed", made.folder, "--community", name, *options)
     assert (status, output, errors.count("\n")) == (2, "", 1), errors
-    assert "is not a community id" in errors or "is not the public key of a control node" in errors
+    assert "invalid community id" in errors or "expected the public key of a control node" in errors
 
 
 @pytest.mark.thorough

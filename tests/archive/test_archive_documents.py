@@ -94,7 +94,7 @@ def test_a_control_node_and_a_member(control: Person, member: Person, serving: C
         known = control.types("archive status")
         [listening] = [line.split()[-1] for line in known.splitlines() if line.startswith("listening")]
         member.instead |= {"192.0.2.7:9025": listening, "peer.example:13333": served.address}
-        assert "1 channels" in member.types("sync peer.example:13333 --create")
+        assert "in 1 channel," in member.types("sync peer.example:13333 --create")
         assert member.types("archive fetch newest").count("week of") == 2
         assert "is newest" in member.types("archive status")
         member.types("sync peer.example:13333 --cabal-key")
@@ -104,17 +104,17 @@ def test_a_control_node_and_a_member(control: Person, member: Person, serving: C
 
 @pytest.mark.thorough
 def test_step_by_step_and_by_content_id(control: Person, member: Person) -> None:
-    assert control.types("archive create").startswith("2 new archives")
+    assert control.types("archive create").startswith("created 2 archives")
     with control.leaves_running("archive seed") as seed:
         control.instead["magnet:?xt=urn:btih:..."] = line_of(seed, "magnet:")
-        assert "announced by post" in control.types("archive announce 'magnet:")
+        assert "announced in post" in control.types("archive announce 'magnet:")
         assert control.instead["magnet:?xt=urn:btih:..."] in control.types("archive status")
     with control.leaves_running("archive content content") as content:
         url = line_of(content, "serving").split()[-1]
         control.instead = {"http://127.0.0.1:8080": url} | control.instead
         link = control.types("archive publish").strip()
         control.instead["codex:zDvZR..."] = link
-        assert "announced by post" in control.types("archive announce codex:")
+        assert "announced in post" in control.types("archive announce codex:")
         member.instead |= {"http://127.0.0.1:8080": url, "codex:zDvZR...": link}
         CableStore.open(member.folder / "store").close()
         assert member.types("archive fetch codex:").count("week of") == 2

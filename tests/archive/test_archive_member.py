@@ -161,7 +161,7 @@ def test_an_announcement_counts_also_when_the_clock_was_set_back(dialect: Dialec
 
 def test_only_what_is_ones_own_is_announced() -> None:
     with store_of(()) as store:
-        with pytest.raises(ArchiveError, match="announce your own"):
+        with pytest.raises(ArchiveError, match="Announce a link to your own"):
             announce(store, Magnet("ab" * 20, "c0ffee"))
         assert newest_announcement(store, CONTROL.public_key) is None
 

@@ -162,7 +162,7 @@ def test_max_metainfo_size_bytes() -> None:
     """MAX_METAINFO_SIZE_BYTES: larger metainfo is not decoded. The largest torrent fits."""
     assert limits.MAX_TORRENT_SIZE_BYTES // PIECE * 20 + 100_000 < limits.MAX_METAINFO_SIZE_BYTES
     for size_bytes, reason in [
-        (limits.MAX_METAINFO_SIZE_BYTES, "no torrent"),
+        (limits.MAX_METAINFO_SIZE_BYTES, "invalid torrent"),
         (limits.MAX_METAINFO_SIZE_BYTES + 1, "MAX_"),
     ]:
         text = size_bytes - len(b"16777216:")

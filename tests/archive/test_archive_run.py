@@ -217,9 +217,9 @@ def test_run_waits_for_a_store_that_another_process_has(here: Path) -> None:
     options = ("--cabal-key", CABAL_KEY, "--listen", f"{HERE}:0")
     words = command("run", here / "made", *options, store=here / "control")
     with Running(of=words) as run:
-        wait_until(lambda: "trying again" in " ".join(run._errors))
+        wait_until(lambda: "Retrying every 10 s" in " ".join(run._errors))
         store.close()
-        assert run._lines.get(timeout=LIMIT_S).startswith(f"{WEEKS} new archives")
+        assert run._lines.get(timeout=LIMIT_S).startswith(f"created {WEEKS} archives")
         assert run.end(signal.SIGTERM)[0] == 0
 
 
@@ -351,7 +351,7 @@ def test_a_seed_that_nobody_can_reach_any_more_is_an_error(here: Path) -> None:
             try:
                 seeding.look()
             except ArchiveError as error:
-                return "does not listen any more" in str(error)
+                return "no longer listens" in str(error)
             return False
 
         wait_until(is_noticed)
@@ -379,11 +379,11 @@ def test_a_folder_that_was_fetched_in_part_is_not_seeded(partly: tuple[Path, str
     before = torrent.read_bytes()
     done = archive("seed", folder, "--community", community, "--listen", f"{HERE}:0")
     assert (done.returncode, done.stdout) == (2, "")
-    assert f"pieces of {community} are not in" in done.stderr
+    assert f"pieces of {community} missing or damaged in" in done.stderr
     assert torrent.read_bytes() == before
     done = archive("seed", folder, "--community", community, "--listen", f"{HERE}:0", "--cabal-key", CABAL_KEY)
     assert done.returncode == 2
-    assert f"2 of {WEEKS} archives are not here or damaged, those of the weeks of 2023-11-13, 2023-11-20" in done.stderr
+    assert f"2 of {WEEKS} archives missing or damaged: those of the weeks of 2023-11-13, 2023-11-20" in done.stderr
     assert torrent.read_bytes() == before
 
     torrent.unlink()  # as in a copy of the folder only: the holes show what is missing
@@ -405,7 +405,7 @@ def test_the_message_about_missing_archives_tells_of_others_only_if_there_are_ot
         archived(store_of([*said, *late[: count + 1]]), folder, plan)
     (folder / "data").write_bytes(b"")
     days = [Period(FIRST_MS + week * WEEK_MS, 0).first_day for week in range(min(weeks, 3))]
-    with pytest.raises(IncompleteError, match=rf"those of the weeks of {', '.join(days)}{others}: fetch all"):
+    with pytest.raises(IncompleteError, match=rf"those of the weeks of {', '.join(days)}{others}\. Fetch all"):
         are_whole(tmp_path, folder.name, None)
 
 
@@ -485,7 +485,7 @@ def test_status_compares_with_the_newest_announced_link(here: Path, partly: tupl
     told("create", here / "made", "--cabal-key", CABAL_KEY, store=here / "control")
     outdated = known(here / "made", "control")
     assert (outdated["is_newest"], outdated["missing"]) == (False, 0)
-    assert "announce the link" in outdated["problem"]
+    assert "Announce the new link" in outdated["problem"]
     with Seed(here / "made", community) as seed:
         told("announce", seed.magnet, store=here / "control")
     assert known(here / "made", "control")["is_newest"] is True
@@ -493,4 +493,4 @@ def test_status_compares_with_the_newest_announced_link(here: Path, partly: tupl
         member.ingest([post.raw for post in control.posts_by(control.identity.public_key, channel=ARCHIVES_CHANNEL)])
     behind = known(folder, "member")
     assert (behind["is_newest"], behind["missing"], behind["archives"]) == (False, None, WEEKS)
-    assert "fetch newest" in behind["problem"]
+    assert "Fetch `newest`" in behind["problem"]

@@ -53,7 +53,7 @@ def test_a_seal_is_no_protobuf() -> None:
     sealed = seal(b"", KEY, purpose=b"archive")
     with pytest.raises(ArchiveError, match="invalid field"):
         list(fields(sealed, "archive"))
-    with pytest.raises(ArchiveError, match="32 are needed"):
+    with pytest.raises(ArchiveError, match="expected 32 bytes"):
         seal(b"", b"short", purpose=b"archive")
 
 

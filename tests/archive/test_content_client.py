@@ -172,7 +172,7 @@ def test_an_upload_under_a_manifest_of_unknown_kind_is_taken_when_it_has_our_tre
         if told_ is MANIFEST:
             assert with_client(node, upload).manifest == manifest
         else:
-            with pytest.raises(ArchiveError, match="something else"):
+            with pytest.raises(ArchiveError, match="wrong content id"):
                 with_client(node, upload)
 
 
@@ -241,7 +241,7 @@ def test_a_download_goes_on_behind_the_last_good_block(tmp_path: Path) -> None:
     target = tmp_path / "target"
     cut = 3 * BLOCK_SIZE_BYTES + 1_000
     node = Told(data=DATA, manifest=ITEM, leaves=LEAVES, takes_ranges=True, cut_at=cut)
-    with pytest.raises(UnreachableError, match="stopped in the middle"):
+    with pytest.raises(UnreachableError, match="closed the connection"):
         fetch(node, target)
     assert not target.exists()
     part = tmp_path / f".{MANIFEST.tree}.part"
@@ -377,7 +377,7 @@ def test_an_upload_that_the_node_does_not_take_is_given_up() -> None:
         server = await asyncio.start_server(deaf, "127.0.0.1", 0)
         url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
         async with ContentClient(url, stall_timeout_s=0.3) as client:
-            with pytest.raises(UnreachableError, match="took nothing"):
+            with pytest.raises(UnreachableError, match="accepted no data"):
                 await client.upload_bytes(bytes(30_000_000))
         server.close()
 
@@ -405,10 +405,10 @@ def test_what_is_too_large_for_the_caller_or_the_disk_is_not_fetched(
 ) -> None:
     """Downloads also leave MIN_FREE_DISK_SIZE_BYTES free."""
     node = Told(data=DATA, manifest=ITEM)
-    with pytest.raises(ArchiveError, match="at most 1000 were expected"):
+    with pytest.raises(ArchiveError, match="expected at most 1000"):
         with_client(node, lambda client: client.download(CID, tmp_path / "target", max_size_bytes=1_000))
     monkeypatch.setattr(limits, "MIN_FREE_DISK_SIZE_BYTES", 2**62)
-    with pytest.raises(NoRoomError, match="make room"):
+    with pytest.raises(NoRoomError, match="not enough disk space"):
         fetch(node, tmp_path / "target")
     assert list(tmp_path.iterdir()) == []
     assert f"GET {CID}" not in node.asked

@@ -85,7 +85,7 @@ def test_the_javascript_client_works_unchanged(node: ServedContent, tmp_path: Pa
     assert told["info"]["codex"]["version"] == "cablestore"
     assert (told["bad"]["error"], told["bad"]["code"]) == (True, 400)
     assert (told["badName"]["error"], told["badName"]["code"]) == (True, 422)
-    assert "not a filename" in told["badName"]["message"]
+    assert "invalid filename" in told["badName"]["message"]
     assert (told["empty"]["error"], told["empty"]["code"]) == (True, 422)
     assert told["deleted"] is True
     assert told["gone"]["code"] == 404

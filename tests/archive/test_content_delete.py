@@ -85,9 +85,9 @@ def test_a_node_stops_serving_what_is_deleted(tmp_path: Path, run: Run) -> None:
 def test_bad_input_is_one_line_and_status_2(tmp_path: Path, run: Run) -> None:
     missing = tmp_path / "nowhere"
     for words, expected in (
-        ((CID,), "either --node URL or --content-folder DIR"),
-        ((CID, "--node", "http://127.0.0.1:9", "--content-folder", missing), "either --node"),
-        (("x", "--content-folder", missing), "not a content id"),
+        ((CID,), "exactly one of --node URL and --content-folder DIR"),
+        ((CID, "--node", "http://127.0.0.1:9", "--content-folder", missing), "exactly one of --node"),
+        (("x", "--content-folder", missing), "invalid content id"),
         ((CID, "--content-folder", missing), "no content store found at"),
         ((CID, "--node", "http://127.0.0.1:9"), "does not answer"),
     ):

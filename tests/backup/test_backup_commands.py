@@ -37,12 +37,12 @@ def store(tmp_path: Path) -> Path:
 def test_a_backup_is_made_checked_and_restored(tmp_path: Path, store: Path, run: Run) -> None:
     out = tmp_path / "backup"
     status, printed, notes = run("backup", out, "-s", store)
-    assert (status, "backed up 2 posts and 1 local-only ones" in printed) == (0, True)
-    assert "keep a copy of the file identity" in " ".join(notes.split())
+    assert (status, "backed up 2 posts and 1 local-only post," in printed) == (0, True)
+    assert "Keep a copy of the file identity" in " ".join(notes.split())
     status, printed, _ = run("backup", out, "-s", store, "--json", "--with-key")
     told = json.loads(printed)
     assert (status, told["full"], told["has_key"], told["written"]) == (0, False, True, 0)
-    assert run("backup", out, "--check")[:2] == (0, "2 posts in 3 files: all is well\n")
+    assert run("backup", out, "--check")[:2] == (0, "2 posts in 3 files: no problems found\n")
     status, printed, notes = run("restore", out, "-s", tmp_path / "restored", "--json")
     assert (status, notes, json.loads(printed)["local_only"]) == (0, "", 1)
     assert rows_of(tmp_path / "restored") == rows_of(store)

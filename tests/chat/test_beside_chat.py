@@ -54,8 +54,8 @@ def test_commands_work_beside_a_client(start_chat: Start, tmp_path: Path) -> Non
     invitation = json.loads(cablestore("invite", "--json", store=store).stdout.splitlines()[0])
     assert invitation["invitation"].startswith("cable:" + "5a" * 32)
     connect = cablestore("connect", store=store)
-    assert "no `serve` has" not in connect.stderr
-    assert "stays connected to no peer" in connect.stderr
+    assert "no running `serve` has" not in connect.stderr
+    assert "has no peers to connect to" in connect.stderr
     assert client.end(CTRL_Q) == 0
     assert not (store / SOCKET).exists()
     assert "to all" in cablestore("log", "default", store=store).stdout
@@ -126,5 +126,5 @@ def test_options_of_a_node_beside_a_client(start_chat: Start, tmp_path: Path, is
         assert second.end(CTRL_Q) == 0
     else:
         assert second.wait() == 2
-        assert "Leave out --listen, or end `chat` first" in " ".join(second.text.split())
+        assert "Remove --listen, or stop `chat` first" in " ".join(second.text.split())
         assert first.end(CTRL_Q) == 0

@@ -106,7 +106,7 @@ def test_a_muted_channel_tells_of_nothing_and_is_passed_over() -> None:
         assert list(store.local.muted()) == ["apples"]
         await until(pilot, lambda: shown(app).startswith(" #apples  muted"))
         await enter(app, pilot, "/mute nowhere")
-        assert "No channel #nowhere here" in shown(app)
+        assert "Channel not found: #nowhere" in shown(app)
         assert app.typing.text == ""
 
     drive(run, store)
@@ -176,7 +176,7 @@ def test_the_invitation_is_shown_and_copied(opening: tuple[str, ...]) -> None:
 def test_an_offline_client_says_why_it_has_no_invitation() -> None:
     async def run(app: ChatApp, pilot: Pilot) -> None:
         await pilot.press("f4")
-        await until(pilot, lambda: "this client is offline: start it with --listen" in shown(app))
+        await until(pilot, lambda: "This client is offline. Start it with --listen" in shown(app))
         assert "Invitation to this cabal" not in shown(app)
 
     drive(run, new_store())

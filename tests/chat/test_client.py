@@ -227,7 +227,7 @@ def test_a_search_leads_to_the_message_in_its_channel(drive: Drive) -> None:
         await until(pilot, lambda: "message 999" in shown(app))
         await pilot.press("escape")
         await enter(app, pilot, "/search xyzzy")
-        await until(pilot, lambda: "nothing for xyzzy" in shown(app))
+        await until(pilot, lambda: "no results for xyzzy" in shown(app))
 
     drive(run, store)
 

@@ -34,7 +34,7 @@ def test_a_newcomer_reads_who_one_is_and_what_to_do_next(
     digits = sees.finds(r"Youare([0-9a-f]{8}),thefirstdigitsofyourkey")[6:14]
     for line in (
         "No messages yet: write the first one",
-        "/nick NAME gives you a name",
+        "/nick NAME sets your name",
         "This is #default in the cabal rakes",
         "Connection: no peers yet",
         "F4 shows the invitation",
@@ -44,7 +44,7 @@ def test_a_newcomer_reads_who_one_is_and_what_to_do_next(
         sees.shows(line)
     client.type("/nick ann")
     sees.shows(f"You are ann, key {digits}")
-    vanishes(sees, "gives you a name")
+    vanishes(sees, "sets your name")
     client.type("hello")
     sees.shows("ann hello")
     vanishes(sees, "You are ann")

@@ -47,20 +47,20 @@ def test_mentions_of_all_channels_and_cabals_lead_to_their_places(
     sees = Screen(client)
     sees.shows("Write a message")
     client.press(F6)
-    sees.shows("3 messages with your name, 3 unread")
+    sees.shows("3 messages with mentions of you, 3 unread")
     places = [sees.text.index(text) for text in ("where is ann?", "Ann, tea?", "@ann: the rake is broken")]
     assert places == sorted(places)
     assert "somebody hidden" not in sees.text
     client.press("\x1b[B\x1b[B\r\r")  # the second Enter is ignored
-    wait_until(lambda: "with your name" not in sees.text, lambda: sees.text)
+    wait_until(lambda: "mentions of you" not in sees.text, lambda: sees.text)
     sees.shows("is broken")
     assert "is broken" in sees.text.split("@ann: the rake")[1].split("line 0")[0]
     wait_until(lambda: re.search(r"#garden +@1", sees.text) is None, lambda: sees.text)  # the mention is read
     client.type("/mentions")
-    sees.shows("with your name, 2 unread")
+    sees.shows("mentions of you, 2 unread")
     client.press("\x1b[B\r")
     sees.finds(r"bobAnn,tea\?")
-    wait_until(lambda: "with your name" not in sees.text, lambda: sees.text)
+    wait_until(lambda: "mentions of you" not in sees.text, lambda: sees.text)
     assert client.end(CTRL_Q) == 0
     assert server is None or server.stop() == 0
 
@@ -71,7 +71,7 @@ def test_without_mentions_the_window_says_so(start_chat: Start, tmp_path: Path) 
     sees = Screen(client)
     sees.shows("Write a message")
     client.press(F6)
-    sees.shows("No message names you yet")
+    sees.shows("No mentions of you yet")
     client.press("\r\x1b")
-    wait_until(lambda: "names you" not in sees.text, lambda: sees.text)
+    wait_until(lambda: "mentions of you" not in sees.text, lambda: sees.text)
     assert client.end(CTRL_Q) == 0

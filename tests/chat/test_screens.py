@@ -36,9 +36,7 @@ def on_garden(
             app = app_on([open_cabal], channel="garden")
             async with PICTURES.running(app, *size) as pilot:
                 await pilot.press(*text, *keys.split())
-                await PICTURES.until(
-                    pilot, lambda: not app.is_busy and (hosting is None or "nobody there" in shown(app))
-                )
+                await PICTURES.until(pilot, lambda: not app.is_busy and (hosting is None or "no peer at" in shown(app)))
                 assert_like(app, name)
 
     asyncio.run(run())

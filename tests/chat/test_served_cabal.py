@@ -201,7 +201,7 @@ def test_a_client_comes_back_and_keeps_drafts_meanwhile(tmp_path: Path) -> None:
         client = served_cabal(tmp_path)
         asyncio.run(client.set_draft("garden", "half"))
         server.close()
-        wait_until(lambda: client.connection.startswith("not connected: `serve` has ended"))
+        wait_until(lambda: client.connection.startswith("not connected: `serve` has exited"))
         with pytest.raises(OwnerGoneError, match="not connected"):
             asyncio.run(client.post("garden", "lost"))
         asyncio.run(client.set_draft("garden", "half a"))

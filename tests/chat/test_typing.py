@@ -142,7 +142,7 @@ def test_the_menu_of_a_message(start_chat: Start, tmp_path: Path) -> None:
 
     client, sees = start_on(start_chat, tmp_path, fill)
     client.press(ESCAPE + UP + UP + "\r")
-    sees.shows("Hide it, for you alone")
+    sees.shows("Hide it, only for you")
     client.press(DOWN + "\r")
     sees.shows("bob hidden")
     client.press("\r")

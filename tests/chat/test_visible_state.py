@@ -146,7 +146,7 @@ def test_the_reason_of_a_failed_connection_is_shown(start_chat: Start, serving: 
         bound.bind(("127.0.0.1", 0))  # no process listens there, and no other process gets the port
         nobody = f"127.0.0.1:{bound.getsockname()[1]}"
         for options, text in (
-            (("--connect", nobody, "--cabal-key", KEY), f"not connected: nobody there at {nobody}"),
+            (("--connect", nobody, "--cabal-key", KEY), f"not connected: no peer at {nobody}"),
             (
                 ("--connect", with_key, "--cabal-key", OTHER_KEY),
                 f"not connected: wrong cabal key? {with_key} closed in the handshake",
@@ -167,7 +167,7 @@ def test_serve_hands_the_reason_to_its_clients(start_chat: Start, serving: Serve
         server = serving(tmp_path / "store", "--create", "--listen", HERE, "--connect", nobody)
         server.address  # noqa: B018 - it is ready
         client, sees = open_client(start_chat, "-s", "store")
-        sees.shows(f"not connected: nobody there at {nobody}, not encrypted")
+        sees.shows(f"not connected: no peer at {nobody}, not encrypted")
         assert client.end(CTRL_Q) == 0
         assert server.stop() == 0
 

@@ -92,9 +92,9 @@ def test_serve_is_killed_and_started_again(start_chat: Start, serving: Serve, tm
     client.type("before")
     wait_until(lambda: "before" in cablestore("log", "default", store=tmp_path / "store").stdout)
     server.stop(signal.SIGKILL)
-    sees.shows("not connected: `serve` has ended")
+    sees.shows("not connected: `serve` has exited")
     client.type("while it is gone")
-    sees.shows("What you type here is kept")
+    sees.shows("Your input is kept")
     client.press("\x0e")  # the next channel
     sees.shows("while it is gone")
     assert cablestore("post", "default", "from a command", store=tmp_path / "store").returncode == 0
@@ -121,7 +121,7 @@ def test_serve_hangs_and_goes_on(start_chat: Start, serving: Serve, tmp_path: Pa
     try:
         sees.shows("not connected: `serve` does not answer")
         client.type("while it hangs")
-        sees.shows("What you type here is kept")
+        sees.shows("Your input is kept")
         client.press("\x0e")  # the next channel
         client.press("!")
         sees.shows("while it hangs!")
@@ -260,7 +260,7 @@ def test_options_of_a_node_are_refused_in_a_line(start_chat: Start, serving: Ser
         client = start_chat(*options)
         assert client.wait() == 2
         assert "`serve` has the store at" in client.text
-        assert f"Leave out {named}, or end `serve` first" in re.sub(r"\s+", " ", client.text)
+        assert f"Remove {named}, or stop `serve` first" in re.sub(r"\s+", " ", client.text)
         assert "Traceback" not in client.text
         assert KEY not in client.text
     assert server.stop() == 0
@@ -284,7 +284,7 @@ def test_a_client_beside_a_program_that_offers_its_store(start_chat: Start, tmp_
         sees.shows("hello")
         with connect(tmp_path / "store") as store:
             assert [message.text for message in store.messages("default").messages] == ["hello"]
-    sees.shows("not connected: the other program has ended: the client resumes")
+    sees.shows("not connected: the other program has exited. The client resumes")
     with owner_of(tmp_path / "store"):
         sees.shows("offline")
         client.type("again")

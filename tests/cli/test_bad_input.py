@@ -89,7 +89,7 @@ def test_a_store_whose_path_is_no_text(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("command", "words"),
     [
-        (["post", "default"], "no text, and standard input is closed"),
+        (["post", "default"], "missing text: standard input is closed"),
         (["sync", "--invitation", "-"], "cannot read an invitation from standard input: it is closed"),
         (["chat"], "chat needs a terminal"),
     ],
@@ -211,7 +211,7 @@ def test_the_demo_on_a_tree_of_days(tmp_path: Path, run: Run, monkeypatch: pytes
 
 def test_the_demo_on_logs_of_nothing(tmp_path: Path, run: Run) -> None:
     laid(tmp_path, "2013/01/07/#garden.txt", "--- Log opened Mon Jan 07 09:00:00 2013\n")
-    assert "nothing to show" in said(run, "demo", "--logs", tmp_path / "2013")
+    assert "no messages or joins found" in said(run, "demo", "--logs", tmp_path / "2013")
     (tmp_path / "empty").mkdir()
     assert "is empty" in said(run, "demo", "--logs", tmp_path / "empty")
 

@@ -211,7 +211,7 @@ def test_a_follower_sees_what_other_clients_and_peers_store(folder: Path) -> Non
             follower.send_signal(signal.SIGINT)
             assert follower.wait(LIMIT_S) == 130
             assert follower.stderr is not None
-            assert follower.stderr.read().strip() == "interrupted; what was stored stays stored"
+            assert follower.stderr.read().strip() == "interrupted: stored data is kept"
 
 
 def test_a_follower_goes_on_when_a_file_is_gone_before_it_is_looked_at(folder: Path) -> None:

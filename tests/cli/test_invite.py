@@ -41,7 +41,7 @@ def test_an_invitation_brings_people_together_and_no_process_list_has_the_key(
         me = store.identity.public_key.hex()
     made = cablestore("invite", "--new-key", "--admin", me, store=tmp_path / "a")
     assert made.returncode == 0, made.stderr
-    assert "it names no peer" in made.stderr
+    assert "the invitation has no peer" in made.stderr
     key = Invitation.parse(made.stdout).cabal_key
     assert key is not None
     file = tmp_path / "cabal"
@@ -58,11 +58,11 @@ def test_an_invitation_brings_people_together_and_no_process_list_has_the_key(
     wait_until(lambda: texts(tmp_path / "b") == ["welcome"])
     synced = cablestore("sync", "--create", "--invitation", "-", store=tmp_path / "c", given=told["invitation"] + "\n")
     assert (synced.returncode, texts(tmp_path / "c")) == (0, ["welcome"]), synced.stderr
-    assert "the invitation has a moderation seed" in synced.stderr
+    assert "joined with the moderation seed of the invitation" in synced.stderr
     invited = ("--cable", "--create", "--invitation", file)
     reconciled = cablestore("reconcile", one.address, *invited, store=tmp_path / "d")
     assert (reconciled.returncode, texts(tmp_path / "d")) == (0, ["welcome"]), reconciled.stderr
-    assert "the invitation has a moderation seed" in reconciled.stderr
+    assert "joined with the moderation seed of the invitation" in reconciled.stderr
     for name in ("b", "c", "d"):
         found = cablestore("moderation", "--json", store=tmp_path / name)
         assert f'"{me}"' in found.stdout
@@ -123,22 +123,22 @@ def test_serve_takes_key_peers_and_seed_of_an_invitation(
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        (["serve", "--invitation", "FILE", "--cabal-key", OTHER_KEY], "another one than that of the invitation"),
-        (["serve", "--invitation", "FILE", "--moderation-seed", f"01{BOB.key.hex()}"], "seed is another one than"),
+        (["serve", "--invitation", "FILE", "--cabal-key", OTHER_KEY], "differs from that of the invitation"),
+        (["serve", "--invitation", "FILE", "--moderation-seed", f"01{BOB.key.hex()}"], "seed differs from"),
         (["serve", "--invitation", "missing"], "cannot read an invitation from missing: No such file"),
-        (["serve", "--invitation", "KEYLESS", "--cabal-key", KEY], "another one than that of the invitation"),
-        (["serve", "--invitation", "PEERLESS"], "no address"),
+        (["serve", "--invitation", "KEYLESS", "--cabal-key", KEY], "differs from that of the invitation"),
+        (["serve", "--invitation", "PEERLESS"], "missing address"),
         (["serve", "--invitation", "NONE"], "it does not begin with cable:"),
-        (["sync", "--invitation", "PEERLESS"], "the invitation names no peer: add HOST:PORT"),
+        (["sync", "--invitation", "PEERLESS"], "the invitation has no peer. Add HOST:PORT"),
         (["sync"], "Missing argument 'HOST:PORT'"),
         (["sync", "--invitation", "NONE"], "it does not begin with cable:"),
         (["reconcile", "peer.example", "--invitation", "NONE"], "it does not begin with cable:"),
-        (["invite"], "the cabal key is not known: use --cabal-key @FILE, --new-key for a new cabal, or run `serve`"),
-        (["invite", "--new-key", "--cabal-key", KEY], "exclude each other"),
+        (["invite"], "no cabal key: use --cabal-key @FILE, use --new-key for a new cabal, or run `cablestore serve`"),
+        (["invite", "--new-key", "--cabal-key", KEY], "cannot be combined"),
         (["invite", "--new-key", "--peer", "0.0.0.0"], "invalid peer address"),
         (["invite", "--new-key", "--peer", "a:b"], "is not an address"),
-        (["invite", "--new-key", "--admin", "nobody"], "no user here has this name"),
-        (["invite", "--cabal-key", "@NONE"], "a cabal key has 64 hex digits"),
+        (["invite", "--new-key", "--admin", "nobody"], "no user found with the name"),
+        (["invite", "--cabal-key", "@NONE"], "invalid cabal key: expected 64 hex digits"),
     ],
 )
 @pytest.mark.usefixtures("plans")

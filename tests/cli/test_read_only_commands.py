@@ -77,7 +77,7 @@ def read(run: Run, store: Path, scratch: Path) -> dict[str, str]:
 def assert_right(printed: dict[str, str]) -> None:
     assert len(printed["log default"].splitlines()) == TEXTS
     assert len(printed["search word"].splitlines()) == TEXTS
-    assert "all is well" in printed["check"]
+    assert "no problems found" in printed["check"]
     assert "channel" in printed["sds status"]
     assert f"exported {TEXTS + 1} posts" in printed["export OUT/export"]
 

@@ -72,11 +72,11 @@ def test_filters_and_order(searched: Path, run: Run) -> None:
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        ((), "say what to search for"),
-        (("word", "--index"), "say what to search for"),
-        (("!!",), "'!!' has no word to search for"),
+        ((), "either words to search for or --index"),
+        (("word", "--index"), "either words to search for or --index"),
+        (("!!",), "no words to search for in '!!'"),
         (("word", "--cursor", "x"), "invalid cursor of a search"),
-        (("word", "--author", "nobody"), "'nobody': no user here"),
+        (("word", "--author", "nobody"), "no user found with the name or public key prefix 'nobody'"),
         (("word", "--order", "best"), "'best' is not one of"),
         (("x" * 1001,), "1,001 characters"),
     ],

@@ -67,7 +67,7 @@ def test_a_sync_gives_an_equal_store_and_metrics_say_so(
     assert one.metric("cablestore_answer_seconds_count", type="post_request") >= 1
     assert one.metric("cablestore_store_posts") == 55
     again = cablestore("sync", one.address, store=tmp_path / "b", **keys)
-    assert again.stdout.startswith("0 new posts of 2 channels in ")
+    assert again.stdout.startswith("0 new posts in 2 channels, ")
     assert one.stop() == 0
     [started] = one.logged("listening")
     assert started["encrypted"] is (key is not None)
@@ -114,7 +114,7 @@ def test_ctrl_c_keeps_what_a_sync_brought(tmp_path: Path, serving: Callable[...,
         assert syncing.stderr is not None
         errors = syncing.stderr.read()
         assert syncing.wait(LIMIT_S) == 130
-    assert errors.strip().endswith("interrupted; what was stored stays stored")
+    assert errors.strip().endswith("interrupted: stored data is kept")
     with CableStore.open(tmp_path / "b") as store:
         assert store.check().is_clean
         assert 0 < sum(store.stats().posts.values()) < 3005
@@ -248,7 +248,7 @@ def test_a_folder_that_takes_no_socket_is_served_all_the_same(tmp_path: Path, se
     (tmp_path / "a" / "control.sock").mkdir()
     one = serving(tmp_path / "a", "--listen", HERE)
     assert one.address
-    assert one.logged("other commands cannot use the store meanwhile", level="warning")
+    assert one.logged("other commands cannot connect to the store", level="warning")
     assert cablestore("sync", one.address, "--create", store=tmp_path / "b").returncode == 0
 
 
@@ -277,7 +277,7 @@ def test_quiet_says_nothing_and_text_is_for_people(tmp_path: Path, serving: Call
     assert quiet.stop() == 0
     assert quiet.process.stdout is not None
     assert quiet.process.stdout.read() == ""
-    assert [line["event"] for line in quiet.logged()] == ["made a new store with a new key, because there was none"]
+    assert [line["event"] for line in quiet.logged()] == ["created a new store with a new key, because none was found"]
     talking = serving(tmp_path / "a", "--listen", HERE, "--log-format", "text")
     assert talking.address
     assert talking.stop() == 0

@@ -53,8 +53,8 @@ def test_peers_limits_and_the_log_level_change_while_it_runs(tmp_path: Path, ser
 WRONG = {
     "[serve]\nmax-peers = 0\n": "max-peers: 0 is not in the range",
     "[serve]\nmax-peers\n": "cannot be read",
-    "[serve]\nlisten = []\n": "no address",
-    "[serve]\nfavourite = 1\n": "sets favourite, which is not known",
+    "[serve]\nlisten = []\n": "missing address",
+    "[serve]\nfavourite = 1\n": ": favourite. Known settings:",
     None: "No such file",
 }
 """Invalid contents of a settings file, and the resulting log message."""
@@ -68,7 +68,7 @@ def test_settings_stay_when_the_file_is_wrong(tmp_path: Path, serving: Callable[
     reasons: list[str] = []
 
     def said() -> list[str]:
-        return [line["reason"] for line in served.logged("settings not reloaded: the old ones stay")]
+        return [line["reason"] for line in served.logged("settings not reloaded, the old ones stay active")]
 
     for text, reason in WRONG.items():
         if text is None:

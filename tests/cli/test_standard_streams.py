@@ -22,7 +22,7 @@ from cablestore.cli import main
 from cablestore.cli.commands import load_all
 
 CABLESTORE: Final = f'"{sys.executable}" -m cablestore'
-FULL: Final = "standard output cannot be written: No space left on device"
+FULL: Final = "cannot write to standard output: No space left on device"
 STREAMS: Final = {
     "no output": ">&-",
     "no errors": "2>&-",

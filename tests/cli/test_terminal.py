@@ -78,7 +78,7 @@ def test_help_of_serve_lists_options_in_sections(store: Path, columns: int) -> N
     assert list(sections) == [
         "Addresses",
         "Cabal and channels",
-        "What peers get",
+        "Sending to peers",
         "Reconciliation",
         "Limits",
         "Output and logs",
@@ -128,7 +128,7 @@ def test_tables_fit(store: Path, columns: int) -> None:
     assert row.split() == ["default", "2", "4", "all", "about", "nothing"]
     assert shown(store, columns, "users")[0].split() == ["name", "public", "key"]
     assert any("█" in line for line in shown(store, columns, "stats"))
-    assert "all is well" in " ".join(shown(store, columns, "check"))
+    assert "no problems found" in " ".join(shown(store, columns, "check"))
 
 
 @both_widths

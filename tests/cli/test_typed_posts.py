@@ -32,7 +32,7 @@ def channels(path: Path) -> dict[str, list[str]]:
 def test_an_empty_message_is_rejected(run: Run, path: Path, text: str) -> None:
     status, out, err = run("post", "alerts", "-s", path, text or " ")
     assert (status, out) == (2, "")
-    assert "the message is empty: nothing was posted" in err
+    assert "empty message: nothing was posted" in err
     assert channels(path) == {}
 
 

@@ -271,6 +271,6 @@ def test_ctrl_c_ends_the_command_while_the_server_hangs(
 
         proxy.fault = hang  # type: ignore[assignment] # a fault may be a function
         _, error = child.communicate(timeout=LIMIT_S)
-    assert (child.returncode, error.strip().splitlines()[-1]) == (130, "interrupted; what was stored stays stored")
+    assert (child.returncode, error.strip().splitlines()[-1]) == (130, "interrupted: stored data is kept")
     assert "manifest.json" not in s3.objects(f"{prefix}/")
     assert seen - before <= 3, "pyarrow makes three requests in one attempt; a second attempt came after Ctrl-C"

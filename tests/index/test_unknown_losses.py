@@ -159,7 +159,7 @@ def test_opening_the_store_first_does_not_hide_the_loss(run: Run, killed: Path, 
     assert status == 1
     assert "the number of lost posts is unknown" in said
     assert "0 posts lost" not in said
-    assert "deletions may be missing" in said + told
+    assert "deletions may be lost" in said + told
     assert run("rebuild", "-s", killed)[0] == 0
 
 
@@ -379,7 +379,7 @@ def test_deletions_that_are_lost_are_reported_with_status_1(run: Run, closed: Pa
     database.close()
     status, said, told = run("rebuild", "-s", closed)
     assert status == 1
-    assert "deletions may be missing" in said + told
+    assert "deletions may be lost" in said + told
 
 
 @pytest.mark.parametrize("text", [b"", b"\xff\x00", b"[" * 100_000, b"{}", b'{"generation": 5}', b'{"next": 1e999}'])

@@ -226,8 +226,8 @@ def test_archives_folders_and_an_explicit_channel(tmp_path: Path) -> None:
     ("name", "text", "reason"),
     [
         ("2022-01-31.log", "Dear diary,\nnothing happened.\n", "is not a chat log of a known format"),
-        ("nodate.log", "[00:00] <ann> x\n", "has no date"),
-        ("2022-02-31.log", "[00:00] <ann> x\n", "has an impossible date"),
+        ("nodate.log", "[00:00] <ann> x\n", "no date found"),
+        ("2022-02-31.log", "[00:00] <ann> x\n", "invalid date in the name of"),
     ],
 )
 def test_what_is_no_log(tmp_path: Path, name: str, text: str, reason: str) -> None:

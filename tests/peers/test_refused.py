@@ -199,7 +199,7 @@ def test_output_that_cannot_be_written(folder: Path, command: list[str]) -> None
         )
     assert found.returncode == 3
     assert found.stderr == (
-        "cablestore: standard output cannot be written: No space left on device. Redirect it elsewhere\n"
+        "cablestore: cannot write to standard output: No space left on device. Redirect it to another file\n"
     )
 
 

@@ -301,10 +301,10 @@ def test_exports_that_do_not_fit(run: Run, exports: list[Path], tmp_path: Path) 
     assert "A store has one dialect" in run("reindex", exports[0], tmp_path / "foreign", *out, expect=2).stderr
     assert "view not found: nonsense" in run("reindex", exports[0], *out, "--views", "nonsense", expect=2).stderr
     assert "is not an export" in run("reindex", tmp_path, *out, expect=2).stderr
-    assert "name at least one export" in run("reindex", *out, expect=2).stderr
-    assert "name the store" in run("reindex", exports[0], expect=2).stderr
-    assert "name no exports" in run("reindex", exports[0], "--verify", tmp_path, expect=2).stderr
-    assert "write NAME=VALUE" in run("reindex", exports[0], *out, "--conf", "x", expect=2).stderr
+    assert "missing input: name an export" in run("reindex", *out, expect=2).stderr
+    assert "exactly one of --out STORE and --verify STORE" in run("reindex", exports[0], expect=2).stderr
+    assert "cannot be combined with exports" in run("reindex", exports[0], "--verify", tmp_path, expect=2).stderr
+    assert "expected NAME=VALUE" in run("reindex", exports[0], *out, "--conf", "x", expect=2).stderr
     assert not (tmp_path / "store").exists()
     with CableStore.open(tmp_path / "draft8", dialect=DRAFT8) as store:
         store.post("default", "x")
@@ -349,7 +349,7 @@ def test_what_a_damaged_export_leaves_out_the_store_keeps(run: Run, tmp_path: Pa
     shown = run("reindex", tmp_path / "export", "--out", path, "--skip-corrupt").stdout
     assert f"left out {tmp_path / 'export' / 'posts-000001.seg'}" in shown.replace("\n", "")
     assert "live post/text" in shown
-    assert "is now at generation-000002, checked" in shown.replace("\n", " ")
+    assert "now uses generation-000002, which was checked" in shown.replace("\n", " ")
     assert digest_of(path) == before
 
 

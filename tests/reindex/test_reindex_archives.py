@@ -128,7 +128,7 @@ def test_archives_by_content_id_are_read_alike(tmp_path: Path, key: bytes | None
     gone.unlink()
     (problem,) = problems_of(inputs, tmp_path / "work")
     assert problem.startswith(f"{gone}, archive 0x")
-    assert "is not here: fetch it" in problem
+    assert "not found. Fetch it" in problem
     files.index_path.unlink()
     archived(store_of_weeks(posts), files.path, plan)
     by_cid.path_of(published.index_cid).write_bytes(b"damaged")
@@ -173,7 +173,7 @@ def test_an_index_is_verified_before_anything_is_read(tmp_path: Path) -> None:
     read_sources([], [source])
     for other, reason in (
         (replace(source, control_key=ANN.key), "no archives of"),
-        (replace(source, cabal_key=None), "Give the cabal key"),
+        (replace(source, cabal_key=None), "Pass the cabal key"),
         (replace(source, cabal_key=bytes(32)), "another cabal key"),
     ):
         with pytest.raises(ArchiveError, match=reason):
@@ -219,7 +219,7 @@ def test_a_damaged_archive_is_found_and_named(tmp_path: Path, key: bytes | None)
     data.write_bytes(whole[:-1])  # like a member that has not fetched the last one yet
     assert read_sources([], [source]).inputs == inputs
     (problem,) = problems_of(inputs, tmp_path / "inspected")
-    assert "ends within archive" in problem
+    assert "is truncated within archive" in problem
     data.unlink()
     assert len(problems_of(inputs, tmp_path / "inspected")) == sum(at.name.startswith(f"{data},") for at in inputs)
     with pytest.raises(Exception, match=str(data)):
@@ -359,7 +359,7 @@ def test_a_store_from_exports_and_archives(tmp_path: Path, capsys: pytest.Captur
     for name, share, plan in (("one", shares[1], plan_of("rfc61", KEY)), ("two", shares[2], plan_of("status-go"))):
         below(tmp_path / name, share, plan)
         command += ["--archives", tmp_path / name, COMMUNITY]
-    assert "Give the cabal key" in told(capsys, *command, status=2)
+    assert "Pass the cabal key" in told(capsys, *command, status=2)
     said = told(capsys, *command, "--cabal-key", KEY.hex())
     assert isinstance(said, dict)
     assert said["counts"]["duplicates"] > 50

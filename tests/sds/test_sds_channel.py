@@ -297,7 +297,7 @@ def test_a_log_stays_its_senders() -> None:
     ann.says("x")
     with pytest.raises(SdsError, match="belongs to 'ann'"):
         CausalLog.in_memory(database_of(ann.log)).channel(CHANNEL, "bob")
-    with pytest.raises(SdsError, match="open already"):
+    with pytest.raises(SdsError, match="already open"):
         ann.log.channel(CHANNEL, "ann", replace(SMALL, resends=1))
 
 

@@ -90,9 +90,9 @@ def test_nim_sds_reads_no_message_without_content_so_it_is_always_written() -> N
 
 
 def test_ephemeral_messages_cannot_be_said_in_nim() -> None:
-    with pytest.raises(SdsError, match="no Lamport time, which it needs in nim"):
+    with pytest.raises(SdsError, match="no Lamport time, which nim requires"):
         encode(replace(HELLO, lamport_ms=None), NIM)
-    with pytest.raises(SdsError, match="no Lamport time, which it needs in nim"):
+    with pytest.raises(SdsError, match="no Lamport time, which nim requires"):
         decode(field(1, b"m1") + field(4, b"room") + field(5, b"hello"), NIM)
 
 
@@ -259,7 +259,7 @@ def test_unknown_fields_are_skipped_and_the_last_of_two_counts(dialect: SdsDiale
         (field(1, b"s") + field(2, b"m") + field(3, b"c"), "needs one of them"),
         (field(1, b"s") + field(2, b"m") + field(3, b"c") + field(20, b""), "needs one of them"),
         (field(1, 5), "sender's id is the number 5"),
-        (field(10, b"5"), "Lamport time is not a number"),
+        (field(10, b"5"), "invalid Lamport time: expected a number"),
         (field(11, 5), "entry of a history is the number 5"),
         (field(20, 5), "the content is the number 5"),
         (field(1, b"\xff"), "not UTF-8"),
@@ -286,8 +286,8 @@ def test_what_is_no_message(data: bytes, reason: str) -> None:
         (replace(HELLO, message_id=""), "an id and a channel"),
         (replace(HELLO, sender_id=""), "has no sender"),
         (replace(HELLO, sender_id="\ud800"), "UTF-8"),
-        (replace(HELLO, lamport_ms=-1), "Lamport time must be from 0"),
-        (replace(HELLO, lamport_ms=U64 + 1), "Lamport time must be from 0"),
+        (replace(HELLO, lamport_ms=-1), "expected 0 to"),
+        (replace(HELLO, lamport_ms=U64 + 1), "expected 0 to"),
         (replace(HELLO, lamport_ms=None, content=b""), "needs one of them"),
         (replace(HELLO, causal_history=(HistoryEntry(""),)), "an entry without an id"),
         (replace(HELLO, causal_history=(HistoryEntry("\udfff"),)), "UTF-8"),
@@ -331,7 +331,7 @@ def test_the_longest_message(dialect: SdsDialect) -> None:
     room = limits.MAX_SDS_MESSAGE_SIZE_BYTES - len(encode(large, dialect))
     longest = replace(large, content=bytes(1_048_576 + room))
     assert len(encode(longest, dialect)) == limits.MAX_SDS_MESSAGE_SIZE_BYTES
-    refused(replace(large, content=bytes(1_048_576 + room + 1)), dialect, "bytes, 1310720 are allowed")
+    refused(replace(large, content=bytes(1_048_576 + room + 1)), dialect, "bytes, the maximum is 1310720")
 
 
 @in_each

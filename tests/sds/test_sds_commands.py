@@ -143,11 +143,11 @@ def test_status_while_a_process_has_only_the_store_open(busy: Path, run: Run) ->
 
 
 def test_two_processes_cannot_open_the_logs(busy: Path) -> None:
-    with holding(busy), pytest.raises(StoreLockedError, match="open already"):
+    with holding(busy), pytest.raises(StoreLockedError, match="already open"):
         CausalLog.open(busy)
     with CausalLog.open(busy) as log:
         assert CausalLog.open_here(busy) is log
-        with pytest.raises(StoreLockedError, match="open already"):
+        with pytest.raises(StoreLockedError, match="already open"):
             CausalLog.open(busy)
     assert CausalLog.open_here(busy) is None
     CausalLog.open(busy).close()

@@ -49,7 +49,7 @@ def test_waiting_messages_are_limited_in_number(monkeypatch: pytest.MonkeyPatch)
     assert set(bob.hears(*(content(f"m{i:02}", f"none {i}", at=i) for i in range(24)))) == {ReceiveResult.WAITING}
     late = bob.received(content("last", "nothing", at=99))
     assert late.verdict is ReceiveResult.REFUSED
-    assert "too many messages wait" in (late.reason or "")
+    assert "too many waiting messages" in (late.reason or "")
     counters = bob.channel.counters()
     assert (counters.waiting, counters.missing) == (21, 21)  # with the new one, 25 were 4 more than 21
     assert bob.hears(content("first", "nothing", at=-1)) == [ReceiveResult.WAITING]

@@ -134,7 +134,7 @@ def test_a_message_with_too_many_unmet_dependencies_is_refused_and_they_are_aske
     late = content("late", *names, at=5_000)
     received = bob.received(late)
     assert received.verdict is ReceiveResult.REFUSED
-    assert "more than 256 messages that are not here" in (received.reason or "")
+    assert "more than 256 missing messages" in (received.reason or "")
     assert len(list(bob.channel.missing())) == limits.MAX_SDS_UNMET
     bob.hears(*(content(name, at=i) for i, name in enumerate(names)))
     assert bob.hears(late) == [ReceiveResult.DELIVERED]

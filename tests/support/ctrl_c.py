@@ -8,7 +8,7 @@ from typing import Final
 
 from waiting import LIMIT_S
 
-INTERRUPTED: Final = ("interrupted; what was stored stays stored", 130)
+INTERRUPTED: Final = ("interrupted: stored data is kept", 130)
 """The message of an interrupted command, and its status."""
 
 

@@ -110,12 +110,14 @@ def read_item(item: Item) -> tuple[Cid, DatasetManifest]:
     """
     listed = item.manifest
     if listed.block_size != BLOCK_SIZE_BYTES:
-        raise ArchiveError(f"the node listed a dataset in blocks of {listed.block_size} bytes, not {BLOCK_SIZE_BYTES}")
+        raise ArchiveError(
+            f"the node listed a dataset with blocks of {listed.block_size} bytes, expected {BLOCK_SIZE_BYTES}"
+        )
     cid, tree = Cid.parse(item.cid), Cid.parse(listed.tree_cid)
     manifest = manifest_of(cid, tree, listed.dataset_size, listed.filename, listed.mimetype)
     if manifest is None:
         raise ArchiveError(
-            f"the manifest that the node gave is not the one of {cid} in any known format. Use another node"
+            f"the node returned a manifest that does not match {cid} in any known format. Use another node"
         )
     return cid, manifest
 

@@ -100,7 +100,9 @@ class ContentClient:
 
     async def __aenter__(self) -> Self:
         if self._session is not None and not self._session.closed:
-            raise ArchiveError("this client is open. Leave its `async with` first, or make another client")
+            raise ArchiveError(
+                "the client is already open. Exit its `async with` block first, or create another client"
+            )
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(socket_factory=_paced_socket, resolver=_Names()),
             timeout=self._timeout,
@@ -147,7 +149,9 @@ class ContentClient:
             text = await self._send(parts, hasher, headers)
         except TimeoutError:
             raise UnreachableError(
-                f"{self.url} took nothing for {self._stall_timeout_s:g} s. Try again later, or use another node"
+                f"upload timed out: {self.url} accepted no data for {self._stall_timeout_s:g} s. Try again later, or "
+                "use "
+                "another node"
             ) from None
         cid = Cid.parse(text.decode("ascii", errors="replace").strip())
         tree, _ = hasher.finish()
@@ -178,8 +182,9 @@ class ContentClient:
         item = read_answer(await self._manifest_answer(cid), Item, "a dataset")
         if (item.manifest.tree_cid, item.manifest.dataset_size) != (str(tree), size_bytes):
             raise ArchiveError(
-                f"{self.url} took {size_bytes} bytes with the tree {tree} and answered with {cid}, which is something "
-                "else. Use another node"
+                f"{self.url} returned the wrong content id {cid} for {size_bytes} bytes with the tree {tree}. Use "
+                "another "
+                "node"
             )
         try:
             return UploadReport(cid, tree, size_bytes, read_item(item)[1])
@@ -215,7 +220,7 @@ class ContentClient:
         if manifest is None:
             manifest = await self.manifest(cid)
         if manifest.dataset_size_bytes > max_size_bytes:
-            raise ArchiveError(f"{cid} has {manifest.dataset_size_bytes} bytes, at most {max_size_bytes} were expected")
+            raise ArchiveError(f"{cid} has {manifest.dataset_size_bytes} bytes, expected at most {max_size_bytes}")
         with PartialDownload(target, manifest) as partial:
             try:
                 await self._fill(cid, partial, manifest)
@@ -259,7 +264,7 @@ class ContentClient:
             async for part in in_parts(response.content.iter_any()):
                 size_bytes += len(part)
                 if size_bytes > manifest.dataset_size_bytes:
-                    raise ArchiveError(f"{self.url} gave more than the {manifest.dataset_size_bytes} bytes of {cid}")
+                    raise ArchiveError(f"{self.url} sent more than the {manifest.dataset_size_bytes} bytes of {cid}")
                 await asyncio.to_thread(incoming.write, part)
         await asyncio.to_thread(incoming.commit_as, manifest)
         return manifest
@@ -278,10 +283,10 @@ class ContentClient:
             size_bytes = manifest.dataset_size_bytes
             begins = start if response.status == 206 else 0
             if begins and response.headers.get("Content-Range") != f"bytes {start}-{size_bytes - 1}/{size_bytes}":
-                raise ArchiveError(f"{self.url} was asked for {cid} from byte {start} on and gave another part")
+                raise ArchiveError(f"{self.url} returned the wrong range of {cid}: requested from byte {start}")
             if response.content_length not in (None, size_bytes - begins):
                 raise ArchiveError(
-                    f"{self.url} announces {response.content_length} bytes of {cid}, expected are {size_bytes - begins}"
+                    f"{self.url} announces {response.content_length} bytes of {cid}, expected {size_bytes - begins}"
                 )
             yield response, begins
 
@@ -320,7 +325,7 @@ class ContentClient:
     async def _request(self, method: str, route: str, **options: Any) -> AsyncIterator[aiohttp.ClientResponse]:
         """Send a request and yield the head of a successful answer. Raises ArchiveError for any failure."""
         if self._session is None:
-            raise ArchiveError("the client is not open: use it in `async with`")
+            raise ArchiveError("the client is not open. Use it in an `async with` block")
         try:
             async with self._session.request(
                 method, f"{self.url}{PREFIX}{route}", allow_redirects=False, **options
@@ -328,11 +333,11 @@ class ContentClient:
                 if response.status not in (200, 204, 206):
                     raise await _refusal(response, self.url)
                 if response.headers.get("Content-Encoding", "identity") != "identity":
-                    raise ArchiveError(f"{self.url} answered in an encoding that was not requested")
+                    raise ArchiveError(f"{self.url} answered with a content encoding that was not requested")
                 yield response
         except (aiohttp.ClientError, OSError) as error:
             reason = str(error) or type(error).__name__
-            raise UnreachableError(f"{self.url} does not answer, or stopped in the middle: {reason}") from None
+            raise UnreachableError(f"{self.url} does not answer, or closed the connection: {reason}") from None
 
 
 class _Names(AbstractResolver):
@@ -380,5 +385,5 @@ async def _read(response: aiohttp.ClientResponse, limit_bytes: int) -> bytes:
     async for part in response.content.iter_any():
         data += part
         if len(data) > limit_bytes:
-            raise ArchiveError(f"{response.url} gave more than {limit_bytes} bytes, the maximum of such an answer")
+            raise ArchiveError(f"{response.url} sent more than {limit_bytes} bytes, the maximum of this answer")
     return bytes(data)

@@ -37,7 +37,7 @@ class CidReader:
         """Return an archive's bytes. Raises ArchiveError if it is missing."""
         found = self.content(Cid.parse(entry.cid or ""))
         if found is None:
-            raise ArchiveError(f"archive {entry.archive_id} is not here: fetch it")
+            raise ArchiveError(f"archive {entry.archive_id} not found. Fetch it")
         return found
 
     def index_cid(self) -> Cid | None:

@@ -189,9 +189,9 @@ def check_leaves(leaves: Iterator[bytes], tree: Cid, size_bytes: int) -> None:
         roots.add(leaf)
     count = block_count_of(size_bytes)
     if roots.leaf_count != count:
-        raise _damaged(tree, f"it has {roots.leaf_count} leaves, expected are {count} for {size_bytes} bytes")
+        raise _damaged(tree, f"it has {roots.leaf_count} leaves, expected {count} for {size_bytes} bytes")
     if Cid(CODEC_TREE, roots.root()) != tree:
-        raise _damaged(tree, "its leaves are those of another dataset")
+        raise _damaged(tree, "its leaves belong to another dataset")
 
 
 def check_disk(folder: Path, size_bytes: int) -> None:
@@ -199,8 +199,8 @@ def check_disk(folder: Path, size_bytes: int) -> None:
     free = shutil.disk_usage(folder).free
     if size_bytes and free < size_bytes + limits.MIN_FREE_DISK_SIZE_BYTES:
         raise NoRoomError(
-            f"the disk of {folder} has {free} bytes free, {size_bytes} and {limits.MIN_FREE_DISK_SIZE_BYTES} in "
-            "reserve are needed: make room"
+            f"not enough disk space for {folder}: {free} bytes free, {size_bytes} and a reserve of "
+            f"{limits.MIN_FREE_DISK_SIZE_BYTES} needed. Free disk space"
         )
 
 
@@ -219,4 +219,4 @@ def _read(file: BinaryIO, size_bytes: int) -> bytes:
 
 
 def _damaged(tree: Cid, reason: str) -> ArchiveError:
-    return ArchiveError(f"the dataset {tree} is damaged: {reason}. Delete it and put it in again")
+    return ArchiveError(f"dataset {tree} is damaged: {reason}. Delete it and upload it again")

@@ -58,8 +58,9 @@ def lock_folder(folder: Path) -> int:
     descriptor = lock(
         folder / _LOCK,
         lambda owner: StoreLockedError(
-            f"the content store at {folder} is open in process {owner}. One process at a time can have it open: close "
-            "it there first"
+            f"the content store at {folder} is open in process {owner}. Only one process at a time can open "
+            "it: "
+            "close it there first"
         ),
     )
     try:
@@ -85,15 +86,15 @@ def _inspect(folder: Path) -> None:
         foreign = sorted(names - {_LOCK, f"{_HEADER}.new"})
         if foreign:
             raise ArchiveError(
-                f"{folder} is not a content store: it holds {', '.join(foreign[:3])}. Choose a new or empty folder"
+                f"{folder} is not a content store: it contains {', '.join(foreign[:3])}. Choose a new or empty folder"
             )
         return
     try:
         version = json.loads(header.read_bytes())["format"]
     except (ValueError, KeyError, TypeError, RecursionError):
-        raise ArchiveError(f"{header} is not the header of a content store: expected is JSON with its format") from None
+        raise ArchiveError(f"invalid header of a content store in {header}: expected JSON with its format") from None
     if version != FORMAT:
         raise ArchiveError(
-            f"the content store at {folder} has format {version}, this version of cablestore reads {FORMAT}: install "
-            "the version that wrote it"
+            f"unsupported format {version} of the content store at {folder}, expected {FORMAT}. Install the version of "
+            "cablestore that wrote it"
         )

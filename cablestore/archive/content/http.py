@@ -65,7 +65,7 @@ def _log_client_fault_in_a_line(record: logging.LogRecord) -> bool:
     error = record.exc_info[1] if record.exc_info else None
     if not isinstance(error, ConnectionError | HttpProcessingError):
         return True
-    _LOG.info("a client broke off or sent no HTTP", extra={"reason": " ".join(str(error).split())})
+    _LOG.info("connection closed: not HTTP, or aborted by the client", extra={"reason": " ".join(str(error).split())})
     return False
 
 
@@ -79,9 +79,7 @@ def error_log() -> logging.Logger:
 def check_name(text: str) -> str:
     """Return a host name for clients, NAME or NAME:PORT, in lower case. Raises NodeError for other strings."""
     if _HOST.fullmatch(text.lower()) is None:
-        raise NodeError(
-            f"{text[:80]!r} is not a name of this node: expected NAME or NAME:PORT, as in archives.example.org"
-        )
+        raise NodeError(f"invalid name {text[:80]!r}: expected NAME or NAME:PORT, such as archives.example.org")
     return text.lower()
 
 

@@ -64,7 +64,7 @@ class PartialDownload(ProcessBound):
         expected = self._manifest.block_count * LEAF_SIZE_BYTES
         if at_bytes + len(data) > expected:
             raise ArchiveError(
-                f"the node gave more than {expected} bytes of leaves for {self._manifest.tree}. Use another node"
+                f"the node sent more than {expected} bytes of leaves for {self._manifest.tree}. Use another node"
             )
         with storage_errors(self._target):
             os.pwrite(self._leaves, data, at_bytes)
@@ -131,12 +131,12 @@ class PartialDownload(ProcessBound):
         at = self._hasher.size_bytes
         if at + len(data) > self._manifest.dataset_size_bytes:
             raise ArchiveError(
-                f"the node gave more than the {self._manifest.dataset_size_bytes} bytes of {self._manifest.tree}. Use "
+                f"the node sent more than the {self._manifest.dataset_size_bytes} bytes of {self._manifest.tree}. Use "
                 "another node"
             )
         leaves = self._hasher.update(data)
         if not self._are_right(leaves, at // BLOCK_SIZE_BYTES):
-            raise ArchiveError(f"the node gave wrong bytes for {self._manifest.tree} at {at}. Use another node")
+            raise ArchiveError(f"the node sent wrong bytes for {self._manifest.tree} at offset {at}. Use another node")
         view = memoryview(data)
         with storage_errors(self._target):
             while view:
@@ -148,13 +148,11 @@ class PartialDownload(ProcessBound):
         found, expected = self._hasher.size_bytes, self._manifest.dataset_size_bytes
         if found != expected:
             raise ArchiveError(
-                f"the node gave {found} of the {expected} bytes of {self._manifest.tree} and ended. Try again, or use "
+                f"the node sent only {found} of the {expected} bytes of {self._manifest.tree}. Try again, or use "
                 "another node"
             )
         if self._hasher.finish()[0] != self._manifest.tree:
-            raise ArchiveError(
-                f"the node gave {found} bytes that are not those of {self._manifest.tree}. Use another node"
-            )
+            raise ArchiveError(f"the node sent {found} bytes that do not match {self._manifest.tree}. Use another node")
         with storage_errors(self._target):
             os.fsync(self._data)
             # Removed first, because no later download to this target removes them.
@@ -177,4 +175,4 @@ def _locked(path: Path) -> int:
         if try_lock(file) and os.fstat(file).st_ino == path.stat().st_ino:
             return file
     close_released(file)
-    raise ArchiveError(f"another download to {path} runs: wait for it")
+    raise ArchiveError(f"another download to {path} is running. Wait until it ends")

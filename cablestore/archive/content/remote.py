@@ -18,7 +18,7 @@ from cablestore.files import storage_errors
 from cablestore.limits import MAX_INDEX_SIZE_BYTES, MAX_STORED_ARCHIVE_SIZE_BYTES, STALL_TIMEOUT_S
 
 _MANIFESTS_AT_ONCE: Final = 8
-_CANCELLED: Final = "fetching archives by content id was cancelled: what came is kept"
+_CANCELLED: Final = "fetch by content id cancelled: received data is kept"
 _T = TypeVar("_T")
 
 
@@ -35,7 +35,7 @@ class ContentRemote:
         self, index: Cid, folder: CidFolder, nodes: Sequence[str], *, stall_timeout_s: float = STALL_TIMEOUT_S
     ) -> None:
         if not nodes:
-            raise ArchiveError("no node to fetch from: name the URL of one with the API /api/codex/v1")
+            raise ArchiveError("no node to fetch from. Name the URL of a node with the API /api/codex/v1")
         self._index = index
         self._folder = folder
         self._clients = [ContentClient(url, network=True, stall_timeout_s=stall_timeout_s) for url in nodes]
@@ -112,7 +112,7 @@ class ContentRemote:
             self._run(self._download(cid, manifest))
             content = self._held(cid, manifest)
         if content is None:
-            raise ArchiveError(f"{self._folder.path} does not keep what is written to it: check the disk")
+            raise ArchiveError(f"data in {self._folder.path} differs from what was written. Check the disk")
         return content
 
     def _held(self, cid: Cid, manifest: DatasetManifest) -> bytes | None:
@@ -160,7 +160,7 @@ class ContentRemote:
                 errors.append(error)
         chosen = next((error for error in errors if isinstance(error, NoRoomError)), errors[-1])
         if isinstance(chosen, UnreachableError):
-            raise UnreachableError(f"{chosen}. What came is kept: try again later, or name another node")
+            raise UnreachableError(f"{chosen}. Received data is kept. Try again later, or use another node")
         raise chosen
 
     def _run(self, work: Coroutine[Any, Any, _T]) -> _T:
@@ -187,4 +187,4 @@ class ContentRemote:
 def _check_size(cid: Cid, size_bytes: int, limit_bytes: int) -> None:
     """Raise ArchiveError for a dataset that is too large for an index or an archive."""
     if size_bytes > limit_bytes:
-        raise ArchiveError(f"{cid} has {size_bytes:,} bytes, at most {limit_bytes:,} are fetched")
+        raise ArchiveError(f"{cid} has {size_bytes:,} bytes, the maximum is {limit_bytes:,}")

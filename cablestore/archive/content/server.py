@@ -138,9 +138,7 @@ class ContentServer:
     async def _own_alone(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
         """Reject a request for another host: see `is_own_host`."""
         if not is_own_host(request, self._names):
-            raise web.HTTPForbidden(
-                text="this node is not known by that name: see --name of `cablestore archive content`"
-            )
+            raise web.HTTPForbidden(text="unknown host name. Add it with --name of `cablestore archive content`")
         return await handler(request)
 
     # --- uploads -----------------------------------------------------------------------------------
@@ -150,7 +148,7 @@ class ContentServer:
         if (request.content_length or 0) > limits.MAX_DATASET_SIZE_BYTES:
             raise web.HTTPRequestEntityTooLarge(limits.MAX_DATASET_SIZE_BYTES, request.content_length or 0)
         if self._uploads >= limits.MAX_UPLOADS_AT_ONCE:
-            raise web.HTTPServiceUnavailable(text=f"{self._uploads} uploads are running: try again later")
+            raise web.HTTPServiceUnavailable(text=f"too many uploads: {self._uploads} are running. Try again later")
         self._uploads += 1
         try:
             manifest = await self._store_body(request, filename, mimetype)
@@ -163,7 +161,7 @@ class ContentServer:
             async for part in in_parts(self._body(request)):
                 await asyncio.to_thread(incoming.write, part)
             if not incoming.size_bytes:
-                raise web.HTTPUnprocessableEntity(text="the body is empty: a dataset has at least one byte")
+                raise web.HTTPUnprocessableEntity(text="empty body: a dataset has at least one byte")
             return await asyncio.to_thread(
                 lambda: incoming.commit(filename=filename, mimetype=mimetype, manifest_format=self._manifest_format)
             )
@@ -178,7 +176,7 @@ class ContentServer:
                 yield data
         except TimeoutError:
             raise web.HTTPRequestTimeout(
-                text=f"no data came for {self._stall_timeout_s:g} s: send the upload again"
+                text=f"upload timed out: no data for {self._stall_timeout_s:g} s. Upload again"
             ) from None
 
     # --- downloads ---------------------------------------------------------------------------------
@@ -230,7 +228,9 @@ class ContentServer:
                 part = await asyncio.to_thread(read)
             await response.write_eof()
         except (CableStoreError, TimeoutError) as error:
-            _LOG.warning("a download was cut", extra={"path": request.path, "reason": str(error) or "it did not read"})
+            _LOG.warning(
+                "download aborted", extra={"path": request.path, "reason": str(error) or "the client did not read"}
+            )
             if request.transport is not None:
                 request.transport.abort()
 
@@ -282,18 +282,20 @@ class ContentServer:
 async def _in_words(request: web.Request, handler: _Handler) -> web.StreamResponse:
     """Answer errors with a status and a message. Reject requests of web pages."""
     if "Origin" in request.headers:
-        raise web.HTTPForbidden(text="pages of browsers are not answered")
+        raise web.HTTPForbidden(text="requests of web pages in browsers are not allowed")
     try:
         return await handler(request)
     except CableStoreError as error:
         status = next(status for kind, status in _STATUS if isinstance(error, kind))
         if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
-            _LOG.warning("a request failed", extra={"path": request.path, "reason": str(error)})
+            _LOG.warning("request failed", extra={"path": request.path, "reason": str(error)})
         return web.Response(status=status, text=str(error))
 
 
 async def _no_network(_: web.Request) -> web.Response:
-    raise web.HTTPNotImplemented(text="this is a content store, not a node of Codex' network: it has no peers")
+    raise web.HTTPNotImplemented(
+        text="not supported: this content store is not a node of the Codex network and has no peers"
+    )
 
 
 def _cid(request: web.Request) -> Cid:
@@ -320,7 +322,7 @@ def _start(request: web.Request, size_bytes: int) -> int:
 def _names(request: web.Request) -> tuple[str | None, str | None]:
     """Return filename and media type of an upload. Answers 422 for invalid ones and 415 for a compressed body."""
     if request.headers.get("Content-Encoding", "identity") != "identity":
-        raise web.HTTPUnsupportedMediaType(text="the body is compressed: send it uncompressed")
+        raise web.HTTPUnsupportedMediaType(text="compressed body not supported. Send it uncompressed")
     found = _FILENAME.search(request.headers.get("Content-Disposition", ""))
     filename = found[1] if found else None
     mimetype = request.headers.get("Content-Type", "").partition(";")[0].strip() or None

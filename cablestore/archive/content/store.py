@@ -175,8 +175,9 @@ class ContentStore(Closable, ProcessBound):
             taken = self._used_size_bytes + self._reserved_size_bytes
             if size_bytes > 0 and taken + size_bytes > self.quota_size_bytes:
                 raise NoRoomError(
-                    f"the content store holds {taken} of {self.quota_size_bytes} bytes and {size_bytes} more do not "
-                    "fit: delete datasets or raise the quota"
+                    f"quota exceeded: the content store uses {taken} of {self.quota_size_bytes} bytes, {size_bytes} "
+                    "more are "
+                    "needed. Delete datasets, or raise the quota"
                 )
             if size_bytes > 0:
                 check_disk(self.folder, size_bytes)
@@ -222,12 +223,13 @@ class ContentStore(Closable, ProcessBound):
     def _check_fits(self, manifest: DatasetManifest, manifest_size_bytes: int) -> None:
         """Raise NoRoomError if one more manifest, or the blocks of a new tree, would exceed a limit."""
         if len(self._manifests) >= limits.MAX_DATASETS:
-            raise NoRoomError(f"the content store has {len(self._manifests)} datasets, which is the most: delete some")
+            raise NoRoomError(f"the content store has {len(self._manifests)} datasets, the maximum. Delete datasets")
         blocks = 0 if self._users[manifest.tree] else manifest.block_count
         if self._used_size_bytes + blocks * BLOCK_SIZE_BYTES + manifest_size_bytes > self.quota_size_bytes:
             raise NoRoomError(
-                f"the content store holds {self._used_size_bytes} of {self.quota_size_bytes} bytes and {blocks} blocks "
-                "of 64 KiB more do not fit: delete datasets or raise the quota"
+                f"quota exceeded: the content store uses {self._used_size_bytes} of {self.quota_size_bytes} bytes, "
+                f"{blocks} "
+                "more blocks of 64 KiB are needed. Delete datasets, or raise the quota"
             )
 
     def _know(self, cid: Cid, manifest: DatasetManifest) -> None:
@@ -247,8 +249,8 @@ class ContentStore(Closable, ProcessBound):
             if found is not None:
                 return found
             if cid in self.damaged:
-                raise ArchiveError(f"the manifest {cid} is damaged: delete it and put the dataset in again")
-        hint = "" if cid.codec == CODEC_MANIFEST else ": use the id of its manifest"
+                raise ArchiveError(f"manifest {cid} is damaged. Delete it and upload the dataset again")
+        hint = "" if cid.codec == CODEC_MANIFEST else ". Use the id of its manifest"
         raise NoSuchContentError(f"dataset {cid} not found in the content store{hint}")
 
     def exists(self, cid: Cid) -> bool:
@@ -397,7 +399,7 @@ class IncomingDataset(ProcessBound):
         with self._guard:
             self._check()
             if self._writer.size_bytes + len(data) > limits.MAX_DATASET_SIZE_BYTES:
-                raise NoRoomError(f"a dataset has at most {limits.MAX_DATASET_SIZE_BYTES} bytes: cut it into several")
+                raise NoRoomError(f"dataset too large: the maximum is {limits.MAX_DATASET_SIZE_BYTES} bytes. Split it")
             self._store._reserve(len(data))  # noqa: SLF001 - a part of the store
             self._reserved_size_bytes += len(data)
             with storage_errors(self._store.folder):
@@ -425,8 +427,9 @@ class IncomingDataset(ProcessBound):
             tree, size_bytes = self._finish()
             if (tree, size_bytes) != (manifest.tree, manifest.dataset_size_bytes):
                 raise ArchiveError(
-                    f"{size_bytes} bytes with the tree {tree} came for a dataset of {manifest.dataset_size_bytes} "
-                    f"bytes with the tree {manifest.tree}: do not believe the node that sent them"
+                    f"wrong dataset: received {size_bytes} bytes with the tree {tree}, expected "
+                    f"{manifest.dataset_size_bytes} "
+                    f"bytes with the tree {manifest.tree}. Use another node"
                 )
             self._store._adopt(self._name, manifest)  # noqa: SLF001 - a part of the store
 
@@ -451,7 +454,7 @@ class IncomingDataset(ProcessBound):
 
     def _check(self) -> None:
         if self._is_over or self._is_finished:
-            raise ArchiveError("this dataset was committed or aborted: begin another one")
+            raise ArchiveError("this dataset is already committed or aborted. Begin another one")
 
 
 def _cid_named(path: Path) -> Cid | None:

@@ -68,7 +68,7 @@ class Upstream:
         if cid in self._running:
             return self._running[cid]
         if len(self._running) >= limits.MAX_CONTENT_FETCHES:
-            raise NoRoomError(f"{len(self._running)} datasets are being fetched: try again later")
+            raise NoRoomError(f"too many fetches: {len(self._running)} datasets are being fetched. Try again later")
         task = asyncio.get_running_loop().create_task(self._fetch(cid))
         self._running[cid] = task
         task.add_done_callback(lambda _: self._end(cid))
@@ -77,7 +77,7 @@ class Upstream:
     def _end(self, cid: Cid) -> None:
         task = self._running.pop(cid)
         if not task.cancelled() and (error := task.exception()) is not None:
-            _LOG.warning("a dataset was not fetched", extra={"cid": str(cid), "reason": str(error)})
+            _LOG.warning("dataset not fetched", extra={"cid": str(cid), "reason": str(error)})
 
     async def _fetch(self, cid: Cid) -> DatasetManifest:
         if self._store.exists(cid):
@@ -93,7 +93,9 @@ class Upstream:
         # Raised last, because another node may still have the dataset if a node claimed this falsely.
         if no_room is not None:
             raise no_room
-        raise NoSuchContentError(f"dataset {cid} not found in the content store, and no upstream node gave it")
+        raise NoSuchContentError(f"dataset {cid} not found in the content store or on an upstream node")
 
     def _tell(self, client: ContentClient, cid: Cid, error: ArchiveError) -> None:
-        _LOG.info("an upstream node gave nothing", extra={"node": client.url, "cid": str(cid), "reason": str(error)})
+        _LOG.info(
+            "fetch from an upstream node failed", extra={"node": client.url, "cid": str(cid), "reason": str(error)}
+        )

@@ -40,14 +40,14 @@ class Announcement:
     def __post_init__(self) -> None:
         """Raise ArchiveError for a clock outside 64 bits."""
         if not 0 <= self.clock <= MAX_VARINT:
-            raise ArchiveError(f"the clock of an announcement is {self.clock}, allowed are 0 to {MAX_VARINT}")
+            raise ArchiveError(f"invalid clock of an announcement: expected 0 to {MAX_VARINT}, got {self.clock}")
 
     def text(self) -> str:
         """Return the text of the post. Raises ArchiveError if it exceeds the limit of a post/text."""
         text = f"archives {self.clock} {link_text(self.link)}"
         if len(text.encode()) > MAX_TEXT_SIZE_BYTES:
             raise ArchiveError(
-                f"the announcement has {len(text.encode())} bytes, a post's text at most {MAX_TEXT_SIZE_BYTES}. Use "
+                f"the announcement has {len(text.encode())} bytes, the maximum is {MAX_TEXT_SIZE_BYTES}. Use "
                 "fewer trackers"
             )
         return text
@@ -60,10 +60,10 @@ def parse_announcement(text: str) -> Announcement:
     """
     found = _TEXT.fullmatch(text)
     if found is None or len(text) > MAX_TEXT_SIZE_BYTES:
-        raise ArchiveError(f"{text[:80]!r} is not an announcement: expected archives CLOCK LINK")
+        raise ArchiveError(f"invalid announcement {text[:80]!r}: expected archives CLOCK LINK")
     link = parse_link(found[2])
     if link_text(link) != found[2]:
-        raise ArchiveError(f"the link {found[2][:80]!r} is not written as expected: {link_text(link)[:80]!r}")
+        raise ArchiveError(f"invalid link {found[2][:80]!r}: expected {link_text(link)[:80]!r}")
     return Announcement(int(found[1]), link)
 
 
@@ -72,13 +72,11 @@ def parse_link(text: str) -> Link:
     if text.startswith(CODEX):
         cid = Cid.parse(text.removeprefix(CODEX))
         if cid.codec != CODEC_MANIFEST:
-            raise ArchiveError(f"{cid} is not the id of a manifest: an index is named by its manifest")
+            raise ArchiveError(f"invalid content id of an index: expected the id of its manifest, got {cid}")
         return cid
     if text.startswith("magnet:"):
         return Magnet.parse(text)
-    raise ArchiveError(
-        f"{text[:80]!r} is not a link to archives: expected magnet:?xt=urn:btih:... or {CODEX}CONTENT-ID"
-    )
+    raise ArchiveError(f"invalid link to archives {text[:80]!r}: expected magnet:?xt=urn:btih:... or {CODEX}CONTENT-ID")
 
 
 def link_text(link: Link) -> str:

@@ -92,7 +92,7 @@ def encode_archive(
     stored = document + bytes(padding_bytes)
     if len(stored) > MAX_STORED_ARCHIVE_SIZE_BYTES:
         raise ArchiveError(
-            f"the archive has {len(stored)} bytes, readers accept at most {MAX_STORED_ARCHIVE_SIZE_BYTES}. Cut its "
+            f"the archive has {len(stored)} bytes, the maximum is {MAX_STORED_ARCHIVE_SIZE_BYTES}. Split its "
             "messages into chunks"
         )
     return Archive(period, topics, stored, padding_bytes, tree.size, tree.root(), left_out)
@@ -126,8 +126,8 @@ def _check(profile: Profile, period: Period, topics: tuple[Topic, ...], messages
     for message in messages:
         if not start_ns <= message.timestamp_ns < stop_ns or message.content_topic in strange:
             raise ArchiveError(
-                f"post {message.post_hash.hex()} of {message.timestamp_ms} ms in {message.content_topic} is not of "
-                f"{period} or not of the archive's {len(topics)} topics. Put it into the archive of its week"
+                f"post {message.post_hash.hex()} of {message.timestamp_ms} ms in {message.content_topic} is outside of "
+                f"{period} or of the archive's {len(topics)} topics. Put it into the archive of its week"
             )
 
 
@@ -144,10 +144,13 @@ def decode_archive(
     """
     if len(stored) > MAX_STORED_ARCHIVE_SIZE_BYTES:
         raise ArchiveError(
-            f"the archive has {len(stored)} bytes, allowed are {MAX_STORED_ARCHIVE_SIZE_BYTES}. Do not fetch it again"
+            f"the archive has {len(stored)} bytes, the maximum is {MAX_STORED_ARCHIVE_SIZE_BYTES}. Do not fetch it "
+            "again"
         )
     if entry.cid is None and len(stored) != entry.size_bytes:
-        raise ArchiveError(f"the archive has {len(stored)} bytes, its index says {entry.size_bytes}. Fetch it again")
+        raise ArchiveError(
+            f"the archive has {len(stored)} bytes, expected {entry.size_bytes} by its index. Fetch it again"
+        )
     document = stored[: len(stored) - entry.padding_bytes] if entry.padding_bytes else stored
     if _has_more_than_zeros(stored[len(document) :]):
         raise ArchiveError(
@@ -156,7 +159,7 @@ def decode_archive(
     if key is not None:
         document = unseal(document, key, purpose=_PURPOSE)
     elif is_sealed(document):
-        raise ArchiveError("the archive is encrypted, a public one was expected. Give the cabal key")
+        raise ArchiveError("the archive is encrypted, expected a public one. Pass the cabal key (--cabal-key)")
     return _records(profile, document, entry)
 
 
@@ -168,13 +171,13 @@ def verified_post(profile: Profile, record: Record, dialect: Dialect) -> Post:
     try:
         post = decode_post(record.payload, dialect)
     except DecodeError as error:
-        raise ArchiveError(f"a message of the archive carries no {dialect.name} post: {error}") from None
+        raise ArchiveError(f"a message of the archive does not contain a {dialect.name} post: {error}") from None
     expected = profile.record(message_of(post))
     if record != expected:
         field, found, right = next(
             each for each in zip(Record._fields, record, expected, strict=True) if each[1] != each[2]
         )
-        raise ArchiveError(f"the {field} of the message that carries {post!r} is {found!r}, expected is {right!r}")
+        raise ArchiveError(f"invalid {field} of the message with {post!r}: expected {right!r}, got {found!r}")
     return post
 
 
@@ -213,7 +216,7 @@ def verified_posts(
             continue
         if tree.size == commitment.num_posts:
             raise ArchiveError(
-                f"archive {entry.archive_id} holds more than {commitment.num_posts} posts, the number that was signed"
+                f"archive {entry.archive_id} has more than {commitment.num_posts} posts, the signed number"
             )
         post = verified_post(profile, record, dialect)
         tree.add(post.hash)
@@ -236,19 +239,21 @@ def _tombstones(value: bytes) -> Iterator[Tombstone]:
     try:
         yield from map(Tombstone.read, unpack(value))
     except (CorruptStoreError, TypeError, ValueError):
-        raise ArchiveError("the tombstones of the archive cannot be read. A newer version may read them") from None
+        raise ArchiveError(
+            "the tombstones of the archive cannot be read. A newer version of cablestore may read them"
+        ) from None
 
 
 def _records(profile: Profile, document: bytes, entry: Entry) -> Iterator[Record | Tombstone]:
     found = fields(document, "archive")
     if next(found, None) != (_METADATA_FIELD, profile.write_metadata(entry.period, entry.topics)):
-        raise ArchiveError("the archive does not begin with the metadata that the index has of it. Fetch both again")
+        raise ArchiveError("the metadata at the start of the archive differ from those in the index. Fetch both again")
     topics = frozenset(entry.topics)
     start, stop = (profile.timestamp(bound_ms) for bound_ms in entry.period)
     is_at_end = False
     for field, value in found:
         if is_at_end:
-            raise ArchiveError(f"field {field} follows the padding of the archive. No known writer does that")
+            raise ArchiveError(f"unexpected field {field} after the padding of the archive")
         if field == _PADDING_FIELD and _is_padding(profile, value):
             is_at_end = True
             continue
@@ -256,12 +261,12 @@ def _records(profile: Profile, document: bytes, entry: Entry) -> Iterator[Record
             yield from _tombstones(value)
             continue
         if field != _MESSAGES_FIELD or not isinstance(value, bytes):
-            raise ArchiveError(f"field {field} of the archive is not understood. A newer version may read it")
+            raise ArchiveError(f"unknown field {field} in the archive. A newer version of cablestore may support it")
         record = profile.read_record(value)
         if not start <= record.timestamp < stop or record.topic not in topics:
             raise ArchiveError(
-                f"a message of time {record.timestamp} and topic {record.topic!r} is in the archive of {entry.period} "
-                f"and {len(topics)} topics. The archive was not made as its metadata say"
+                f"a message with time {record.timestamp} and topic {record.topic!r} is outside of {entry.period} "
+                f"or of the {len(topics)} topics of the archive. The archive contradicts its metadata"
             )
         yield record
 

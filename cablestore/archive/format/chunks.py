@@ -34,8 +34,8 @@ def chunks(
         moment = message[2:]  # time and hash
         if moment <= latest:
             raise ArchiveError(
-                f"post {message.post_hash.hex()} comes after one of {latest[0]} ns, {latest[1].hex()}. "
-                "Sort the posts by (timestamp, hash) and give each once"
+                f"wrong order: post {message.post_hash.hex()} follows {latest[1].hex()} of {latest[0]} ns. "
+                "Sort the posts by (timestamp, hash), and pass each one once"
             )
         latest = moment
         size_bytes = len(message.payload) + KEY_SIZE_BYTES

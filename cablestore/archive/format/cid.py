@@ -55,8 +55,8 @@ class Cid:
     def __post_init__(self) -> None:
         if self.codec not in _CODECS or len(self.digest) != LEAF_SIZE_BYTES:
             raise ArchiveError(
-                f"a content id with codec {self.codec:#x} and a digest of {len(self.digest)} bytes: expected is a "
-                "codec of Codex and 32 bytes"
+                f"invalid content id: codec {self.codec:#x} and a digest of {len(self.digest)} bytes, expected a codec "
+                "of Codex and 32 bytes"
             )
 
     def encode(self) -> bytes:
@@ -71,7 +71,7 @@ class Cid:
             if data.startswith(head) and len(data) == len(head) + LEAF_SIZE_BYTES:
                 return cls(codec, data[len(head) :])
         raise ArchiveError(
-            f"{data[:40].hex()} is not a content id of Codex: expected is CIDv1 of a manifest, block or tree with "
+            f"invalid content id {data[:40].hex()}: expected a CIDv1 of Codex for a manifest, block or tree with "
             "SHA-256"
         )
 
@@ -90,13 +90,13 @@ class Cid:
         """Parse the text form, `z` and base58btc. Raises ArchiveError for other text."""
         if len(text) != _TEXT_SIZE or text[0] != "z":
             raise ArchiveError(
-                f"{text[:60]!r} is not a content id of Codex: expected are {_TEXT_SIZE} characters, the first of them z"
+                f"invalid content id {text[:60]!r}: expected {_TEXT_SIZE} characters, the first of them z"
             )
         number = 0
         for character in text[1:]:
             digit = _BASE58.find(character)
             if digit < 0:
-                raise ArchiveError(f"{text!r} is not a content id: base58 has no {character!r}")
+                raise ArchiveError(f"invalid content id {text!r}: {character!r} is not a base58 digit")
             number = number * 58 + digit
         return cls.decode(number.to_bytes((number.bit_length() + 7) // 8))
 
@@ -116,7 +116,7 @@ def block_count_of(size_bytes: int) -> int:
 def leaf_of(block: bytes) -> bytes:
     """Return the leaf of a block of 1 to 65,536 bytes: its SHA-256 after padding a short last block with zeros."""
     if not 0 < len(block) <= BLOCK_SIZE_BYTES:
-        raise ArchiveError(f"a block has 1 to {BLOCK_SIZE_BYTES} bytes, not {len(block)}")
+        raise ArchiveError(f"invalid block size: expected 1 to {BLOCK_SIZE_BYTES} bytes, got {len(block)}")
     return sha256(block.ljust(BLOCK_SIZE_BYTES, b"\0")).digest()
 
 
@@ -148,7 +148,7 @@ class RootHasher:
     def root(self) -> bytes:
         """Return the root over the added leaves. Raises ArchiveError without leaves, as nim-codex does."""
         if not self._waiting:
-            raise ArchiveError("an empty dataset has no content id: Codex stores at least one byte")
+            raise ArchiveError("empty dataset: Codex requires at least one byte")
         last: bytes | None = None
         top = len(self._waiting) - 1
         for level, left in enumerate(self._waiting):
@@ -233,10 +233,11 @@ class DatasetManifest:
 
     def __post_init__(self) -> None:
         if self.tree.codec != CODEC_TREE:
-            raise ArchiveError(f"the manifest names {self.tree}, which is not the id of a tree")
+            raise ArchiveError(f"invalid manifest: expected the id of a tree, got {self.tree}")
         if not 0 < self.dataset_size_bytes <= limits.MAX_DATASET_SIZE_BYTES:
             raise ArchiveError(
-                f"a dataset has 1 to {limits.MAX_DATASET_SIZE_BYTES} bytes, the manifest says {self.dataset_size_bytes}"
+                f"invalid dataset size in the manifest: expected 1 to {limits.MAX_DATASET_SIZE_BYTES} bytes, got "
+                f"{self.dataset_size_bytes}"
             )
         if self.filename is not None:
             check_filename(self.filename)
@@ -274,7 +275,9 @@ class DatasetManifest:
         codex.
         """
         if len(data) > limits.MAX_MANIFEST_SIZE_BYTES:
-            raise ArchiveError(f"a manifest of {len(data)} bytes: at most {limits.MAX_MANIFEST_SIZE_BYTES} are read")
+            raise ArchiveError(
+                f"manifest too large: {len(data)} bytes, the maximum is {limits.MAX_MANIFEST_SIZE_BYTES}"
+            )
         try:
             fields = _read_fields(data)
             for manifest_format in ManifestFormat:
@@ -282,9 +285,10 @@ class DatasetManifest:
                 if manifest is not None and manifest.encode() == data:
                     return manifest
         except UnicodeDecodeError as error:
-            raise ArchiveError(f"the bytes are not a manifest: {error}") from None
+            raise ArchiveError(f"invalid manifest: {error}") from None
         raise ArchiveError(
-            "the bytes are not a manifest in a known format (codex, logos1, logos2), or one of an erasure coded dataset"
+            "invalid manifest: unknown format (known: codex, logos1, logos2), or the manifest of an erasure coded "
+            "dataset"
         )
 
     @classmethod
@@ -328,10 +332,10 @@ def check_filename(filename: str) -> None:
     except UnicodeEncodeError:
         raise ArchiveError(f"the filename {filename!r} is not UTF-8") from None
     if not 0 < size_bytes <= limits.MAX_FILENAME_SIZE_BYTES:
-        raise ArchiveError(f"a filename has 1 to {limits.MAX_FILENAME_SIZE_BYTES} bytes, not {size_bytes}")
+        raise ArchiveError(f"invalid filename: expected 1 to {limits.MAX_FILENAME_SIZE_BYTES} bytes, got {size_bytes}")
     if _NOT_IN_FILENAMES.search(filename) or filename[0] == " " or filename[-1] in " .":
         raise ArchiveError(
-            f'{filename!r} is not a filename: expected one without folder, without \\ : * ? " < > | and without '
+            f'invalid filename {filename!r}: expected a name without folder, without \\ : * ? " < > | and without '
             "control characters"
         )
 
@@ -339,7 +343,7 @@ def check_filename(filename: str) -> None:
 def check_media_type(mimetype: str) -> None:
     """Raise ArchiveError unless this is a media type by RFC 6838, such as text/plain."""
     if not _MEDIA_TYPE.fullmatch(mimetype):
-        raise ArchiveError(f"{mimetype[:80]!r} is not a media type: expected one such as text/plain")
+        raise ArchiveError(f"invalid media type {mimetype[:80]!r}: expected one such as text/plain")
 
 
 def _field(number: int, value: int | bytes | None) -> bytes:
@@ -353,4 +357,4 @@ def _read_fields(data: bytes) -> dict[int, int | bytes]:
     match list(fields(data, "manifest")):
         case [(1, bytes(message))]:
             return dict(fields(message, "manifest"))
-    raise ArchiveError("the bytes are not a manifest: expected one message in field 1")
+    raise ArchiveError("invalid manifest: expected one message in field 1")

@@ -65,7 +65,7 @@ class Commitment:
         found = hashlib.sha256(stored).digest()
         if found != self.sha256:
             raise ArchiveError(
-                f"the SHA-256 of archive {self.archive_id} is {found.hex()}, the control node signed "
+                f"archive {self.archive_id} is damaged: its SHA-256 is {found.hex()}, the control node signed "
                 f"{self.sha256.hex()}. Fetch it again"
             )
 
@@ -73,8 +73,8 @@ class Commitment:
         """Raise ArchiveError unless the posts are the signed ones, in the same order."""
         if tree.size != self.num_posts or tree.root() != self.merkle_root:
             raise ArchiveError(
-                f"archive {self.archive_id} holds {tree.size} posts of root {tree.root().hex()}, the control node "
-                f"signed {self.num_posts} of {self.merkle_root.hex()}. Do not import it; ask for a new index"
+                f"archive {self.archive_id} has {tree.size} posts with the root {tree.root().hex()}, the control node "
+                f"signed {self.num_posts} with {self.merkle_root.hex()}. Do not import it. Request a new index"
             )
 
 
@@ -117,7 +117,7 @@ def sign(statement: Statement, identity: Identity) -> SignedStatement:
     """
     if statement.control_key != identity.public_key:
         raise ArchiveError(
-            "the statement names another control node than the key that signs it. Sign with the key that it names"
+            "the signing key differs from the control node in the statement. Sign with the control node's key"
         )
     data = STATEMENT.encode(
         VERSION,
@@ -142,14 +142,16 @@ def open_statement(signed: SignedStatement, control_key: bytes) -> Statement:
         control_key + signed.signature + _CONTEXT + signed.statement
     ):
         raise ArchiveError(
-            f"the index is not signed by the control node {control_key.hex()}. Ask the owner of the community; import "
-            "nothing"
+            f"the index is not signed by the control node {control_key.hex()}. Do not import it. Contact the owner of "
+            "the "
+            "community"
         )
     version, key, dialect, profile, is_sealed, archives, deletions = STATEMENT.decode(signed.statement)
     if version != VERSION or key != control_key:
         raise ArchiveError(
-            f"the index has a statement of version {version} for {key.hex()}, this cablestore reads version {VERSION}. "
-            "A newer one may read it"
+            f"unsupported statement version {version} for {key.hex()} in the index, expected {VERSION}. A newer "
+            "version of "
+            "cablestore may support it"
         )
     commitments = tuple(_checked(Commitment(*each)) for each in archives)
     return Statement(control_key, dialect, profile, is_sealed, commitments, tuple(deletions))
@@ -162,13 +164,13 @@ def deletion_posts(deletions: Sequence[bytes], dialect: Dialect) -> list[Post]:
         try:
             post = decode_post(raw, dialect)
         except DecodeError as error:
-            raise ArchiveError(f"a deletion of the index is not a {dialect.name} post: {error}") from None
+            raise ArchiveError(f"invalid deletion in the index: not a {dialect.name} post: {error}") from None
         if post.type != DELETE:
-            raise ArchiveError(f"{post!r} is among the deletions of the index: only post/deletes are expected")
+            raise ArchiveError(f"invalid deletion in the index: expected a post/delete, got {post!r}")
         posts.append(post)
     for post, right in zip(posts, are_signed(deletions), strict=True):
         if not right:
-            raise ArchiveError(f"{post!r} among the deletions of the index is not signed by its author")
+            raise ArchiveError(f"invalid deletion in the index: {post!r} is not signed by its author")
     return posts
 
 
@@ -176,7 +178,7 @@ def _checked(commitment: Commitment) -> Commitment:
     sizes = {len(commitment.sha256), len(commitment.merkle_root)}
     if sizes != {_SHA256_SIZE_BYTES} or not commitment.num_posts:
         raise ArchiveError(
-            f"the commitment to archive {commitment.archive_id[:80]!r} has {commitment.num_posts} posts and hashes of "
-            f"{sizes} bytes, expected are some posts and {_SHA256_SIZE_BYTES} bytes"
+            f"invalid commitment to archive {commitment.archive_id[:80]!r}: {commitment.num_posts} posts and hashes of "
+            f"{sizes} bytes, expected at least 1 post and {_SHA256_SIZE_BYTES} bytes"
         )
     return commitment

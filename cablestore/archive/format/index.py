@@ -132,7 +132,7 @@ def encode_index(index: Index, key: bytes | None = None) -> bytes:
 def _encoded(index: Index, key: bytes | None) -> bytes:
     """Return the bytes of an index of any size."""
     if len(index.entries) > MAX_INDEX_ARCHIVES:
-        raise ArchiveError(f"the index has {len(index.entries)} archives, readers accept {MAX_INDEX_ARCHIVES}")
+        raise ArchiveError(f"the index has {len(index.entries)} archives, the maximum is {MAX_INDEX_ARCHIVES}")
     write = index.profile.write_index_metadata
     data = repeated(
         _ARCHIVES_FIELD,
@@ -148,7 +148,7 @@ def _encoded(index: Index, key: bytes | None) -> bytes:
 
 def _check_size(data: bytes) -> None:
     if len(data) > MAX_INDEX_SIZE_BYTES:
-        raise ArchiveError(f"the index has {len(data)} bytes, readers accept {MAX_INDEX_SIZE_BYTES}")
+        raise ArchiveError(f"the index has {len(data)} bytes, the maximum is {MAX_INDEX_SIZE_BYTES}")
 
 
 def decode_index(
@@ -185,7 +185,7 @@ def verify_index(
     found = (statement.profile, statement.dialect, statement.is_sealed)
     if found != (profile.name, dialect.name, key is not None):
         raise ArchiveError(
-            f"the statement is for (profile, dialect, sealed) {found}, expected is "
+            f"the statement is for (profile, dialect, sealed) {found}, expected "
             f"{(profile.name, dialect.name, key is not None)}. Check the configuration"
         )
     index = _decoded(plain, profile, data_size_bytes, frozenset(each.archive_id for each in statement.commitments))
@@ -193,7 +193,7 @@ def verify_index(
     deletion_posts(statement.deletions, dialect)
     if encode_index(index, key) != data:
         raise ArchiveError(
-            "the index is encoded in another way than a control node of cablestore encodes it. Fetch it again"
+            "the encoding of the index differs from that of a control node of cablestore. Fetch it again"
         )
     return VerifiedIndex(index, {each.archive_id: each for each in statement.commitments}, statement.deletions)
 
@@ -202,12 +202,12 @@ def _plain(data: bytes, key: bytes | None) -> bytes:
     """Return the document of an index, decrypted if there is a key."""
     if len(data) > MAX_INDEX_SIZE_BYTES:
         raise ArchiveError(
-            f"the index has {len(data)} bytes, allowed are {MAX_INDEX_SIZE_BYTES}. Do not fetch it again"
+            f"the index has {len(data)} bytes, the maximum is {MAX_INDEX_SIZE_BYTES}. Do not fetch it again"
         )
     if key is not None:
         return unseal(data, key, purpose=_PURPOSE)
     if is_sealed(data):
-        raise ArchiveError("the index is encrypted, a public one was expected. Give the cabal key")
+        raise ArchiveError("the index is encrypted, expected a public one. Pass the cabal key (--cabal-key)")
     return data
 
 
@@ -218,7 +218,7 @@ def _parts(plain: bytes) -> Iterator[tuple[int, bytes]]:
         archives += field == _ARCHIVES_FIELD
         commitments += field == _COMMITMENT_FIELD
         if field not in (_ARCHIVES_FIELD, _COMMITMENT_FIELD) or isinstance(value, int) or commitments > 1:
-            raise ArchiveError(f"field {field} of the index is not understood. A newer version may read it")
+            raise ArchiveError(f"unknown field {field} in the index. A newer version of cablestore may support it")
         if archives > MAX_INDEX_ARCHIVES:
             raise ArchiveError(f"the index has more than {MAX_INDEX_ARCHIVES} archives, the maximum")
         yield field, value
@@ -242,7 +242,7 @@ def _decoded(plain: bytes, profile: Profile, data_size_bytes: int | None, stated
             continue
         entry = _read_entry(profile, value, data_size_bytes, stated)
         if entry.archive_id in entries:
-            raise ArchiveError(f"the index names archive {entry.archive_id} twice. Ask for a new index")
+            raise ArchiveError(f"the index contains archive {entry.archive_id} twice. Request a new index")
         entries[entry.archive_id] = entry
     index = make_index(profile, entries.values(), signed)
     _check_apart(index.entries)
@@ -254,17 +254,18 @@ def _read_entry(profile: Profile, data: bytes, data_size_bytes: int | None, stat
     # The id is a hash of the metadata, so only metadata that the control node signed is decoded.
     if stated is not None and name not in stated:
         raise ArchiveError(
-            f"archive {name[:80]!r} is not among the {len(stated)} archives of the statement, which must be those of "
-            "the index, each once. Ask for a new index"
+            f"archive {name[:80]!r} is not among the {len(stated)} archives of the statement, which must equal those "
+            "of "
+            "the index, each once. Request a new index"
         )
     if archive_id(metadata) != name:
         raise ArchiveError(
-            f"archive {name[:80]!r} of the index has metadata of id {archive_id(metadata)}. Fetch the index again"
+            f"archive {name[:80]!r} of the index has the metadata of {archive_id(metadata)}. Fetch the index again"
         )
     entry = profile.read_index_metadata(name, metadata, by_cid=data_size_bytes is None)
     if profile.write_index_metadata(entry) != metadata:
         raise ArchiveError(
-            f"the metadata of archive {name} hold something else than a {profile.name} index "
+            f"invalid metadata of archive {name}: expected those of a {profile.name} index "
             f"{'by content id' if data_size_bytes is None else 'of offsets'}. Check the profile and the form"
         )
     if data_size_bytes is not None:
@@ -277,17 +278,17 @@ def _read_entry(profile: Profile, data: bytes, data_size_bytes: int | None, stat
 def _check_place(entry: Entry, data_size_bytes: int) -> None:
     offset, size, padding = entry.offset_bytes, entry.size_bytes, entry.padding_bytes
     if offset % PIECE_SIZE_BYTES or size % PIECE_SIZE_BYTES:
-        reason = f"not whole pieces of {PIECE_SIZE_BYTES}"
+        reason = f"expected whole pieces of {PIECE_SIZE_BYTES}"
     elif not 0 < size <= MAX_STORED_ARCHIVE_SIZE_BYTES:
-        reason = f"allowed are 1 to {MAX_STORED_ARCHIVE_SIZE_BYTES}"
+        reason = f"expected 1 to {MAX_STORED_ARCHIVE_SIZE_BYTES}"
     elif offset + size > data_size_bytes:
         reason = f"`data` has only {data_size_bytes}"
     elif padding > PIECE_SIZE_BYTES or padding >= size:
-        reason = f"its padding of {padding} bytes is more than a piece, or the whole archive"
+        reason = f"its padding of {padding} bytes exceeds a piece, or is the whole archive"
     else:
         return
     raise ArchiveError(
-        f"archive {entry.archive_id} claims {size} bytes from {offset} on: {reason}. Ask for a new index"
+        f"invalid position of archive {entry.archive_id}: {size} bytes at {offset}: {reason}. Request a new index"
     )
 
 
@@ -304,14 +305,14 @@ def _check_commitments(entries: tuple[Entry, ...], commitments: tuple[Commitment
     stated = {each.archive_id: each.cid for each in commitments}
     if len(stated) != len(commitments) or stated.keys() != {entry.archive_id for entry in entries}:
         raise ArchiveError(
-            f"the statement is of {len(commitments)} archives, which are not the {len(entries)} of the index, each "
-            "once. Ask for a new index"
+            f"the {len(commitments)} archives of the statement differ from the {len(entries)} of the index. Request a "
+            "new index"
         )
     for entry in entries:
         if entry.cid is not None and stated[entry.archive_id] != entry.cid:
             raise ArchiveError(
-                f"archive {entry.archive_id} is under {entry.cid}, the statement says {stated[entry.archive_id]}. Ask "
-                "for a new index"
+                f"archive {entry.archive_id} has the content id {entry.cid}, the statement has "
+                f"{stated[entry.archive_id]}. Request a new index"
             )
 
 

@@ -30,23 +30,23 @@ class Magnet:
         size_bytes = len(text.encode(errors="replace"))
         if size_bytes > limits.MAX_MAGNET_SIZE_BYTES:
             raise ArchiveError(
-                f"a magnet link of {size_bytes:,} bytes: at most {limits.MAX_MAGNET_SIZE_BYTES:,} are read"
+                f"magnet link too large: {size_bytes:,} bytes, the maximum is {limits.MAX_MAGNET_SIZE_BYTES:,}"
             )
         if not text.startswith("magnet:?"):
-            raise ArchiveError(f"{text[:60]!r} is not a magnet link: expected magnet:?xt=urn:btih:...")
+            raise ArchiveError(f"invalid magnet link {text[:60]!r}: expected magnet:?xt=urn:btih:...")
         fields = parse_qsl(text.removeprefix("magnet:?"), keep_blank_values=True)
         topics = [value for key, value in fields if key == "xt"]
         names = [value for key, value in fields if key == "dn"]
         if len(topics) != 1 or len(names) != 1:
             raise ArchiveError(
-                f"a magnet link with {len(topics)} times xt and {len(names)} times dn: expected one of each"
+                f"invalid magnet link: expected one xt and one dn parameter, got {len(topics)} and {len(names)}"
             )
         info_hash = topics[0].removeprefix("urn:btih:").lower()
         if not topics[0].startswith("urn:btih:") or not _INFO_HASH.fullmatch(info_hash):
-            raise ArchiveError(f"a magnet link to {topics[0][:80]!r}: expected urn:btih: and 40 hex digits")
+            raise ArchiveError(f"invalid magnet link: expected urn:btih: and 40 hex digits, got {topics[0][:80]!r}")
         trackers = tuple(check_tracker(value) for key, value in fields if key == "tr")
         if len(trackers) > limits.MAX_TRACKERS:
-            raise ArchiveError(f"a magnet link with {len(trackers)} trackers: at most {limits.MAX_TRACKERS} are read")
+            raise ArchiveError(f"magnet link has {len(trackers)} trackers, the maximum is {limits.MAX_TRACKERS}")
         return cls(info_hash, check_community(names[0]), trackers)
 
     def __str__(self) -> str:
@@ -58,7 +58,7 @@ class Magnet:
 def check_community(name: str) -> str:
     """Return a community id, a valid folder name of hex digits in lower case. Raises ArchiveError otherwise."""
     if not _COMMUNITY.fullmatch(name):
-        raise ArchiveError(f"{name[:140]!r} is not a community id: expected up to 128 hex digits in lower case")
+        raise ArchiveError(f"invalid community id {name[:140]!r}: expected up to 128 hex digits in lower case")
     return name
 
 
@@ -70,5 +70,5 @@ def check_tracker(url: str) -> str:
     except ValueError:
         is_one = False
     if not is_one or not url.isascii() or not url.isprintable():
-        raise ArchiveError(f"{url[:100]!r} is not a tracker: expected udp://, http:// or https://, and a host")
+        raise ArchiveError(f"invalid tracker {url[:100]!r}: expected udp://, http:// or https://, and a host")
     return url

@@ -42,7 +42,7 @@ def week_of(timestamp_ms: int) -> Period:
     """
     if not 0 <= timestamp_ms <= MAX_ARCHIVED_TIMESTAMP_MS:
         raise ArchiveError(
-            f"the timestamp is {timestamp_ms} ms, archives hold 0 to {MAX_ARCHIVED_TIMESTAMP_MS}. Leave the post out"
+            f"invalid timestamp {timestamp_ms} ms: archives store 0 to {MAX_ARCHIVED_TIMESTAMP_MS}. Leave the post out"
         )
     monday_ms = timestamp_ms - (timestamp_ms - _FIRST_MONDAY_MS) % WEEK_MS
     return Period(max(monday_ms, 0), monday_ms + WEEK_MS)

@@ -198,19 +198,19 @@ class Profile(ABC):
         period = Period(self._time_ms(start), self._time_ms(stop))
         if period.from_ms >= period.to_ms:
             raise ArchiveError(
-                f"the period of an archive ends at {period.to_ms} ms, before it begins at {period.from_ms} ms. "
-                "Ask for a new index"
+                f"invalid period of an archive: it ends at {period.to_ms} ms, before its start at {period.from_ms} ms. "
+                "Request a new index"
             )
         if period.to_ms > MAX_ARCHIVED_TIMESTAMP_MS + WEEK_MS:
             raise ArchiveError(
-                f"the period of an archive ends at {period.to_ms} ms, archives hold posts up to "
-                f"{MAX_ARCHIVED_TIMESTAMP_MS} ms. Ask for a new index"
+                f"invalid period of an archive: it ends at {period.to_ms} ms, archives store posts up to "
+                f"{MAX_ARCHIVED_TIMESTAMP_MS} ms. Request a new index"
             )
         topics = tuple[Topic, ...](content_topics)
         if len(topics) > MAX_ARCHIVE_TOPICS:
-            raise ArchiveError(f"an archive names {len(topics)} topics, allowed are {MAX_ARCHIVE_TOPICS}")
+            raise ArchiveError(f"an archive has {len(topics)} topics, the maximum is {MAX_ARCHIVE_TOPICS}")
         if len(set(topics)) != len(topics):
-            raise ArchiveError("an archive names a topic twice. Ask for a new index")
+            raise ArchiveError("an archive has a topic twice. Request a new index")
         return period, topics
 
 
@@ -255,7 +255,7 @@ class _Rfc61(Profile):
     def _time_ms(self, timestamp: int) -> int:
         if timestamp % NS_PER_MS:
             raise ArchiveError(
-                f"the period of an archive begins or ends at {timestamp} ns: expected are whole milliseconds. "
+                f"invalid period of an archive: expected whole milliseconds, got {timestamp} ns. "
                 "It is not an archive of Cable posts"
             )
         return timestamp // NS_PER_MS
@@ -323,12 +323,12 @@ class _StatusGo(Profile):
 
     def _metadata(self, period: Period, topics: tuple[Topic, ...]) -> tuple[Any, ...]:
         if period.from_ms % _MS_PER_S or period.to_ms % _MS_PER_S:
-            raise ArchiveError(f"{period} is not of whole seconds, as status-go needs. Use whole weeks")
+            raise ArchiveError(f"invalid period {period}: status-go requires whole seconds. Use whole weeks")
         return super()._metadata(period, topics)
 
     def _understood(self, metadata: Sequence[Any] | None) -> tuple[Period, tuple[Topic, ...]]:
         if metadata and any(len(topic) != _TOPIC_SIZE_BYTES for topic in metadata[-1]):
-            raise ArchiveError(f"a topic of an archive does not have {_TOPIC_SIZE_BYTES} bytes. Check the profile")
+            raise ArchiveError(f"invalid topic of an archive: expected {_TOPIC_SIZE_BYTES} bytes. Check the profile")
         return super()._understood(metadata)
 
 
@@ -345,8 +345,8 @@ def topics_of(profile: Profile, content_topics: Iterable[str]) -> tuple[Topic, .
     topics = {profile.topic(topic) for topic in content_topics}
     if len(topics) > MAX_ARCHIVE_TOPICS:
         raise ArchiveError(
-            f"there are posts in {len(topics)} channels, an archive names at most {MAX_ARCHIVE_TOPICS}. "
-            "Drop channels, or the users who made them, with `cablestore drop`"
+            f"too many channels: posts in {len(topics)} channels, an archive has at most {MAX_ARCHIVE_TOPICS}. "
+            "Drop channels, or the users who created them, with `cablestore drop`"
         )
     return tuple(sorted(topics, key=_topic_bytes))
 

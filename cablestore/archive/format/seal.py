@@ -45,8 +45,7 @@ def unseal(sealed: bytes, key: bytes, *, purpose: bytes) -> bytes:
     """
     if not is_sealed(sealed):
         raise ArchiveError(
-            "these bytes are not encrypted, expected are encrypted ones. Ask the control node whether its archives are "
-            "public"
+            "the data is not encrypted, expected encrypted data. Ask the control node whether its archives are public"
         )
     nonce = sealed[len(MAGIC) : _HEAD_SIZE_BYTES]
     try:
@@ -57,7 +56,7 @@ def unseal(sealed: bytes, key: bytes, *, purpose: bytes) -> bytes:
         plain = None
     if plain is None or not hmac.compare_digest(nonce, _nonce(plain, key, purpose)):
         raise ArchiveError(
-            f"{len(sealed)} bytes cannot be decrypted: they are damaged, or encrypted under another cabal key. "
+            f"{len(sealed)} bytes cannot be decrypted: they are damaged, or encrypted with another cabal key. "
             "Check the key, then fetch them again"
         )
     return plain
@@ -80,6 +79,6 @@ def _nonce(plain: bytes, key: bytes, purpose: bytes) -> bytes:
 def _derived(data: bytes, key: bytes, person: bytes) -> bytes:
     if len(key) != SEALING_KEY_SIZE_BYTES:
         raise ArchiveError(
-            f"the cabal key has {len(key)} bytes, {SEALING_KEY_SIZE_BYTES} are needed. Give the whole key"
+            f"invalid cabal key: expected {SEALING_KEY_SIZE_BYTES} bytes, got {len(key)}. Use the whole key"
         )
     return hashlib.blake2b(data, key=key, digest_size=SEALING_KEY_SIZE_BYTES, person=person).digest()

@@ -50,7 +50,7 @@ class TorrentConfig:
         for url in self.trackers:
             check_tracker(url)
         if min(self.upload_rate_bytes_per_s, self.download_rate_bytes_per_s) < 0:
-            raise ArchiveError("a rate is negative: expected is a number of bytes per second, or 0 for no limit")
+            raise ArchiveError("negative rate: expected bytes per second, or 0 for no limit")
 
     @property
     def is_public(self) -> bool:
@@ -64,7 +64,7 @@ def check_peers(peers: tuple[Peer, ...]) -> tuple[Peer, ...]:
         try:
             ip_address(host)
         except ValueError:
-            raise ArchiveError(f"{host!r} is not an IP address: torrents need one such as 127.0.0.1") from None
+            raise ArchiveError(f"invalid IP address {host!r}: torrents need a numeric one, such as 127.0.0.1") from None
         if not 0 < port <= 65_535:
-            raise ArchiveError(f"{port} is not a port: expected 1 to 65535")
+            raise ArchiveError(f"invalid port {port}: expected 1 to 65535")
     return peers

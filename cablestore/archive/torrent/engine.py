@@ -67,13 +67,13 @@ class TorrentEngine(ProcessBound):
     def __enter__(self) -> Self:
         """Start listening. Raises ArchiveError if torrents are not enabled, or if listening fails."""
         if not self.config.enabled:
-            raise ArchiveError("torrents are not enabled: set `enabled` in their configuration")
+            raise ArchiveError("torrents are disabled. Set `enabled` in their configuration")
         try:
             for folder in (self.config.data_folder, self.config.torrent_folder):
                 make_folder(folder)
         except OSError as error:
             raise ArchiveError(
-                f"{error.filename} cannot be made: {error.strerror}. Check its parent folder and permissions"
+                f"{error.filename} cannot be created: {error.strerror}. Check its parent folder and permissions"
             ) from None
         self._session = TorrentSession(self.config)
         return self
@@ -102,7 +102,7 @@ class TorrentEngine(ProcessBound):
         metainfo = self._whole(self._hashed(check_community(community)), is_verified=is_verified)
         remote = self._remotes.get(community)
         if remote and not remote.is_closed:
-            raise ArchiveError(f"{community} is being fetched by this engine: close that first")
+            raise ArchiveError(f"this engine is fetching {community}. Close that first")
         with self._lock:
             seeded = self._seeds.get(community)
         if seeded is None or seeded.info_hash != metainfo.info_hash or seeded.ended:
@@ -118,7 +118,7 @@ class TorrentEngine(ProcessBound):
                 self._seeds[community] = swarm
                 self._hashes[community] = metainfo
             # Earlier connections of peers are rejected, and retried only seconds later.
-            otherwise = f"libtorrent did not accept the torrent of {community}: call again"
+            otherwise = f"libtorrent did not accept the torrent of {community}. Try again"
             session.until(swarm, lambda: swarm.is_checked, self.config.stall_timeout_s, otherwise)
         return str(metainfo.magnet(self.config.trackers))
 
@@ -127,11 +127,11 @@ class TorrentEngine(ProcessBound):
         self._running().check()
         swarm = self._seeds.get(community)
         if swarm is None:
-            raise ArchiveError(f"{community} is not seeded: call seed first")
+            raise ArchiveError(f"{community} is not seeded. Call seed first")
         if swarm.is_lost_to_disk or len(swarm.have) < self._hashes[community].pieces:
-            lost = swarm.ended or "the files are not what they were when they were hashed"
+            lost = swarm.ended or "the files changed since they were hashed"
             raise StorageError(
-                f"{self.config.data_folder / community} cannot be seeded any more: {lost}. Check the disk, then seed "
+                f"{self.config.data_folder / community} can no longer be seeded: {lost}. Check the disk, then seed "
                 "again"
             )
         if swarm.ended:
@@ -142,7 +142,7 @@ class TorrentEngine(ProcessBound):
         with self._lock:
             swarm = self._seeds.pop(community, None)
         if swarm:
-            self._running().remove(swarm, f"{community} is not seeded any more")
+            self._running().remove(swarm, f"{community} is no longer seeded")
 
     def open(self, link: str | Path, *, community: str, peers: tuple[Peer, ...] = ()) -> TorrentRemote:
         """Open a community's torrent to fetch from it, by magnet link or by the path of a .torrent file.
@@ -155,7 +155,7 @@ class TorrentEngine(ProcessBound):
         check_community(community)
         check_peers(peers)
         if community in self._seeds:
-            raise ArchiveError(f"{community} is seeded by this engine: its folder is whole, there is nothing to fetch")
+            raise ArchiveError(f"nothing to fetch: this engine seeds {community}, so its folder is complete")
         if isinstance(link, str) and link.startswith("magnet:"):
             metainfo = self._by_magnet(Magnet.parse(link), community, peers)
         else:
@@ -211,8 +211,8 @@ class TorrentEngine(ProcessBound):
             missing = frozenset() if is_verified else metainfo.pieces_of_zeros
         if missing:
             raise IncompleteError(
-                f"{len(missing):,} of {metainfo.data_pieces:,} pieces of {metainfo.community} are not in "
-                f"{self.config.data_folder}, or damaged: fetch its archives, all of them, before you seed it"
+                f"{len(missing):,} of {metainfo.data_pieces:,} pieces of {metainfo.community} missing or damaged in "
+                f"{self.config.data_folder}. Fetch all archives before you seed them"
             )
         return metainfo
 
@@ -225,7 +225,7 @@ class TorrentEngine(ProcessBound):
 
     def _by_magnet(self, magnet: Magnet, community: str, peers: tuple[Peer, ...]) -> Metainfo:
         if magnet.community != community:
-            raise ArchiveError(f"a magnet link of {magnet.community}: expected one of community {community}")
+            raise ArchiveError(f"wrong magnet link: expected the community {community}, got {magnet.community}")
         known = self._torrent_of(community)
         if known and known.info_hash == magnet.info_hash:
             return known
@@ -248,15 +248,15 @@ class TorrentEngine(ProcessBound):
         swarm = session.add(params)
         timeout_s = self.config.metadata_timeout_s
         otherwise = (
-            f"no peer gave the metadata of {magnet.community} in {timeout_s:g} seconds ({len(params.peers)} peers "
-            "named): check that the control node can be reached, or name other peers"
+            f"no peer sent the metadata of {magnet.community} within {timeout_s:g} s ({len(params.peers)} peers "
+            "given). Check that the control node can be reached, or add other peers"
         )
         try:
             session.until(swarm, lambda: swarm.metadata is not None, timeout_s, otherwise)
         except ArchiveError as error:
             raise ArchiveError(f"{error}. {swarm.metadata_refused}".rstrip(". ")) from None
         finally:
-            session.remove(swarm, "its metadata is here")
+            session.remove(swarm, "metadata received")
         return swarm.metadata or b""
 
     def _torrent_path(self, community: str) -> Path:
@@ -264,7 +264,7 @@ class TorrentEngine(ProcessBound):
 
     def _running(self) -> TorrentSession:
         if self._session is None:
-            raise ArchiveError("the torrent engine is closed: use it in a `with`")
+            raise ArchiveError("the torrent engine is closed. Use it in a `with` block")
         return self._session
 
 

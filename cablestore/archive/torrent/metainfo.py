@@ -136,7 +136,7 @@ def read_torrent(raw: bytes, community: str) -> Metainfo:
     """
     document = _decoded(raw)
     if not isinstance(document, dict) or not isinstance(document.get(b"info"), dict):
-        raise ArchiveError("no torrent: expected is a dictionary with an info dictionary")
+        raise ArchiveError("invalid torrent: expected a dictionary with an info dictionary")
     return _read(document[b"info"], community)
 
 
@@ -153,17 +153,17 @@ def piece_sha1(piece: bytes) -> bytes:
 def _read(info: object, community: str) -> Metainfo:
     if not isinstance(info, dict) or sorted(info) != sorted(_INFO_KEYS):
         found = ", ".join(repr(key)[1:] for key in sorted(info)[:8]) if isinstance(info, dict) else type(info).__name__
-        raise ArchiveError(f"a torrent with {found}: expected are exactly 'files', 'name', 'piece length', 'pieces'")
+        raise ArchiveError(f"invalid torrent: expected exactly 'files', 'name', 'piece length', 'pieces', got {found}")
     if info[b"name"] != check_community(community).encode():
-        raise ArchiveError(f"a torrent of {_shown(info[b'name'])}: expected that of community {community}")
+        raise ArchiveError(f"wrong torrent: expected the community {community}, got {_shown(info[b'name'])}")
     if info[b"piece length"] != limits.PIECE_SIZE_BYTES:
         raise ArchiveError(
-            f"a torrent with pieces of {_shown(info[b'piece length'])} bytes: expected {limits.PIECE_SIZE_BYTES}"
+            f"invalid torrent: expected pieces of {limits.PIECE_SIZE_BYTES} bytes, got {_shown(info[b'piece length'])}"
         )
     data_size_bytes, index_size_bytes = _read_files(info[b"files"])
     _check_sizes(data_size_bytes, index_size_bytes)
     if not isinstance(info[b"pieces"], bytes):
-        raise ArchiveError("a torrent whose pieces are not a byte string: expected 20 bytes for each piece")
+        raise ArchiveError("invalid torrent: expected a byte string with 20 bytes per piece as 'pieces'")
     metainfo = Metainfo(community, data_size_bytes, index_size_bytes, info[b"pieces"])
     _check_pieces(metainfo)
     return metainfo
@@ -179,8 +179,8 @@ def _read_files(files: object) -> tuple[int, int]:
             if not more_of_data and not more_of_index:
                 return data_size_bytes, index_size_bytes
     raise ArchiveError(
-        f"a torrent of the files {_shown(files)}: expected data and index in this order, each with a length and "
-        "nothing more"
+        f"invalid torrent: expected the files data and index in this order, each with only a length and a path, got "
+        f"{_shown(files)}"
     )
 
 
@@ -188,17 +188,18 @@ def _check_sizes(data_size_bytes: int, index_size_bytes: int) -> None:
     piece_size_bytes = limits.PIECE_SIZE_BYTES
     if data_size_bytes <= 0 or data_size_bytes % piece_size_bytes:
         raise ArchiveError(
-            f"data of {data_size_bytes:,} bytes: expected one or more whole pieces of {piece_size_bytes:,} bytes"
+            f"invalid size of data: expected whole pieces of {piece_size_bytes:,} bytes, got {data_size_bytes:,} bytes"
         )
     if not 0 < index_size_bytes <= limits.MAX_INDEX_SIZE_BYTES:
         raise ArchiveError(
-            f"an index of {index_size_bytes:,} bytes: expected 1 to {limits.MAX_INDEX_SIZE_BYTES:,} "
-            "(MAX_INDEX_SIZE_BYTES)"
+            f"invalid size of an index: expected 1 to {limits.MAX_INDEX_SIZE_BYTES:,} bytes (MAX_INDEX_SIZE_BYTES), "
+            "got "
+            f"{index_size_bytes:,}"
         )
     if data_size_bytes + index_size_bytes > limits.MAX_TORRENT_SIZE_BYTES:
         raise ArchiveError(
-            f"a torrent of {data_size_bytes + index_size_bytes:,} bytes: at most {limits.MAX_TORRENT_SIZE_BYTES:,} are "
-            "taken (MAX_TORRENT_SIZE_BYTES)"
+            f"torrent too large: {data_size_bytes + index_size_bytes:,} bytes, the maximum is "
+            f"{limits.MAX_TORRENT_SIZE_BYTES:,} (MAX_TORRENT_SIZE_BYTES)"
         )
 
 
@@ -210,8 +211,8 @@ def _check_pieces(metainfo: Metainfo) -> None:
     pieces = -(-metainfo.size_bytes // limits.PIECE_SIZE_BYTES)
     if len(metainfo.piece_hashes) != pieces * _DIGEST_SIZE_BYTES:
         raise ArchiveError(
-            f"{len(metainfo.piece_hashes):,} bytes of hashes for {metainfo.size_bytes:,} bytes: expected "
-            f"{pieces * _DIGEST_SIZE_BYTES:,}, 20 for each piece"
+            f"invalid piece hashes: expected {pieces * _DIGEST_SIZE_BYTES:,} bytes, 20 per piece, for "
+            f"{metainfo.size_bytes:,} bytes of files, got {len(metainfo.piece_hashes):,}"
         )
 
 
@@ -240,15 +241,15 @@ def _decoded(raw: bytes) -> object:
     """Decode a document in its canonical encoding: sorted, distinct keys, plain numbers, and no bytes after it."""
     if len(raw) > limits.MAX_METAINFO_SIZE_BYTES:
         raise ArchiveError(
-            f"metadata of {len(raw):,} bytes: at most {limits.MAX_METAINFO_SIZE_BYTES:,} are read "
+            f"torrent metadata too large: {len(raw):,} bytes, the maximum is {limits.MAX_METAINFO_SIZE_BYTES:,} "
             "(MAX_METAINFO_SIZE_BYTES)"
         )
     try:
         document = lt.bdecode(raw)
     except RuntimeError as error:
-        raise ArchiveError(f"no torrent: {error}") from None
+        raise ArchiveError(f"invalid torrent: {error}") from None
     if lt.bencode(document) != raw:
-        raise ArchiveError("no torrent: not in the canonical bencoding, or followed by other bytes")
+        raise ArchiveError("invalid torrent: not in canonical bencoding, or followed by other bytes")
     return document
 
 

@@ -23,6 +23,7 @@ from cablestore.archive.torrent.metainfo import Metainfo, piece_sha1
 from cablestore.archive.torrent.session import Swarm, TorrentSession
 from cablestore.closable import Closable
 from cablestore.errors import ArchiveError
+from cablestore.plurals import counted
 
 _NOT_WANTED, _WANTED, _SOON, _NOW = 0, 4, 6, 7  # priorities of pieces in libtorrent
 
@@ -49,7 +50,7 @@ class TorrentRemote(Closable):
         self._is_cancelled = False
         self.is_closed = False
         """True after `close`."""
-        self._cancelled: Final = f"fetching archives of {metainfo.community} was cancelled"
+        self._cancelled: Final = f"fetch of archives of {metainfo.community} cancelled"
         self.swarm = self._start()
         """Torrent in its session."""
 
@@ -103,9 +104,9 @@ class TorrentRemote(Closable):
             content = self._read(pieces)
             if content is not None:
                 return content
-            self._session.remove(self.swarm, "the files are checked again")
+            self._session.remove(self.swarm, "checking the files again")
             self.swarm = self._start()
-        raise ArchiveError(f"{self._folder} does not keep what is written to it: check the disk")
+        raise ArchiveError(f"data in {self._folder} differs from what was written. Check the disk")
 
     def _wait(self, pieces: range, wanted: _WantedPieces) -> None:
         """Wait for pieces. Raises ArchiveError if only rejected data, or none, arrives within the stall timeout."""
@@ -138,14 +139,11 @@ class TorrentRemote(Closable):
     def _stalled(self, peers: int) -> str:
         refused = self.swarm.pieces_refused
         return (
-            f"no piece of {self.metainfo.community} came for {self._config.stall_timeout_s:g} seconds from {peers} "
-            "peers"
-            + (
-                f"; {refused} pieces that came were not what the torrent says, and their senders are banned"
-                if refused
-                else ""
-            )
-            + ". What was fetched is kept: try again later, or name other peers"
+            f"fetch timed out: no piece of {self.metainfo.community} received for {self._config.stall_timeout_s:g} s "
+            "from "
+            f"{counted(peers, 'peer')}"
+            + (f"; {counted(refused, 'wrong piece')} rejected, and their senders banned" if refused else "")
+            + ". Fetched data is kept. Try again later, or add other peers"
         )
 
     def _read(self, pieces: range) -> bytes | None:
@@ -171,7 +169,7 @@ class TorrentRemote(Closable):
         swarm = self.swarm
         swarm.pieces_read.pop(piece, None)
         swarm.handle.read_piece(piece)
-        otherwise = f"piece {piece} of {self._folder} could not be read in {self._config.stall_timeout_s:g} seconds"
+        otherwise = f"piece {piece} of {self._folder} could not be read within {self._config.stall_timeout_s:g} s"
         self._session.until(swarm, lambda: piece in swarm.pieces_read, self._config.stall_timeout_s, otherwise)
         content = swarm.pieces_read.pop(piece)
         return content if piece_sha1(content) == self.metainfo.piece_hash(piece) else b""
@@ -180,11 +178,11 @@ class TorrentRemote(Closable):
         end_bytes = span.offset_bytes + span.size_bytes
         if span.offset_bytes < 0 or not 0 < span.size_bytes <= limits.MAX_STORED_ARCHIVE_SIZE_BYTES:
             raise ArchiveError(
-                f"{span}: an archive has 1 to {limits.MAX_STORED_ARCHIVE_SIZE_BYTES:,} bytes "
+                f"invalid span {span}: an archive has 1 to {limits.MAX_STORED_ARCHIVE_SIZE_BYTES:,} bytes "
                 "(MAX_STORED_ARCHIVE_SIZE_BYTES)"
             )
         if end_bytes > self.metainfo.data_size_bytes:
-            raise ArchiveError(f"{span} ends after the data, which has {self.metainfo.data_size_bytes:,} bytes")
+            raise ArchiveError(f"invalid span {span}: the data has {self.metainfo.data_size_bytes:,} bytes")
 
     def check_space(self, needed_bytes: int) -> None:
         """Raise NoRoomError unless the disk has space for this many bytes and for the reserve that must stay free."""
@@ -192,8 +190,8 @@ class TorrentRemote(Closable):
         reserve_bytes = limits.MIN_FREE_DISK_SIZE_BYTES
         if needed_bytes and needed_bytes + reserve_bytes > available_bytes:
             raise NoRoomError(
-                f"fetching needs {needed_bytes:,} bytes in {self._config.data_folder} and {reserve_bytes:,} in "
-                f"reserve, {available_bytes:,} are available: make room, or fetch fewer archives"
+                f"not enough disk space in {self._config.data_folder}: {needed_bytes:,} bytes and a reserve of "
+                f"{reserve_bytes:,} needed, {available_bytes:,} available. Free disk space, or fetch fewer archives"
             )
 
     # --- the torrent in its session --------------------------------------------------------------
@@ -211,7 +209,7 @@ class TorrentRemote(Closable):
         if have:
             params.have_pieces = [piece in have for piece in range(self.metainfo.pieces)]
         swarm = self._session.add(params, have)
-        otherwise = f"the files in {self._folder} were not checked in {self._config.stall_timeout_s:g} seconds"
+        otherwise = f"the files in {self._folder} could not be checked within {self._config.stall_timeout_s:g} s"
         try:
             self._session.until(swarm, lambda: swarm.is_checked, self._config.stall_timeout_s, otherwise)
         except ArchiveError as error:

@@ -80,14 +80,14 @@ class TorrentSession(ProcessBound):
     def check(self) -> None:
         """Raise ArchiveError if the session does not listen any more, or if its alert thread has ended."""
         if not self._thread.is_alive() or not self._session.is_listening():
-            raise ArchiveError("the torrent session does not listen any more: start it again")
+            raise ArchiveError("the torrent session no longer listens. Start it again")
 
     def add(self, params: Any, have: set[int] | None = None) -> Swarm:
         """Add a torrent. `have` are the pieces known to be complete."""
         info_hash = str(params.info_hashes.v1)
         with self._changed:
             if info_hash in self._swarms:
-                raise ArchiveError(f"the torrent {info_hash} is in use already: close what uses it first")
+                raise ArchiveError(f"the torrent {info_hash} is already in use. Close its other user first")
             try:
                 handle = self._session.add_torrent(params)
             except RuntimeError as error:
@@ -165,7 +165,7 @@ class TorrentSession(ProcessBound):
         with self._changed:
             self._changed.wait_for(lambda: self._listening, _LISTEN_TIMEOUT_S)
             if not self._listening or self._listening[0]:
-                said = self._listening[0] if self._listening else f"no answer in {_LISTEN_TIMEOUT_S:g} seconds"
+                said = self._listening[0] if self._listening else f"no answer within {_LISTEN_TIMEOUT_S:g} s"
                 where = f"{config.listen_address} port {config.port}"
                 raise ArchiveError(f"torrents cannot listen on {where}: {said}. Choose another address or port")
 
