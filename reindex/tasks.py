@@ -79,7 +79,7 @@ def inspect(
                 f"the worker on {platform.node()} lacks a view of the store: {lacking}. Install the same packages with "
                 "views (entry points of the group cablestore.views) on all workers"
             )
-        problem = inputs[index].glance(folder)
+        problem = inputs[index].quick_check(folder)
         if problem is not None:
             return {"input": index, "problem": problem}
         probe = f"probe-{uuid.uuid4().hex}"

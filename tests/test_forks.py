@@ -23,7 +23,7 @@ from cablestore.archive.content.store import ContentStore
 from cablestore.archive.folder import ArchiveFolder
 from cablestore.backup.manifest import claimed
 from cablestore.closable import Closable
-from cablestore.files import LocalFolder, whole_file
+from cablestore.files import LocalFolder, atomic_file
 from cablestore.index.leveldb import Tuning
 from cablestore.index.signatures import SignatureVerifier
 from cablestore.peers import Address, Node, NodeSettings
@@ -165,7 +165,7 @@ def test_a_lock_ends_with_its_owner_though_a_child_lives(tmp_path: Path) -> None
 
 
 def test_a_child_that_ends_does_not_write_its_copy_of_a_buffer(tmp_path: Path) -> None:
-    with whole_file(tmp_path / "file") as file:
+    with atomic_file(tmp_path / "file") as file:
         file.write(b"once")
         run_forked(file.flush)
     assert (tmp_path / "file").read_bytes() == b"once"

@@ -32,7 +32,7 @@ from cablestore.chat.entries import ChannelEntry, Member
 from cablestore.chat.first_screen import first_channel, note_of
 from cablestore.chat.keys import KEY_ACTIONS, Keys
 from cablestore.chat.line_list import LineList
-from cablestore.chat.lines import ChannelPlace, FoldLine
+from cablestore.chat.lines import CabalChannel, FoldLine
 from cablestore.chat.look import theme
 from cablestore.chat.message_actions import MessageActions
 from cablestore.chat.message_list import MessageList
@@ -86,7 +86,7 @@ class ChatApp(App[None]):
         self.theme = self._themes[settings.theme].name
         self._keys = Keys(settings.keys)
         self._open_cabals = open_cabals
-        self._place = ChannelPlace(0, channel)
+        self._place = CabalChannel(0, channel)
         self._sends_to = self._place
         """Channel of the next typed text: the one that is shown, or that of a pending /join."""
         self._zone = zone
@@ -134,7 +134,7 @@ class ChatApp(App[None]):
         return self._open_cabals[self._place.cabal]
 
     @property
-    def place(self) -> ChannelPlace:
+    def place(self) -> CabalChannel:
         """Channel that is shown, and its cabal."""
         return self._place
 
@@ -143,7 +143,7 @@ class ChatApp(App[None]):
         """Name of the channel that is shown."""
         return self._place.channel
 
-    def cabal_of(self, place: ChannelPlace) -> Cabal:
+    def cabal_of(self, place: CabalChannel) -> Cabal:
         """Return the cabal of a channel."""
         return self._open_cabals[place.cabal]
 
@@ -178,7 +178,7 @@ class ChatApp(App[None]):
         self.watch(self.messages, "chosen", self._show_state, init=False)  # it lists the keys for the chosen message
         await self._read_channels()
         try:
-            self._place = ChannelPlace(0, first_channel(self.channel, self._channels[0]))
+            self._place = CabalChannel(0, first_channel(self.channel, self._channels[0]))
         except NotFoundError as error:
             self.tell(str(error))
         await self._try(self._open(self._place))
@@ -193,7 +193,7 @@ class ChatApp(App[None]):
 
     # --- what is shown -------------------------------------------------------------------------
 
-    async def _open(self, place: ChannelPlace, message: Message | None = None) -> None:
+    async def _open(self, place: CabalChannel, message: Message | None = None) -> None:
         """Show the end of a channel, or a message in it. If the store is unreachable, the earlier content stays."""
         if self._is_ready:
             await self._try(self._reading.mark())
@@ -319,7 +319,7 @@ class ChatApp(App[None]):
         """Move the line of unread messages to their current beginning."""
         self._reading.scrolled()
 
-    async def on_message_list_page_wanted(self, event: MessageList.PageWanted) -> None:
+    async def on_message_list_page_requested(self, event: MessageList.PageRequested) -> None:
         """Read the page before or after the loaded messages."""
         self._read_page(older=event.older)
 
@@ -328,23 +328,23 @@ class ChatApp(App[None]):
         with self._until_the_end():
             await self._try(self._pages.read_next(older=older))
 
-    async def on_message_list_end_wanted(self, event: MessageList.EndWanted) -> None:
+    async def on_message_list_end_requested(self, event: MessageList.EndRequested) -> None:
         """Show an end of the channel that is not loaded."""
         self.messages.clear()
         await self._try(self._pages.read_oldest() if event.oldest else self._pages.read_newest())
 
     # --- requests of commands ------------------------------------------------------------------
 
-    async def show_channel(self, place: ChannelPlace) -> None:
+    async def show_channel(self, place: CabalChannel) -> None:
         """Show a channel."""
         await self._open(place)
 
-    def show_end(self, place: ChannelPlace) -> None:
+    def show_end(self, place: CabalChannel) -> None:
         """Show the newest messages of a channel, if it is shown."""
         if place == self._place:
             self.messages.action_newest()
 
-    async def show_message(self, place: ChannelPlace, message: Message) -> None:
+    async def show_message(self, place: CabalChannel, message: Message) -> None:
         """Show a message in its channel, and select it."""
         await self._try(self._open(place, message))
 
@@ -353,7 +353,7 @@ class ChatApp(App[None]):
         if self._driver is not None:
             self._driver.write(sequence)
 
-    async def ask_to_delete_last(self, place: ChannelPlace) -> None:
+    async def ask_to_delete_last(self, place: CabalChannel) -> None:
         """Request confirmation to delete the last own message. Raises CableStoreError if it is not near the end."""
         await self._actions.delete_last(place)
 
@@ -396,7 +396,7 @@ class ChatApp(App[None]):
         marked = self.typing.selected_text or self.screen.get_selected_text()
         self._actions.copy(marked, self.messages.chosen)
 
-    def on_message_list_menu_wanted(self, event: MessageList.MenuWanted) -> None:
+    def on_message_list_menu_requested(self, event: MessageList.MenuRequested) -> None:
         """Show the menu of actions on the chosen message."""
         self.ask(partial(self._actions.choose, self.open_cabal, event.message))
 
@@ -467,14 +467,14 @@ class ChatApp(App[None]):
         if isinstance(event.key, FoldLine):
             self._panes.fold(event.key.folded_cabal)
             self._show_lists()
-        elif isinstance(event.key, ChannelPlace):
+        elif isinstance(event.key, CabalChannel):
             await self._go(event.key)
             self.typing.focus()
         elif isinstance(event.key, str):
             self.typing.insert(f"@{event.key} ")
             self.typing.focus()
 
-    async def _go(self, place: ChannelPlace) -> None:
+    async def _go(self, place: CabalChannel) -> None:
         """Show a channel that was chosen by a key or the mouse."""
         await self._earlier_keys()
         await self._try(self._open(place))
@@ -500,7 +500,7 @@ class ChatApp(App[None]):
         self._drafts.take()  # the box is empty now; the empty draft is written after the message
 
     @work
-    async def _obey(self, text: str, place: ChannelPlace, typed_in: ChannelPlace) -> None:
+    async def _obey(self, text: str, place: CabalChannel, typed_in: CabalChannel) -> None:
         """Run a typed message or command for a channel: the one of the box, or one that an earlier command joins."""
         with self._until_the_end():
             async with self._in_order:
@@ -515,11 +515,11 @@ class ChatApp(App[None]):
                 else:
                     self._drafts.keep(typed_in, text)
 
-    async def _run(self, text: str, place: ChannelPlace) -> None:
+    async def _run(self, text: str, place: CabalChannel) -> None:
         if report := await commands.run(text, self, place):
             self.tell(report, is_error=False)
 
-    def _joined(self, text: str, place: ChannelPlace) -> ChannelPlace:
+    def _joined(self, text: str, place: CabalChannel) -> CabalChannel:
         """Return the last channel that a typed text joins, or the given one."""
         names = [entry.name for entry in self._channels[place.cabal]]
         return place._replace(channel=commands.joined_channel(text, names) or place.channel)

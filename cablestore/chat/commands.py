@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from cablestore.chat import doing
 from cablestore.chat.doing import Client, Do, Request
-from cablestore.chat.lines import ChannelPlace
+from cablestore.chat.lines import CabalChannel
 from cablestore.errors import ArgumentError, CableStoreError
 from cablestore.store.naming import folded
 
@@ -115,7 +115,7 @@ def read(text: str) -> Typed:
     return Typed(next(each for each in COMMANDS if COMMANDS[each] is command), argument)
 
 
-async def run(text: str, client: Client, place: ChannelPlace) -> str:
+async def run(text: str, client: Client, place: CabalChannel) -> str:
     """Post a message or run a command in a channel. Returns the report to show. Raises CableStoreError if it fails."""
     typed = read(text)
     do = COMMANDS[typed.command].do if typed.command else doing.say

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple, Protocol
 
 from cablestore.chat.cabal import Cabal
 from cablestore.chat.entries import ChannelEntry, Member, PrivateAct, Restriction, UndoneAct
-from cablestore.chat.lines import ChannelPlace, counted, member_line
+from cablestore.chat.lines import CabalChannel, counted, member_line
 from cablestore.chat.timeline import local, short_name
 from cablestore.errors import CableStoreError, NotFoundError
 from cablestore.store.emotes import as_emote
@@ -29,10 +29,10 @@ class CommandWindows(Protocol):
     def show_help(self) -> None:
         """Show keys and commands."""
 
-    async def show_invitation(self, place: ChannelPlace) -> None:
+    async def show_invitation(self, place: CabalChannel) -> None:
         """Show the invitation to a cabal."""
 
-    async def show_found(self, place: ChannelPlace, text: str) -> None:
+    async def show_found(self, place: CabalChannel, text: str) -> None:
         """Show the messages of a cabal that match a search."""
 
     async def show_mentions(self) -> None:
@@ -46,16 +46,16 @@ class Client(Protocol):
     def windows(self) -> CommandWindows:
         """Windows of the client."""
 
-    def cabal_of(self, place: ChannelPlace) -> Cabal:
+    def cabal_of(self, place: CabalChannel) -> Cabal:
         """Return the cabal of a channel."""
 
-    async def show_channel(self, place: ChannelPlace) -> None:
+    async def show_channel(self, place: CabalChannel) -> None:
         """Show a channel."""
 
-    def show_end(self, place: ChannelPlace) -> None:
+    def show_end(self, place: CabalChannel) -> None:
         """Show the newest messages of a channel, if it is shown."""
 
-    async def ask_to_delete_last(self, place: ChannelPlace) -> None:
+    async def ask_to_delete_last(self, place: CabalChannel) -> None:
         """Request confirmation to delete the last own message of a channel. Raises CableStoreError if none is near."""
 
     async def end(self) -> None:
@@ -66,7 +66,7 @@ class Request(NamedTuple):
     """Typed command or message: its argument, and the channel in which it was typed."""
 
     client: Client
-    place: ChannelPlace
+    place: CabalChannel
     argument: str
 
     @property

@@ -10,7 +10,7 @@ from textual.screen import Screen
 
 from cablestore.chat.amounts import PAGE_MESSAGES
 from cablestore.chat.cabal import Cabal
-from cablestore.chat.lines import ChannelPlace
+from cablestore.chat.lines import CabalChannel
 from cablestore.chat.marked_text import copied
 from cablestore.chat.safe_text import clean, fit
 from cablestore.chat.screens import ActionsScreen, QuestionScreen
@@ -26,7 +26,7 @@ _TITLE: Final = 40
 class ActingClient(Protocol):
     """The client's methods that these actions use."""
 
-    def cabal_of(self, place: ChannelPlace) -> Cabal:
+    def cabal_of(self, place: CabalChannel) -> Cabal:
         """Return the cabal of a channel."""
 
     def tell(self, text: str) -> None:
@@ -72,7 +72,7 @@ class MessageActions:
             case "delete":
                 await self._delete(open_cabal, message)
 
-    async def delete_last(self, place: ChannelPlace) -> None:
+    async def delete_last(self, place: CabalChannel) -> None:
         """Request confirmation to delete the last own message. Raises CableStoreError if it is not near the end."""
         open_cabal = self._client.cabal_of(place)
         page = await open_cabal.page(place.channel, PAGE_MESSAGES)

@@ -98,7 +98,7 @@ class MessagePages:
                 timeline.add_older(page.messages, has_older=page.cursor is not None)
             else:
                 timeline.add_newer(page.messages, has_newer=page.cursor is not None)
-        self._shown.messages.page_came()
+        self._shown.messages.page_loaded()
 
     async def take(self, changes: CabalChanges) -> None:
         """Draw the changes in the channel."""

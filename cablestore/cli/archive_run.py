@@ -22,14 +22,14 @@ from cablestore.cli.archive_options import (
     creating_options,
     folder_argument,
     key_of,
+    print_created,
     seeding_options,
-    tell_made,
     writable,
 )
 from cablestore.cli.options import common_options, json_option, on_mount
 from cablestore.cli.output import Output
 from cablestore.cli.seeding_status import SeedingReporter
-from cablestore.cli.service import StopSignals, tell_ready
+from cablestore.cli.service import StopSignals, notify_ready
 from cablestore.cli.stores import open_or_connect
 from cablestore.errors import OwnerGoneError, StorageError, StoreLockedError
 from cablestore.index.batches import no_progress
@@ -73,7 +73,7 @@ def seed(
         giving = _SeededFolder(out, engine, key_of(cabal_key))
         giving.offer(folder / community, stack)
         giving.begin(community)
-        tell_ready()
+        notify_ready()
         signals.wait(giving.look)
     return signals.status
 
@@ -106,7 +106,7 @@ def run(
         giving = _SeededFolder(out, engine, None if making["public"] else key_of(making["cabal_key"]))
         node = _ControlNode(path, out, making, giving, stack)
         node.look()
-        tell_ready()
+        notify_ready()
         signals.wait(node.look)
     return signals.status
 
@@ -213,7 +213,7 @@ class _ControlNode:
             self.community = made["community"]
             self.giving.offer(self.making["folder"] / self.community, self.stack)
         self.due_ms = due_after(now_ms, self.making["settle_ms"])
-        tell_made(self.out, made)
+        print_created(self.out, made)
 
     def _has_archives(self) -> bool:
         return bool(self.community) and ArchiveFolder(self.making["folder"] / self.community).state() is not None

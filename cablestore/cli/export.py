@@ -93,10 +93,10 @@ def import_(path: Path, out: Output, exports: tuple[ObjectFolder, ...]) -> None:
         out.progress("importing", total) as progress,
     ):
         summary = store.import_exports(exports, progress=progress)
-    _tell_import(summary, out)
+    _print_import(summary, out)
 
 
-def _tell_import(summary: ImportSummary, out: Output) -> None:
+def _print_import(summary: ImportSummary, out: Output) -> None:
     if out.as_json:
         out.say(
             "",

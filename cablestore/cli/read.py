@@ -115,7 +115,7 @@ def _follow(path: Path, printer: MessagePrinter, channel: str, after: int, hidde
     seen = _changed_at(path)
     for poll in count(1):
         time.sleep(_POLL_S)
-        if not printer.out.is_wanted():
+        if not printer.out.has_reader():
             return
         if _changed_at(path) == seen and poll % _LOOK_ANYWAY_POLLS:
             continue
@@ -134,7 +134,7 @@ def _show_new(store: CableStore, printer: MessagePrinter, channel: str, after: i
         for event in store.events(after, timeout_s=_LOOK_S if is_remote else 0):
             after = event.sequence
             _show_event(store, printer, channel, event, hidden)
-        if not is_remote or not printer.out.is_wanted():
+        if not is_remote or not printer.out.has_reader():
             return after
 
 

@@ -67,12 +67,12 @@ def reconcile(
 
             report = run_on_loop(work, fast_loop)
     if is_audit:
-        return _tell_audit(out, report)
-    _tell(out, report)
+        return _print_audit(out, report)
+    _print(out, report)
     return 0
 
 
-def _tell(out: Output, report: ReconcileReport) -> None:
+def _print(out: Output, report: ReconcileReport) -> None:
     compared = report.sent_comparing_size_bytes + report.received_comparing_size_bytes
     text = (
         f"{report.posts_received:,} new posts received, {report.posts_sent:,} sent in {report.seconds:.1f} s: "
@@ -88,7 +88,7 @@ def _tell(out: Output, report: ReconcileReport) -> None:
     out.say(text, **_fields(report))
 
 
-def _tell_audit(out: Output, report: ReconcileReport) -> int:
+def _print_audit(out: Output, report: ReconcileReport) -> int:
     for from_ms, until_ms in report.differing_ms:
         out.say(f"✗ from {out.when(from_ms)} to {out.when(until_ms)}", from_ms=from_ms, until_ms=until_ms)
     found = f"{report.here_only:,} posts are only here, {report.there_only:,} only there"

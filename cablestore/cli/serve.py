@@ -33,7 +33,7 @@ from cablestore.cli.serve_options import (
     unknown_variables,
 )
 from cablestore.cli.serve_plan import ServePlan, SettingsReloader, log_level_of, plan_of
-from cablestore.cli.service import StopSignal, call_on_sigusr1, fast_loop, run_on_loop, tell_ready
+from cablestore.cli.service import StopSignal, call_on_sigusr1, fast_loop, notify_ready, run_on_loop
 from cablestore.cli.stores import offered, open_store
 from cablestore.errors import NodeError, StorageError
 from cablestore.index.header import peek
@@ -130,7 +130,7 @@ async def _open_ports(node: Node, stack: ExitStack, out: Output, watched: Runnin
         node.keep_connected(wanted)
     for wanted in plan.reconcile_connect:
         node.reconcile_port.keep_connected(wanted)
-    tell_ready()
+    notify_ready()
 
 
 async def _by_address(wanted: Address) -> Address:

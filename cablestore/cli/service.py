@@ -184,7 +184,7 @@ def ending_on_sigterm() -> Iterator[None]:
             signal.signal(each, handler)
 
 
-def tell_ready() -> None:
+def notify_ready() -> None:
     """Notify the service manager that the service is ready, as sd_notify(3) describes, for units with Type=notify."""
     address = os.environ.pop("NOTIFY_SOCKET", "")
     if not address:

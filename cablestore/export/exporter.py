@@ -227,10 +227,10 @@ def _read(
         if under_way is not None:
             work.add_run(*under_way)
     stones = reader.tombstones()
-    writer.add_tombstones(stones if selection is None else filter(selection.takes_tombstone, stones))
+    writer.add_tombstones(stones if selection is None else filter(selection.includes_tombstone, stones))
     said = all_remembered_consents(reader)
     statements = (each for each in said if reader.post(each.hash) is None)
-    writer.add_consents(statements if selection is None else filter(selection.takes_consent, statements))
+    writer.add_consents(statements if selection is None else filter(selection.includes_consent, statements))
     work.is_read = True
     work.save()
 

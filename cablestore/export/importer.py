@@ -123,5 +123,5 @@ def _is_proven(reader: Reader, stone: Tombstone) -> bool:
         reader.post(stone.deleted_by) is not None
         and reader.confirms(stone)
         and reader.post(stone.target) is None
-        and reader.witnessed_author(stone.target) in (None, stone.author)
+        and reader.confirmed_author(stone.target) in (None, stone.author)
     )

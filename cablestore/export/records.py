@@ -137,6 +137,6 @@ def _selected(rows: list[Row], selection: Selection, reader: Reader) -> list[byt
             raise _damaged(row[0], error) from None
         if post.hash_hex != row[0][_HASH_AT:]:
             raise _damaged(row[0], "its bytes do not match its hash")
-        if selection.takes_post(post):
+        if selection.includes_post(post):
             records.append(post_record(post.timestamp_ms, post.hash, post.raw, post.type))
     return records

@@ -62,7 +62,7 @@ class ExportReport(ProblemReport[ExportProblem]):
 
     def tell(self, file: str, what: str) -> None:
         """Add a problem."""
-        self.tell_problem(ExportProblem(file, what))
+        self.add_problem(ExportProblem(file, what))
 
 
 def verify_export(

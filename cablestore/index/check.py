@@ -22,7 +22,7 @@ from cablestore.index.census import Summary, summaries, summary_rows
 from cablestore.index.database import Row
 from cablestore.index.derive import Derivation, key_of, measure, side_by_side
 from cablestore.index.evidence import Evidence
-from cablestore.index.local import DROPPED, DROPPED_HEAD, DROPPED_LINK, WITNESSED, local_key
+from cablestore.index.local import CONFIRMED, DROPPED, DROPPED_HEAD, DROPPED_LINK, local_key
 from cablestore.index.local import PREFIX as LOCAL_PREFIX
 from cablestore.index.local_forms import is_damaged
 from cablestore.index.meta import Sizes
@@ -80,7 +80,7 @@ class ProblemReport(Generic[T]):
         """True if no problem was found."""
         return self.problem_count == 0
 
-    def tell_problem(self, problem: T) -> None:
+    def add_problem(self, problem: T) -> None:
         """Add a problem."""
         self.problem_count += 1
         if len(self.problems) < MAX_PROBLEMS_LISTED:
@@ -101,7 +101,7 @@ class CheckReport(ProblemReport[Problem]):
 
     def tell(self, what: str, view: str, key: bytes) -> None:
         """Add a problem."""
-        self.tell_problem(Problem(what, view, key))
+        self.add_problem(Problem(what, view, key))
 
     def add(self, other: CheckReport) -> None:
         """Add the report of another range."""
@@ -184,9 +184,9 @@ def _check_local(reader: Reader, report: CheckReport) -> None:
     for key, value in reader.prefix(LOCAL_PREFIX):
         if is_damaged(key, value):
             report.tell("a damaged row", "local", key)
-    for hash_hex, author in reader.local_rows(WITNESSED):
+    for hash_hex, author in reader.local_rows(CONFIRMED):
         if not reader.is_buried(hash_hex, author):
-            report.tell("a post that was seen dead, without its tombstone", "local", local_key(WITNESSED, hash_hex))
+            report.tell("a post that was seen dead, without its tombstone", "local", local_key(CONFIRMED, hash_hex))
     for hash_hex, _ in reader.local_rows(DROPPED):
         if reader.has(hash_hex):
             report.tell("a dropped post that is stored", "local", local_key(DROPPED, hash_hex))

@@ -30,7 +30,7 @@ from cablestore.index.header import FORMAT
 from cablestore.index.leveldb import LevelDB, Tuning, mend
 from cablestore.index.memory import MemoryDB
 from cablestore.index.opening import refuse_to_write
-from cablestore.index.place import LogPlace
+from cablestore.index.place import LogPosition
 from cablestore.index.plan import Plan, PlannedWrite
 from cablestore.index.reader import Reader, SnapshotReader
 from cablestore.index.rebuild import RebuildReport, counts_of, rebuild
@@ -211,9 +211,9 @@ class Engine(ProcessBound):
         """The database and its last entry of a post, replaced together for readers in other threads."""
 
     @property
-    def place(self) -> LogPlace:
+    def place(self) -> LogPosition:
         """The log position of the present state. It changes with each change of the posts."""
-        return LogPlace.after(*self._last_entry)
+        return LogPosition.after(*self._last_entry)
 
     def when_reloaded(self, read_again: Callable[[], None]) -> None:
         """Call a function, in the writer's thread, when cached data of the database must be read again."""

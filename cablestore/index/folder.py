@@ -59,11 +59,11 @@ from cablestore.index.header import (
     HEADER_FILE,
     RESTORING,
     Header,
+    complete_header,
     put_header,
     refuse_half_restored,
     refuse_lost_header,
     what_is_there,
-    whole_header,
 )
 from cablestore.index.leveldb_files import holds_database
 from cablestore.index.opening import locked_by, opening, refuse_to_write
@@ -144,7 +144,7 @@ class Folder(ProcessBound):
             _find(path, dialect, create=False)
             lock = files.share_lock(path / LOCK_FILE, partial(locked_by, path))
             try:
-                header = whole_header(path)
+                header = complete_header(path)
             except BaseException:
                 if lock is not None:
                     os.close(lock)
@@ -345,7 +345,7 @@ def _find(path: Path, dialect: Dialect | None, *, create: bool) -> Header | None
         if not path.is_dir():
             raise OpenError(f"{path} is a file, but a store is a folder. Name a folder")
         if (path / HEADER_FILE).exists():
-            header = whole_header(path)
+            header = complete_header(path)
             if dialect is not None and dialect != header.dialect:
                 raise OpenError(
                     f"the store at {path} is for the dialect {header.dialect.name}, not {dialect.name}. The dialect of "

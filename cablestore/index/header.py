@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from cablestore.errors import CorruptStoreError, OpenError
-from cablestore.files import storage_errors, write_whole
+from cablestore.files import storage_errors, write_atomically
 from cablestore.index.generations import DRAFT, FINISHED, UNFINISHED, databases_of, is_generation, mark_of
 from cablestore.index.leveldb_files import holds_database
 from cablestore.protocol.dialect import Dialect, dialect_named
@@ -45,7 +45,7 @@ def peek(path: Path) -> Header | None:
             refuse_half_restored(path)
             refuse_lost_header(path)
             return None
-        return whole_header(path)
+        return complete_header(path)
 
 
 def put_header(path: Path, header: Header) -> None:
@@ -57,10 +57,10 @@ def put_header(path: Path, header: Header) -> None:
         "store": header.store_id,
         "kept": header.kept,
     }
-    write_whole(path / HEADER_FILE, f"{json.dumps(fields)}\n".encode(), DRAFT)
+    write_atomically(path / HEADER_FILE, f"{json.dumps(fields)}\n".encode(), DRAFT)
 
 
-def whole_header(path: Path) -> Header:
+def complete_header(path: Path) -> Header:
     """Return the header of a store. Raises CorruptStoreError if its database is missing."""
     header = _read(path)
     while problem := _problem_of(path / header.generation):

@@ -14,7 +14,7 @@ from typing import Final
 PREFIX: Final = b"!local!"
 _MAX_DIGITS: Final = 16
 
-WITNESSED: Final = b"witnessed"
+CONFIRMED: Final = b"witnessed"
 """Posts that this store itself had together with their author's deletion: hash in hex digits -> author, 32 bytes.
 
 Statements of other stores about such a post no longer count, and the post is not requested again.

@@ -22,7 +22,7 @@ from cablestore.index.census import Summary, summaries, summary_rows
 from cablestore.index.database import Database, Row, RowWriter
 from cablestore.index.derive import Derivation, Settled, measure, settle
 from cablestore.index.evidence import Counts, Evidence
-from cablestore.index.local import DROPPED, DROPPED_HEAD, DROPPED_LINK, JUDGED, WITNESSED, local_key
+from cablestore.index.local import CONFIRMED, DROPPED, DROPPED_HEAD, DROPPED_LINK, JUDGED, local_key
 from cablestore.index.local import PREFIX as LOCAL_PREFIX
 from cablestore.index.local_forms import is_damaged
 from cablestore.index.meta import NO_SIZE, SIZES_KEY, Sizes, add_sizes, decode_sizes, encode_sizes
@@ -391,7 +391,7 @@ def _copy_local(source: Reader, target: Database, report: RebuildReport) -> None
     A dead post whose skeleton was lost must be found again, so it does not count as witnessed. The applicable drops are
     derived again when the store opens, because actions may be lost.
     """
-    witnessed, judged = local_key(WITNESSED), local_key(JUDGED)
+    witnessed, judged = local_key(CONFIRMED), local_key(JUDGED)
     of_dropped = (local_key(DROPPED_LINK), local_key(DROPPED_HEAD))
     with target.snapshot() as state:
         reader = source.over(state)

@@ -17,7 +17,7 @@ from cablestore.index.arrival_log import EventKind
 from cablestore.index.batches import batches
 from cablestore.index.database import Database, Row
 from cablestore.index.derive import side_by_side
-from cablestore.index.local import DROPPED, JUDGED, MENTIONING, READ, UNSEEN, WITNESSED, local_key
+from cablestore.index.local import CONFIRMED, DROPPED, JUDGED, MENTIONING, READ, UNSEEN, local_key
 from cablestore.index.local import PREFIX as LOCAL_PREFIX
 from cablestore.index.plan import Plan
 from cablestore.index.reader import DATA_PREFIX, PRIVATE_PREFIX, TOMBSTONE_PREFIX, Reader, decode_tombstone
@@ -63,8 +63,8 @@ def take_over(
             _replay(target, live, catalog, [entry.hash for entry in entries], keeps)
             report.arrived_since += len(entries)
         # The live database's own knowledge of dead posts counts more than the claims of other stores.
-        for rows in _lacking(live, target, local_key(WITNESSED)):
-            write_planned(target, live, catalog, partial(_witness, live, rows))
+        for rows in _lacking(live, target, local_key(CONFIRMED)):
+            write_planned(target, live, catalog, partial(_confirm_deletion, live, rows))
         # Posts that the live database dropped are not restored. The store removes other dropped posts when it opens.
         for rows in batches(live.prefix(local_key(DROPPED)), lambda row: len(row[1])):
             write_planned(target, live, catalog, partial(_discard, rows))
@@ -120,12 +120,12 @@ def _lacking(live: Reader, target: Database, prefix: bytes) -> Iterator[list[Row
         yield from batches(lacking, lambda row: len(row[1]))
 
 
-def _witness(live: Reader, rows: Iterable[Row], plan: Plan) -> None:
+def _confirm_deletion(live: Reader, rows: Iterable[Row], plan: Plan) -> None:
     for key, author in rows:
-        hash_hex = key[len(local_key(WITNESSED)) :]
+        hash_hex = key[len(local_key(CONFIRMED)) :]
         stone = live.tombstone(unhex(hash_hex), author)
         if stone is not None and stone.is_effective:
-            plan.witness(stone)
+            plan.confirm_deletion(stone)
 
 
 def _discard(rows: Iterable[Row], plan: Plan) -> None:
@@ -138,7 +138,7 @@ def _copy_local(live: Reader, target: Database) -> None:
 
     The applicable drops are derived again when the store opens, because the target may have other posts.
     """
-    witnessed = local_key(WITNESSED)
+    witnessed = local_key(CONFIRMED)
     with target.snapshot() as state:
         found = side_by_side(live.prefix(LOCAL_PREFIX), live.over(state).prefix(LOCAL_PREFIX))
         changed = (

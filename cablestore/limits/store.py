@@ -91,7 +91,7 @@ MAX_ARRIVALS_FOLLOWED: Final = 64
 """Posts that may arrive between two pages before the cached message order is dropped; each of them is read. A post that
 is not the latest of its channel drops the cache too."""
 
-MAX_KNOWN_PLACES: Final = 200_000
+MAX_KNOWN_POSITIONS: Final = 200_000
 """Messages whose position in the order a store caches, about 100 bytes each. The cache is cleared when it is full."""
 
 MAX_CAUSAL_POSTS: Final = 100_000

@@ -101,7 +101,7 @@ class AppliedModeration:
 
     def _is_gone(self, user: bytes) -> bool:
         drop = self.drops.get(user_key(user))
-        return drop is not None and drop.place is None and drop.until_ms is None and drop.spared != user
+        return drop is not None and drop.place is None and drop.until_ms is None and drop.exempt != user
 
     def refusal(self, post: Post) -> tuple[Verdict, ModerationAct] | None:
         """Return why a post is rejected and the action that causes it, None if it may be stored."""

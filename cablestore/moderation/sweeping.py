@@ -162,7 +162,7 @@ def bury_dropped(plan: Plan) -> list[ModerationAct]:
         if known is None or known.author != stone.author or laid is None:
             continue
         forget(plan, known)
-        plan.witness(replace(laid, skeleton=known.skeleton))
+        plan.confirm_deletion(replace(laid, skeleton=known.skeleton))
     return unsaid
 
 

@@ -30,7 +30,7 @@ class AnnouncedPosts:
                 continue
             announced.pop(digest, None)  # keeps the order by time
             announced[digest] = now_s
-        for digest in list(islice(announced, max(len(announced) - limits.MAX_TOLD_REMEMBERED, 0))):
+        for digest in list(islice(announced, max(len(announced) - limits.MAX_ANNOUNCED_REMEMBERED, 0))):
             del announced[digest]
 
     def note_sent(self, link: PeerLink, hashes: Collection[bytes]) -> None:
@@ -40,7 +40,7 @@ class AnnouncedPosts:
         for digest in hashes:
             announced.pop(digest, None)
             given[digest] = None
-        for digest in list(islice(given, max(len(given) - limits.MAX_TOLD_REMEMBERED, 0))):
+        for digest in list(islice(given, max(len(given) - limits.MAX_ANNOUNCED_REMEMBERED, 0))):
             del given[digest]
 
     def forget(self, link: PeerLink) -> None:

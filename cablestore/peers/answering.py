@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from cablestore import limits
 from cablestore.index import arrival_log
-from cablestore.index.place import LogPlace
+from cablestore.index.place import LogPosition
 from cablestore.index.reader import Reader
 from cablestore.peers.audience import Audience
 from cablestore.peers.context import PeerContext
@@ -84,7 +84,7 @@ def without_blocked(reader: Reader, request: Request, part: list[Any], audience:
     if isinstance(request, ListRequest):
         return [] if audience.is_blocked else part
     if audience.is_blocked or isinstance(request, ModerationRequest):
-        return [digest for digest in part if audience.may_hear(reader, digest)]
+        return [digest for digest in part if audience.may_get_hash(reader, digest)]
     return part
 
 
@@ -104,7 +104,7 @@ class Answer:
     """The connection with the peer. Its audience may change between two parts."""
     may_be_cable_js: Final[bool]
     """True if the peer gets nothing that crashes cable.js."""
-    since: Final[LogPlace | None] = None
+    since: Final[LogPosition | None] = None
     """The position in the arrival log from which a live request is answered, None for the whole history."""
     names: list[str] = field(default_factory=list)
     """Names of channels, collected because only one response is permitted."""

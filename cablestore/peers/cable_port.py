@@ -20,7 +20,7 @@ from cablestore.peers.reconciler import Reconciler
 from cablestore.peers.serving import Serving
 from cablestore.peers.sync import Sync
 from cablestore.protocol.dialect import DRAFT8
-from cablestore.protocol.exchange import Asked, Dropped, Event, Exchange, Extra, Fault, Names, Violation
+from cablestore.protocol.exchange import Dropped, Event, Exchange, Extra, Fault, Names, PeerRequest, Violation
 
 _GREETINGS: Final = 2
 """Number of greetings that are repeated."""
@@ -54,7 +54,7 @@ class CableConnection(Connection):
             self.close(ITSELF)
             other_end.close(ITSELF)
             return
-        self._port.serving.has_come()
+        self._port.serving.note_connection()
         if self.audience.is_blocked:
             self.banish()
             return
@@ -74,7 +74,7 @@ class CableConnection(Connection):
             self.greet()  # the peer changed the dialect in the middle of our greeting
         is_alive = self.session.is_recognised and self.session.asked  # a peer that never sent a message will not answer
         is_idle = not is_alive and not self.session.to_answer and not self._port.reconciler.is_under_way(self)
-        if is_idle and now_s - self.heard_s > self._context.settings.idle_timeout_s:
+        if is_idle and now_s - self.received_s > self._context.settings.idle_timeout_s:
             self.end("idle")
 
     def _lost(self) -> None:
@@ -93,13 +93,13 @@ class CableConnection(Connection):
     def _take(self, events: list[Event]) -> None:
         for event in events:
             match event:
-                case Asked(exchange):
+                case PeerRequest(exchange):
                     self._asked(exchange)
                 case Dropped(exchange):
                     self._dropped(exchange)
                 case Violation(fault, detail):
                     # cable-core.js sends forwarded answers to all its peers.
-                    if fault is not Fault.UNASKED or not self.session.dialect.requests_have_ttl:
+                    if fault is not Fault.UNREQUESTED or not self.session.dialect.requests_have_ttl:
                         self.faulted(fault.value, detail)
                 case Extra(content):
                     self._meet()  # the frame may arrive together with the end of the greeting
@@ -109,8 +109,8 @@ class CableConnection(Connection):
                     if isinstance(event, Names):
                         self.silence.is_answerable = True
                     self._note_answer()
-                    if event.exchange.asker is not None:
-                        event.exchange.asker.take(event)
+                    if event.exchange.requester is not None:
+                        event.exchange.requester.take(event)
 
     def _note_answer(self) -> None:
         if not self.first_answer.done():

@@ -21,7 +21,7 @@ from cablestore.peers.context import PeerContext
 from cablestore.peers.link import BLOCKED, PeerLink
 from cablestore.peers.shares import LoopShare
 from cablestore.protocol import recognition
-from cablestore.protocol.exchange import Asker, Event, Exchange
+from cablestore.protocol.exchange import Event, Exchange, Requester
 from cablestore.protocol.message import ListRequest, ModerationRequest, PostRequest, Request
 from cablestore.protocol.session import Session
 from cablestore.reconcile.messages import LIFE_REQUEST
@@ -103,7 +103,7 @@ class Connection(PeerLink):
     def _receive(self, messages: list[bytes]) -> None:
         events: list[Event] = []
         for message in messages or [b""]:
-            events += self.session.receive(message, self.heard_s)
+            events += self.session.receive(message, self.received_s)
         if events:
             self._take(events)
         self.flush()
@@ -128,9 +128,9 @@ class Connection(PeerLink):
 
     # --- sending -------------------------------------------------------------------------------
 
-    def ask(self, request: Request, asker: Asker | None = None, timeout_s: float | None = None) -> Exchange:
-        """Send a request to the peer. The `asker` gets the answer."""
-        exchange = self.session.ask(request, self._context.loop.time(), timeout_s, asker=asker)
+    def ask(self, request: Request, requester: Requester | None = None, timeout_s: float | None = None) -> Exchange:
+        """Send a request to the peer. The `requester` gets the answer."""
+        exchange = self.session.ask(request, self._context.loop.time(), timeout_s, requester=requester)
         self.flush()
         return exchange
 
@@ -189,7 +189,7 @@ class Connection(PeerLink):
     def compare_again(self) -> None:
         """Compare the stores again: a post that the peer announced was not requested."""
         self.send_frames(self.agreement.failed())
-        self.tell_step()
+        self.notify_step()
 
     def greet(self) -> None:
         """Send the requests by which a cablestore recognizes this node."""

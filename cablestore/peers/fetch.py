@@ -22,7 +22,7 @@ from cablestore.peers.context import PeerContext
 from cablestore.peers.intake import PostIntake
 from cablestore.peers.link import PeerLink
 from cablestore.peers.report import SyncReport
-from cablestore.peers.wanted import Wanted
+from cablestore.peers.wanted import PendingHashes
 from cablestore.protocol import cable_js
 from cablestore.protocol.body import INFO
 from cablestore.protocol.crypto import post_hash
@@ -53,7 +53,7 @@ class Fetches:
     def __init__(self, context: PeerContext, intake: PostIntake) -> None:
         self.context: Final = context
         self.intake: Final = intake
-        self.wanted: Final[Wanted[Connection]] = Wanted()
+        self.wanted: Final[PendingHashes[Connection]] = PendingHashes()
         self.storing: Final[set[bytes]] = set()
         """Hashes of posts that have arrived and are not stored yet."""
         self.is_halted = False
@@ -115,10 +115,10 @@ class Fetches:
             else:
                 self._known.pop(digest, None)
 
-    def came(self, link: PeerLink, post: bytes) -> None:
+    def note_received(self, link: PeerLink, post: bytes) -> None:
         """Note that a post of a peer is about to be stored. `settled` follows when it is."""
         digest = post_hash(post)
-        link.note_given(digest)
+        link.note_received(digest)
         self.wanted.arrived(digest)
         self.storing.add(digest)
         self._known.pop(digest, None)
@@ -139,11 +139,11 @@ class Fetches:
         for digest in missing:
             self.settled(digest)
 
-    def settled(self, digest: bytes, *, has_come: bool = False) -> None:
+    def settled(self, digest: bytes, *, has_arrived: bool = False) -> None:
         """Notify all fetches that wait for a post that it is stored, or will not arrive."""
         self.storing.discard(digest)
         for fetch in self._of_peers.values():
-            fetch.settled(digest, has_come=has_come)
+            fetch.settled(digest, has_arrived=has_arrived)
 
     def not_stored(self, posts: Iterable[bytes]) -> None:
         """Stop fetching until `resume`: the store failed to write these posts, and would fail again."""
@@ -171,7 +171,7 @@ class Fetches:
         """Remember a rejected post."""
         refused = self._not_admitted if outcome.verdict in _NOT_ADMITTED else self._useless
         refused[outcome.hash] = None
-        if len(refused) > limits.MAX_WANTED_PER_PEER:
+        if len(refused) > limits.MAX_PENDING_HASHES_PER_PEER:
             refused.popitem(last=False)
 
     def admit_again(self) -> None:
@@ -253,7 +253,7 @@ class Fetch:
             return
         self._offers.append(hashes)
         self._offered += len(hashes)
-        if self._offered > limits.MAX_WANTED_PER_PEER:
+        if self._offered > limits.MAX_PENDING_HASHES_PER_PEER:
             self._connection.pause(PauseReason.OFFERS)
         if len(self._offers) == 1:
             self._context.life.run(self._offer_all())
@@ -268,7 +268,7 @@ class Fetch:
                     self._failed += len(self._offers[0])
                     self._has_overflowed = True
                 self._offered -= len(self._offers.popleft())
-                if self._offered <= limits.MAX_WANTED_PER_PEER // 2:
+                if self._offered <= limits.MAX_PENDING_HASHES_PER_PEER // 2:
                     self._connection.resume(PauseReason.OFFERS)
         finally:
             self._offers.clear()
@@ -345,7 +345,7 @@ class Fetch:
 
     def _store(self, posts: list[bytes]) -> None:
         for post in posts:
-            self._all.came(self._connection, post)
+            self._all.note_received(self._connection, post)
         self._flow.arrived(sum(map(len, posts)))
         self._storing += 1
         stored = self._all.intake.store(self._connection.name, posts, self._connection)
@@ -373,7 +373,7 @@ class Fetch:
             is_ours = self._connection.session.dialect is self._context.dialect
             for post, outcome in zip(posts, stored.result(), strict=True):
                 self._count(post, outcome, is_ours=is_ours)
-                self._all.settled(outcome.hash, has_come=True)
+                self._all.settled(outcome.hash, has_arrived=True)
         if self._progress is not None:
             self._progress(len(posts))
         self._changed.set()
@@ -391,7 +391,7 @@ class Fetch:
             session.reads_everything = True
         # post/info of the other dialect cannot be decoded here, so it is not a false claim.
         if outcome.verdict in FALSE_CLAIMS and (is_ours or peek_type(post) != INFO):
-            self._connection.gave_invalid_posts(1, outcome.reason)
+            self._connection.count_invalid_posts(1, outcome.reason)
 
     # --- waiting -------------------------------------------------------------------------------
 
@@ -448,11 +448,11 @@ class Fetch:
             if self._all.is_on_its_way(digest):
                 await self._waiting.setdefault(digest, self._context.loop.create_future())
 
-    def settled(self, digest: bytes, *, has_come: bool) -> None:
+    def settled(self, digest: bytes, *, has_arrived: bool) -> None:
         """Resume waits for this post."""
         if digest in self._elsewhere:
             self._elsewhere.remove(digest)
-            self._failed += not has_come
+            self._failed += not has_arrived
             self._changed.set()
         future = self._waiting.pop(digest, None)
         if future is not None and not future.done():

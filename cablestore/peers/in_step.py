@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from contextlib import suppress
 
-from cablestore.index.place import LogPlace
+from cablestore.index.place import LogPosition
 from cablestore.peers.context import PeerContext
 from cablestore.peers.link import PeerLink
 from cablestore.reconcile.messages import EQUAL
@@ -18,7 +18,7 @@ class Agreements:
         """`links` are the connections of both ports."""
         self._context = context
         self._links = links
-        self._watched: LogPlace | None = None
+        self._watched: LogPosition | None = None
         """The log position at which links agreed. A write that changes it, or a rebuild, is a change."""
         self._unwatch = context.store.watch(self._wrote)
 
@@ -44,7 +44,7 @@ class Agreements:
         if not any(link.agreement.has_place for link in self._links):
             self._watched = None
 
-    def compared(self, link: PeerLink, compared: LogPlace | None, *, is_complete: bool, gave: bool) -> None:
+    def compared(self, link: PeerLink, compared: LogPosition | None, *, is_complete: bool, gave: bool) -> None:
         """Note a complete comparison. `compared` is the log position of the compared state.
 
         `is_complete` is true on the side that compared all common posts, `gave` if the peer was sent posts.
@@ -69,4 +69,4 @@ class Agreements:
     def _say(self, link: PeerLink, frames: list[bytes]) -> None:
         if frames:
             link.send_frames(frames)
-        link.tell_step()
+        link.notify_step()

@@ -77,7 +77,7 @@ class InspectionThread:
                 reader = snapshot.reader
                 found = [digest for digest in hashes if not answers.is_deleted_here(reader, digest)]
                 found = [digest for digest in found if not answers.is_dropped_here(reader, digest)]
-                found = [digest for digest in found if audience.may_hear(reader, digest)]
+                found = [digest for digest in found if audience.may_get_hash(reader, digest)]
                 return (
                     [digest for digest in found if answers.is_safe_for_cable_js(reader, digest)]
                     if may_be_cable_js
@@ -137,6 +137,6 @@ class InspectionThread:
         taken, false_claims = found or Appraised([], [])
         connection = self._connection_of(giver)
         if false_claims and connection is not None:
-            connection.gave_invalid_posts(len(false_claims), false_claims[-1])
+            connection.count_invalid_posts(len(false_claims), false_claims[-1])
         route.pass_posts(taken)
         self.send_on(route)

@@ -73,7 +73,7 @@ class PeerLink(asyncio.Protocol, ABC):
         """Done with True when messages can be exchanged, with False if the connection ends before."""
         self.is_established = False
         """True if messages can be exchanged. It stays True after the end of the connection."""
-        self.began_s = self.heard_s = context.loop.time()
+        self.began_s = self.received_s = context.loop.time()
         self.silence: Final = Silence(self.began_s, is_ours=self.is_ours)
         self._delivery: Delivery | None = None
         self._knows_life_frames = False
@@ -82,7 +82,7 @@ class PeerLink(asyncio.Protocol, ABC):
         self.received_size_bytes = self.sent_size_bytes = 0
         self._pace = MessagePace(0, self.began_s)
         self.invalid_posts = 0
-        self.given: Final[OrderedDict[bytes, None]] = OrderedDict()
+        self.received_posts: Final[OrderedDict[bytes, None]] = OrderedDict()
         """Hashes of the latest posts that the peer sent. They are not announced to it."""
         self._transport: asyncio.Transport | None = None
         self._channel: SecureChannel | None = None
@@ -173,7 +173,7 @@ class PeerLink(asyncio.Protocol, ABC):
 
     def data_received(self, data: bytes) -> None:
         """Decrypt and handle bytes of the peer."""
-        self.heard_s = self._context.loop.time()
+        self.received_s = self._context.loop.time()
         self.received_size_bytes += len(data)
         try:
             self._receive([data] if self._channel is None else self._decrypt(self._channel, data))
@@ -256,7 +256,7 @@ class PeerLink(asyncio.Protocol, ABC):
     def _is_in_step(self) -> bool | None:
         return self.agreement.is_in_step(self._context.store.parts.engine.place)
 
-    def tell_step(self) -> None:
+    def notify_step(self) -> None:
         """Notify watchers if the peer is in step and was not, or the reverse."""
         is_in_step = self._is_in_step
         if self._step_announced is not is_in_step and not self.closed.done():
@@ -299,13 +299,13 @@ class PeerLink(asyncio.Protocol, ABC):
     def _look_for_life(self, now_s: float) -> None:
         """Probe a silent peer, and close the connection if it does not respond."""
         if not self._is_read:
-            self.heard_s = now_s
+            self.received_s = now_s
         undelivered_s = self._undelivered_s(now_s)
         is_delivered = not self._unread_size_bytes and (self._delivery is None or self._delivery.is_complete())
-        check = self.silence.look(now_s, self.heard_s, is_delivered=is_delivered)
+        check = self.silence.look(now_s, self.received_s, is_delivered=is_delivered)
         if check is LifeCheck.GIVE_UP or undelivered_s > limits.UNACKNOWLEDGED_TIMEOUT_S:
             self._context.metrics.vanished.inc()
-            self.close(f"no answer for {now_s - self.heard_s:.0f} s")
+            self.close(f"no answer for {now_s - self.received_s:.0f} s")
             return
         if check is LifeCheck.ASK:
             self._ask_for_life()
@@ -328,14 +328,14 @@ class PeerLink(asyncio.Protocol, ABC):
 
     def _undelivered_s(self, now_s: float) -> float:
         """Return how long the peer's machine has not acknowledged sent data."""
-        if self._delivery is None or now_s - self.heard_s < 1:
+        if self._delivery is None or now_s - self.received_s < 1:
             return 0.0
         return self._delivery.unacknowledged_s(now_s)
 
     def _no_answer_s(self, now_s: float) -> int:
         """Return for how many seconds an expected answer of the peer is missing, else 0."""
         is_late = self.silence.is_unanswered or self._undelivered_s(now_s) > limits.LIFE_SIGN_TIMEOUT_S
-        return max(1, round(now_s - self.heard_s)) if is_late and not self.closed.done() else 0
+        return max(1, round(now_s - self.received_s)) if is_late and not self.closed.done() else 0
 
     def check_life(self) -> None:
         """Probe the peer soon: it may have been unreachable until now."""
@@ -402,13 +402,13 @@ class PeerLink(asyncio.Protocol, ABC):
             self.sent_size_bytes += len(data)
             self._transport.write(data)
 
-    def note_given(self, digest: bytes) -> None:
+    def note_received(self, digest: bytes) -> None:
         """Remember that the peer sent a post."""
-        self.given[digest] = None
-        if len(self.given) > limits.MAX_GIVEN_REMEMBERED:
-            self.given.popitem(last=False)
+        self.received_posts[digest] = None
+        if len(self.received_posts) > limits.MAX_RECEIVED_REMEMBERED:
+            self.received_posts.popitem(last=False)
 
-    def gave_invalid_posts(self, count: int, reason: str) -> None:
+    def count_invalid_posts(self, count: int, reason: str) -> None:
         """Count posts that an honest peer never forwards. Too many end the connection."""
         self.invalid_posts += count
         if self.invalid_posts >= self._context.settings.max_invalid_posts:

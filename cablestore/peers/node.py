@@ -121,7 +121,7 @@ class Node(ProcessBound):
         for port in parts.ports:
             port.stop()
         if not self.store.is_closed:
-            await life.finish(parts.serving.let_peers_ask(), may_hurry=True)
+            await life.finish(parts.serving.wait_for_requests(), may_hurry=True)
         life.cancel_tasks()
         parts.end_work()
         await life.finish(asyncio.gather(*(port.close() for port in parts.ports)), may_hurry=True)

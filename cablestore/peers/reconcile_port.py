@@ -58,7 +58,7 @@ class ReconcileConnection(PeerLink):
         return self._frames.messages
 
     def _look_at_silence(self, now_s: float) -> None:
-        is_silent = now_s - self.heard_s > self._context.settings.idle_timeout_s
+        is_silent = now_s - self.received_s > self._context.settings.idle_timeout_s
         if is_silent and not self._port.reconciler.is_under_way(self):  # a reconciliation has its own limits
             self.end("idle")
 

@@ -76,7 +76,7 @@ class Route:
             said = cable_js.handled_request(request) if session.may_be_cable_js else request
             if session is not self.origin and said is not None and self._may_ask(session, said):
                 self.hold()
-                forwarded = session.ask(said, now_s, timeout_s, asker=ForwardedRequest(self, session))
+                forwarded = session.ask(said, now_s, timeout_s, requester=ForwardedRequest(self, session))
                 self._forwards[forwarded] = session
 
     @property
@@ -190,7 +190,7 @@ class Loops:
         A peer that reconnects repeats its request with the same id, and is answered.
         """
         seen = self._seen.get(request.request_id)
-        if seen is None and any(other.has_asked(request.request_id) for other in alive):
+        if seen is None and any(other.has_requested(request.request_id) for other in alive):
             return True  # a request of this node, which another peer forwarded
         first = seen() if seen is not None else None
         if first is not None and first is not session and first in alive:

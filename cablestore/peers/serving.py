@@ -66,7 +66,7 @@ class Serving:
 
     # --- connections ---------------------------------------------------------------------------
 
-    def has_come(self) -> None:
+    def note_connection(self) -> None:
         """Read the restrictions if a peer connects after a time without peers, when changes were not followed."""
         if self._feed.has_skipped:
             self._feed.has_skipped = False
@@ -77,7 +77,7 @@ class Serving:
         self._announced.forget(connection)
         self.by_session.pop(connection.session, None)
 
-    async def let_peers_ask(self) -> None:
+    async def wait_for_requests(self) -> None:
         """Wait until peers have got the own posts that were announced less than `grace_s` ago.
 
         Earlier writes are announced first. The wait for a peer that does not request posts ends after that time.
@@ -187,7 +187,7 @@ class Serving:
             connection.session.finish(exchange)
         live = self.live.get(exchange) if exchange.request.is_live else None
         if live is not None:
-            live.caught_up(answer.sequence)
+            live.finish_history(answer.sequence)
         if exchange.is_over:
             self.dropped(exchange)
 

@@ -27,22 +27,22 @@ class Silence:
     def __init__(self, now_s: float, *, is_ours: bool) -> None:
         """`is_ours` is True if this node began the connection."""
         self._asks_after_s = limits.SILENCE_S + (0.0 if is_ours else _ACCEPTED_WAITS_S)
-        self._heard_s = self._asked_s = now_s
+        self._received_s = self._asked_s = now_s
         self._asked = 0
         self._is_due = False
         self.is_answerable = False
         """True if the peer is known to answer probes, which some clients do not."""
 
-    def look(self, now_s: float, heard_s: float, *, is_delivered: bool) -> LifeCheck:
+    def look(self, now_s: float, received_s: float, *, is_delivered: bool) -> LifeCheck:
         """Return the present reaction, and record it as done.
 
-        `heard_s` is the time of the last received byte. An undelivered probe cannot be answered; its timeout is not
+        `received_s` is the time of the last received byte. An undelivered probe cannot be answered; its timeout is not
         decided here.
         """
-        if heard_s > self._heard_s:
-            self._heard_s, self._asked = heard_s, 0
+        if received_s > self._received_s:
+            self._received_s, self._asked = received_s, 0
         if not self._asked:
-            if not self._is_due and now_s - heard_s < self._asks_after_s:
+            if not self._is_due and now_s - received_s < self._asks_after_s:
                 return LifeCheck.WAIT
         elif not is_delivered:
             self._asked_s = now_s

@@ -16,13 +16,13 @@ from cablestore import limits
 Peer = TypeVar("Peer", bound=Hashable)
 
 
-class Wanted(Generic[Peer]):
+class PendingHashes(Generic[Peer]):
     """Hashes that the store lacks, by the peer from which each is requested.
 
     A peer has at most `max_per_peer` of them. Further offers are rejected, and must be repeated later.
     """
 
-    def __init__(self, max_per_peer: int = limits.MAX_WANTED_PER_PEER) -> None:
+    def __init__(self, max_per_peer: int = limits.MAX_PENDING_HASHES_PER_PEER) -> None:
         self._max_per_peer = max_per_peer
         self._holder: dict[bytes, Peer] = {}
         """The peer from which each hash is requested, or will be."""

@@ -1,6 +1,6 @@
 """The session with one peer: the requests of both sides, from the first byte to the last, without I/O.
 
-Its inputs are bytes and the time, its outputs events and bytes. The owner of the session answers `Asked` events with
+Its inputs are bytes and the time, its outputs events and bytes. The owner of the session answers `PeerRequest` events with
 `answer_hashes`, `answer_posts`, `answer_names` and `finish`, sends requests with `ask`, and sends the result of
 `output`.
 
@@ -22,8 +22,6 @@ from cablestore.errors import DecodeError
 from cablestore.protocol.dialect import LEGACY, Dialect
 from cablestore.protocol.exchange import (
     TRANSITIONS,
-    Asked,
-    Asker,
     Concluded,
     Dropped,
     Event,
@@ -32,7 +30,9 @@ from cablestore.protocol.exchange import (
     Fault,
     Hashes,
     Names,
+    PeerRequest,
     Posts,
+    Requester,
     RequestRole,
     State,
     Step,
@@ -98,12 +98,12 @@ class Session:
         """When the peer's last message was complete."""
         self._out: list[bytes] = []
         self._may_speak = speaks_first
-        self._unsaid: list[Exchange] = []
+        self._unsent: list[Exchange] = []
         self._over: OrderedDict[bytes, None] = OrderedDict()
         """Ids of concluded requests of this side. Responses to them are late and not invalid."""
         self._left: list[bytes] = []
         """Ids of this side's requests in the previous dialect."""
-        self._heard, self._said = GreetingDetector(), GreetingDetector()
+        self._peer_greeting, self._own_greeting = GreetingDetector(), GreetingDetector()
         """Detect the greeting of another cablestore: from the peer, and from this side."""
 
     # --- bytes ---------------------------------------------------------------------------------
@@ -163,7 +163,7 @@ class Session:
     def speak(self, now_s: float) -> None:
         """Send the requests of this side, in its own dialect before the peer's first message."""
         self._may_speak = True
-        unsaid, self._unsaid = self._unsaid, []
+        unsaid, self._unsent = self._unsent, []
         for exchange in unsaid:
             if not exchange.is_over:
                 self._ask(exchange, now_s)
@@ -177,20 +177,27 @@ class Session:
                 self._step(exchange, Step.CANCELLED)
                 events.append(Dropped(exchange))
             self.to_answer.clear()
-            self._unsaid += self.asked.values()
+            self._unsent += self.asked.values()
             left, self._left = self._left, list(self.asked)
             for request_id in self.asked:
                 self._remember(request_id)
             self.asked.clear()
             self.dialect = dialect
-            self._heard, self._said = GreetingDetector(), GreetingDetector()  # earlier messages count for neither side
+            self._peer_greeting, self._own_greeting = (
+                GreetingDetector(),
+                GreetingDetector(),
+            )  # earlier messages count for neither side
             for request_id in left:  # the peer did understand these, and they are sent again
                 self._send(CancelRequest(self._unused_id(dialect.request_id_size_bytes), request_id))
         self.speak(now_s)
 
     def _send(self, message: Message) -> None:
-        if not (self._said.has_heard or isinstance(message, HashResponse | PostResponse | ListResponse) or message.ttl):
-            self._said.hear(message.request_id)
+        if not (
+            self._own_greeting.is_detected
+            or isinstance(message, HashResponse | PostResponse | ListResponse)
+            or message.ttl
+        ):
+            self._own_greeting.add(message.request_id)
         self._out.append(encode_message(message, self.dialect))
 
     # --- beside Cable --------------------------------------------------------------------------
@@ -198,22 +205,24 @@ class Session:
     @property
     def is_cablestore(self) -> bool:
         """True if the peer has sent the greeting of a cablestore (`cablestore.protocol.recognition`)."""
-        return self._heard.has_heard
+        return self._peer_greeting.is_detected
 
     @property
     def has_greeted(self) -> bool:
         """True if this side has sent its greeting, in the present dialect."""
-        return self._said.has_heard
+        return self._own_greeting.is_detected
 
     @property
     def first_ids(self) -> tuple[bytes, bytes]:
         """Random ids of the first request without a ttl of this side and of the peer, b"" before it."""
-        return self._said.first, self._heard.first
+        return self._own_greeting.first, self._peer_greeting.first
 
     @property
     def may_be_cable_js(self) -> bool:
         """True if the peer may be cable.js, which must not get posts that crash it (`cable_js`)."""
-        return self._spares and self.dialect is LEGACY and not (self._heard.has_heard or self.reads_everything)
+        return (
+            self._spares and self.dialect is LEGACY and not (self._peer_greeting.is_detected or self.reads_everything)
+        )
 
     def send_extra(self, content: bytes) -> None:
         """Send content outside of Cable. Raises ValueError unless both sides have recognized each other."""
@@ -224,19 +233,19 @@ class Session:
     # --- our requests --------------------------------------------------------------------------
 
     def ask(
-        self, request: Request, now_s: float, timeout_s: float | None = None, *, asker: Asker | None = None
+        self, request: Request, now_s: float, timeout_s: float | None = None, *, requester: Requester | None = None
     ) -> Exchange:
         """Send a request. An empty id is assigned; a forwarded request keeps its id (wire.md 6.3.1).
 
-        The events of its answer contain the returned exchange, and so the `asker`.
+        The events of its answer contain the returned exchange, and so the `requester`.
         """
         exchange = Exchange.of(RequestRole.REQUESTER, request)
-        exchange.asker = asker
+        exchange.requester = requester
         exchange.timeout_s = timeout_s or self._answer_timeout_s
         if self._may_speak:
             self._ask(exchange, now_s)
         else:
-            self._unsaid.append(exchange)
+            self._unsent.append(exchange)
         return exchange
 
     def _ask(self, exchange: Exchange, now_s: float) -> None:
@@ -251,11 +260,11 @@ class Session:
     def _unused_id(self, size_bytes: int) -> bytes:
         """Return an id that neither side uses: 4 random bytes repeat sooner or later (wire.md draft 1, 6.3.1)."""
         found = self._new_id(size_bytes)
-        while self.has_asked(found) or found in self.to_answer:
+        while self.has_requested(found) or found in self.to_answer:
             found = self._new_id(size_bytes)
         return found
 
-    def has_asked(self, request_id: bytes) -> bool:
+    def has_requested(self, request_id: bytes) -> bool:
         """Return True if a request of this side to the peer is remembered to have this id."""
         return request_id in self.asked or request_id in self._over
 
@@ -271,8 +280,8 @@ class Session:
         self._conclude_own(exchange, step)
         if was_said:
             self._send(CancelRequest(self._unused_id(self.dialect.request_id_size_bytes), exchange.request.request_id))
-        elif exchange in self._unsaid:
-            self._unsaid.remove(exchange)
+        elif exchange in self._unsent:
+            self._unsent.remove(exchange)
 
     def expire(self, now_s: float) -> list[Event]:
         """Expire requests of this side that were not answered in time."""
@@ -297,13 +306,13 @@ class Session:
         exchange = None if broken is None else self.asked.get(broken.request_id)
         if broken is not None and exchange is not None and isinstance(exchange.request, PostRequest):
             self._posts(exchange, broken.posts, 0.0, events)
-        mine, others = [*self.asked.values(), *self._unsaid], list(self.to_answer.values())
+        mine, others = [*self.asked.values(), *self._unsent], list(self.to_answer.values())
         for exchange in mine:
             self._conclude_own(exchange, Step.LOST)
         for exchange in others:
             self._step(exchange, Step.LOST)
         self.to_answer.clear()
-        self._unsaid.clear()
+        self._unsent.clear()
         self._out.clear()
         self._frames = FrameReader()
         events += [Concluded(exchange, Step.LOST) for exchange in mine]
@@ -329,7 +338,7 @@ class Session:
         exchange = self.asked.get(response.request_id)
         if exchange is None:
             if response.request_id not in self._over:
-                events.append(Violation(Fault.UNASKED, f"request id {response.request_id.hex()}"))
+                events.append(Violation(Fault.UNREQUESTED, f"request id {response.request_id.hex()}"))
             return
         if type(response) is not response_type(exchange.request):
             found = f"{type(response).__name__} to {type(exchange.request).__name__}"
@@ -384,7 +393,7 @@ class Session:
             self._postpone_from(exchange, now_s)
             events.append(Posts(exchange, wanted))
         if len(wanted) < len(posts):
-            events.append(Violation(Fault.UNASKED_POSTS, f"{len(posts) - len(wanted)} of {len(posts)}"))
+            events.append(Violation(Fault.UNREQUESTED_POSTS, f"{len(posts) - len(wanted)} of {len(posts)}"))
         if not exchange.missing:
             self._conclude_into(events, exchange, Step.SATISFIED)
 
@@ -395,9 +404,9 @@ class Session:
     # --- the peer's requests -------------------------------------------------------------------
 
     def _request(self, request: Request, events: list[Event]) -> None:
-        is_ours = self.has_asked(request.request_id)
-        if not (self._heard.has_heard or request.ttl or is_ours):
-            self._heard.hear(request.request_id)
+        is_ours = self.has_requested(request.request_id)
+        if not (self._peer_greeting.is_detected or request.ttl or is_ours):
+            self._peer_greeting.add(request.request_id)
         if isinstance(request, CancelRequest):
             cancelled = self.to_answer.pop(request.cancel_id, None)
             if cancelled is not None:
@@ -417,7 +426,7 @@ class Session:
             events.append(Violation(fault, f"request id {request.request_id.hex()}"))
             self.refuse(exchange)
             return
-        events.append(Asked(exchange))
+        events.append(PeerRequest(exchange))
 
     def _crossed(self, request: Request) -> None:
         """Conclude a request that crossed this side's: both sides forward the same one, and neither must wait.

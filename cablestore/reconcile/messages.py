@@ -132,7 +132,7 @@ class Stored(NamedTuple):
     batch: int
 
 
-class Given(NamedTuple):
+class PostsSent(NamedTuple):
     """Notice that all posts but deletions are sent, and stored by the receiver."""
 
 
@@ -155,7 +155,7 @@ class SumsResponse(NamedTuple):
 
 
 ConversationMessage = (
-    Hello | Accepted | Ended | PayloadFrame | PostsFrame | Stored | Given | Done | SumsRequest | SumsResponse
+    Hello | Accepted | Ended | PayloadFrame | PostsFrame | Stored | PostsSent | Done | SumsRequest | SumsResponse
 )
 """A message of a conversation. They are in the order of their kinds, starting with 1."""
 _TYPES: Final = dict(enumerate(get_args(ConversationMessage), 1))
@@ -271,7 +271,7 @@ def _read(kind: int, frame: bytes, at: int) -> tuple[ConversationMessage, int]: 
             count, at = read_varint(frame, at)
             return _TYPES[kind](count), at
         case 7:
-            return Given(), at
+            return PostsSent(), at
         case 4 | 9 | 10:
             return _TYPES[kind](frame[at:]), len(frame)
     raise DecodeError(0, f"a frame has the unknown kind {kind}")

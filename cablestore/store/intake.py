@@ -133,7 +133,7 @@ class Intake:
         self._cautious_batches = max(self._cautious_batches - 1, 0)
         batch.verifying = [self.verifier.start([post.raw for post in batch.posts], ahead=batch.is_planned_ahead)]
 
-    def beware(self) -> None:
+    def verify_ahead(self) -> None:
         """Verify the next batches before they are planned, because a post was forged.
 
         This limits how many batches the store plans twice because of a peer that sends forged posts.

@@ -82,9 +82,9 @@ class Present:
         Opening a store calls it. It also starts to remove dropped posts.
         """
         with self._engine.transaction() as transaction:
-            while not self.state.attention.is_caught_up(transaction.reader):
+            while not self.state.attention.is_complete(transaction.reader):
                 plan = transaction.plan()
-                state = self.state._replace(attention=self.state.attention.caught_up(plan))
+                state = self.state._replace(attention=self.state.attention.completed(plan))
                 self._write(transaction, Planned(plan.finish(), state), sync=False)
             moderation = self.state.moderation
             if moderation is not None and moderation.must_be_stored:

@@ -209,7 +209,7 @@ class _Touched:
                 self._acted_on[target] = act.channel
 
     def _add_gone(self, digest: bytes) -> None:
-        author = self._reader.witnessed_author(digest)
+        author = self._reader.confirmed_author(digest)
         stone = None if author is None else self._reader.tombstone(digest, author)
         if stone is not None and stone.skeleton is not None:
             self._add_dead(digest, stone.author, stone.skeleton)

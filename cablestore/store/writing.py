@@ -72,10 +72,10 @@ class Writer:
                 except Exception:  # a forged post may cause any error
                     if signed == batch.signed():
                         raise
-            self._composer.came(batch.posts, verdicts)
+            self._composer.note_ingested(batch.posts, verdicts)
             self._present.commit(transaction, planned, sync=sync)
         if Verdict.BAD_SIGNATURE in verdicts:
-            self._intake.beware()
+            self._intake.verify_ahead()
         return batch.settle(verdicts)
 
     def replace(
@@ -93,7 +93,7 @@ class Writer:
             plan = transaction.plan()
             discarded = [Outcome(digest, plan.discard(digest)) for digest in surplus(transaction.reader)]
             verdicts = add_all(plan, state.moderation, admitted.posts, signed)
-            self._composer.came(admitted.posts, verdicts)
+            self._composer.note_ingested(admitted.posts, verdicts)
             self._present.commit(transaction, finish(plan, state), sync=sync)
         return admitted.settle(verdicts), discarded
 

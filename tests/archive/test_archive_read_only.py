@@ -16,7 +16,7 @@ from waiting import LIMIT_S
 from cablestore import CableStore
 
 WEEKS = 2
-Place = Callable[[Path, Path], AbstractContextManager[Path]]
+ModerationPosition = Callable[[Path, Path], AbstractContextManager[Path]]
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +34,9 @@ def contents(folder: Path) -> dict[Path, bytes]:
 
 @pytest.mark.thorough("read_only_disk", "full_disk")
 @pytest.mark.parametrize("place", [read_only_disk, full_disk])
-def test_archives_are_imported_and_seeded(made: tuple[Path, Path, str], tmp_path: Path, place: Place) -> None:
+def test_archives_are_imported_and_seeded(
+    made: tuple[Path, Path, str], tmp_path: Path, place: ModerationPosition
+) -> None:
     _, archives, community = made
     CableStore.open(tmp_path / "member").close()
     CableStore.open(tmp_path / "another").close()

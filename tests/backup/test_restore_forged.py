@@ -19,7 +19,7 @@ from people import ANN, BOB, raws
 from cablestore import CableStore, Identity, StoreOptions, limits
 from cablestore.backup import backup, restore, verify_backup
 from cablestore.errors import BackupError, IdentityError
-from cablestore.index.local import DRAFT, SEED, WITNESSED, local_key
+from cablestore.index.local import CONFIRMED, DRAFT, SEED, local_key
 from cablestore.index.packing import pack
 from cablestore.index.reader import data_key, tombstone_key
 from cablestore.index.tombstone import Skeleton, Tombstone
@@ -112,7 +112,7 @@ def forged_rows() -> dict[str, tuple[bytes, bytes]]:
     return {
         "draft": (local_key(DRAFT, b"default"), b"send this"),
         "seed": (local_key(SEED), pack([b"\x02" + author, NOW_MS - 5, None])),
-        "witnessed": (local_key(WITNESSED, target.hash_hex), target.author),
+        "witnessed": (local_key(CONFIRMED, target.hash_hex), target.author),
         "tombstone": (tombstone_key(target.hash_hex, target.author.hex().encode()), stone.encode()),
         "no tombstone": (tombstone_key(target.hash_hex, author.hex().encode()), b"\xc1"),
     }

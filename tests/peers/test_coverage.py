@@ -15,7 +15,7 @@ from peering import HOST, memory, until
 from people import ANN, START_MS, raws
 
 from cablestore import LEGACY, Dialect, Post, limits
-from cablestore.index.place import LogPlace
+from cablestore.index.place import LogPosition
 from cablestore.index.reader import Reader
 from cablestore.peers import Address, Node
 from cablestore.peers.answering import items_of
@@ -36,7 +36,7 @@ from cablestore.protocol.message import (
 from cablestore.protocol.recognition import REQUESTS, Greeter
 from cablestore.reconcile.messages import SNAPSHOT, Terms
 
-PLACE = LogPlace("db", 7, b"")
+PLACE = LogPosition("db", 7, b"")
 LIVE = TimeRangeRequest(b"", "default", 0, 0, 0)
 
 

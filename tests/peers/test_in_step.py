@@ -16,7 +16,7 @@ from people import ANN, BOB, START_MS, raws
 from reconciling_nodes import two_nodes
 
 from cablestore import CableStore
-from cablestore.index.place import LogPlace
+from cablestore.index.place import LogPosition
 from cablestore.peers import Address, Node, NodeSettings, PeerInStep
 from cablestore.peers.agreement import Agreement
 from cablestore.reconcile.messages import CHANGED, EQUAL
@@ -137,8 +137,8 @@ class Side:
         self.peer = self
 
     @property
-    def place(self) -> LogPlace:
-        return LogPlace("db", self.changes, b"")
+    def place(self) -> LogPosition:
+        return LogPosition("db", self.changes, b"")
 
     @property
     def is_in_step(self) -> bool | None:

@@ -19,7 +19,7 @@ from stores import scratch_folder
 
 from cablestore import CableStore
 from cablestore.backup import backup, restore
-from cablestore.index.place import LogPlace
+from cablestore.index.place import LogPosition
 from cablestore.peers import Node
 from cablestore.peers.sync_state import SyncMark, SyncState
 from cablestore.store.closed import ClosedStore, locked_folder
@@ -248,13 +248,13 @@ def test_a_mark_stays_while_nothing_is_lost(acts: list[str]) -> None:
 def test_a_place_is_read_as_it_was_written() -> None:
     with CableStore.in_memory() as store:
         for _ in range(2):
-            assert LogPlace.read(store.parts.engine.place.fields()) == store.parts.engine.place
+            assert LogPosition.read(store.parts.engine.place.fields()) == store.parts.engine.place
             with store.snapshot() as state:
-                assert LogPlace.of(state.reader) == store.parts.engine.place
+                assert LogPosition.of(state.reader) == store.parts.engine.place
             store.post("default", "x")
     for malformed in ({}, None, {**store.parts.engine.place.fields(), "sequence": True, "entry": 1}):
         with pytest.raises((ValueError, TypeError, KeyError)):
-            LogPlace.read(malformed)
+            LogPosition.read(malformed)
 
 
 # --- by commands -------------------------------------------------------------------------------

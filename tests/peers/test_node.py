@@ -294,7 +294,7 @@ def spoilt_posts() -> dict[bytes, bytes]:
 FALSE_CLAIMS: dict[str, str | None] = {
     "garbage": None,
     "foreign posts": Fault.WRONG_TYPE.value,
-    "wrong posts": Fault.UNASKED_POSTS.value,
+    "wrong posts": Fault.UNREQUESTED_POSTS.value,
     "bad signatures": "invalid posts",
     "endless hashes": None,
     "wrong type": Fault.WRONG_TYPE.value,
@@ -320,7 +320,7 @@ async def test_liar(how: str) -> None:
             await until(lambda: all(liar.is_over for liar in liars), lambda: (net.log.reasons(), net.log.faults()))
             assert sum(fault in reason for reason in net.log.reasons()) == len(liars), net.log.reasons()
         for node in net.nodes:
-            assert len(node.parts.sync.fetches.wanted) <= limits.MAX_WANTED_PER_PEER * len(node.connections)
+            assert len(node.parts.sync.fetches.wanted) <= limits.MAX_PENDING_HASHES_PER_PEER * len(node.connections)
         for liar in liars:
             await liar.close()
         await every(net.nodes, lambda node: not len(node.parts.sync.fetches.wanted))

@@ -191,18 +191,18 @@ def test_cablestores_give_each_other_everything(is_once: bool) -> None:
 
 def test_nothing_that_ends_cable_js_is_passed_on() -> None:
     async def main() -> None:
-        async with between(memory(), *raws(*ALL)) as (_, asker, _giver):
-            assert await posts_for(asker, ALL, ttl=1) == {post.hash for post in GOOD}
-        async with between(memory(posts=[BAD[0]]), *raws(*ALL)) as (_, asker, giver):
-            asked = asker.ask(StateRequest(b"", "default", 0, 1))
-            await until(lambda: asker.is_concluded(asked))
-            assert set(asker.hashes(asked)) == {post.hash for post in ALL} - {BAD[0].hash}  # the others are known
+        async with between(memory(), *raws(*ALL)) as (_, requester, _giver):
+            assert await posts_for(requester, ALL, ttl=1) == {post.hash for post in GOOD}
+        async with between(memory(posts=[BAD[0]]), *raws(*ALL)) as (_, requester, giver):
+            asked = requester.ask(StateRequest(b"", "default", 0, 1))
+            await until(lambda: requester.is_concluded(asked))
+            assert set(requester.hashes(asked)) == {post.hash for post in ALL} - {BAD[0].hash}  # the others are known
             for name in (LONG, RESERVED):
-                asked = asker.ask(TimeRangeRequest(b"", name, 0, 2**50, 0, 1))
-                await until(lambda asked=asked: asker.is_concluded(asked))  # type: ignore[misc] # the argument has its default
-                assert asker.hashes(asked) == []
-            asked = asker.ask(ModerationRequest(b"", ("default", LONG), 0, 0, 1))
-            await until(lambda: asker.is_concluded(asked))
+                asked = requester.ask(TimeRangeRequest(b"", name, 0, 2**50, 0, 1))
+                await until(lambda asked=asked: requester.is_concluded(asked))  # type: ignore[misc] # the argument has its default
+                assert requester.hashes(asked) == []
+            asked = requester.ask(ModerationRequest(b"", ("default", LONG), 0, 0, 1))
+            await until(lambda: requester.is_concluded(asked))
             assert [request.channels for request in giver.asked(ModerationRequest)] == [("default",)]
             assert {request.channel for request in (*giver.asked(StateRequest), *giver.asked(TimeRangeRequest))} == {
                 "default"
@@ -217,21 +217,21 @@ def test_a_request_that_ends_cable_js_goes_on_to_nobody_who_may_be_it() -> None:
     async def main() -> None:
         async with network(memory(), settings=RELAYS) as net:
             address = net.addresses[net.nodes[0]]
-            asker, giver = await raw_peer(address), await raw_peer(address)
-            for peer in (asker, giver):
+            requester, giver = await raw_peer(address), await raw_peer(address)
+            for peer in (requester, giver):
                 await names_for(peer)
             for connection in net.nodes[0].connections:
                 connection.session.reads_everything = connection.name.endswith(
-                    f":{asker._writer.get_extra_info('sockname')[1]}"
+                    f":{requester._writer.get_extra_info('sockname')[1]}"
                 )
             for request in (
                 TimeRangeRequest(b"", LONG, 0, 2**50, 0, 1),
                 TimeRangeRequest(b"", "default", 0, 2**50, 0, 1),
             ):
-                asker.ask(request)
+                requester.ask(request)
             await until(lambda: giver.asked(TimeRangeRequest))
             assert [request.channel for request in giver.asked(TimeRangeRequest)] == ["default"]
-            await asker.close()
+            await requester.close()
             await giver.close()
 
     run(main())

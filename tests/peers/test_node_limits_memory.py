@@ -187,7 +187,7 @@ async def test_max_ingest_queue_size_bytes(monkeypatch: pytest.MonkeyPatch) -> N
 async def test_max_wanted_per_peer_where_a_peer_offers_without_end() -> None:
     """Its live offers are looked up in turn.
 
-    After MAX_WANTED_PER_PEER waiting ones, the node stops reading from the peer.
+    After MAX_PENDING_HASHES_PER_PEER waiting ones, the node stops reading from the peer.
     """
 
     class Offering(Keeper):
@@ -211,8 +211,8 @@ async def test_max_wanted_per_peer_where_a_peer_offers_without_end() -> None:
             other = await ByHand.connect(address)
             assert len(await other.hashes()) == 1
             await other.close()
-            assert offered._offered < 2 * limits.MAX_WANTED_PER_PEER
-            assert len(node.parts.sync.fetches.wanted) <= limits.MAX_WANTED_PER_PEER
+            assert offered._offered < 2 * limits.MAX_PENDING_HASHES_PER_PEER
+            assert len(node.parts.sync.fetches.wanted) <= limits.MAX_PENDING_HASHES_PER_PEER
             assert len(node.parts.context.life.tasks) < 20
         peer.flood.cancel()
         await peer.close()

@@ -12,7 +12,7 @@ from people import ANN, BOB, raws
 from cablestore import LEGACY, Post, limits
 from cablestore.peers import Node, peer_sync
 from cablestore.protocol.body import JOIN
-from cablestore.protocol.exchange import Asked
+from cablestore.protocol.exchange import PeerRequest
 from cablestore.protocol.message import (
     CancelRequest,
     FrameReader,
@@ -101,7 +101,7 @@ def test_the_longest_names_fill_a_response_with_as_many_as_are_surely_all() -> N
     session = Session(LEGACY, bytes, speaks_first=True)
     asked = ListRequest(bytes(4), 0, 0)
     [found] = session.receive(encode_message(asked, LEGACY), 0)
-    assert isinstance(found, Asked)
+    assert isinstance(found, PeerRequest)
     names = [chr(0x1F600 + n % 50) * limits.MAX_CHANNEL_CODEPOINTS for n in range(peer_sync.SURELY_ALL_NAMES + 1_000)]
     session.answer_names(found.exchange, names)
     [frame] = FrameReader().feed(session.output()[-1])

@@ -178,7 +178,7 @@ async def test_posts_do_not_wait_for_the_hashes_of_a_long_history() -> None:
 
 @on_loop
 async def test_a_peer_is_not_told_of_posts_that_it_gave() -> None:
-    """MAX_GIVEN_REMEMBERED of them."""
+    """MAX_RECEIVED_REMEMBERED of them."""
     posts = texts(30)
     async with Node(memory(posts=posts), QUICK) as one, Node(memory("empty"), QUICK) as other:
         line = RoughLine(await one.listen(Address(HOST, 0)), is_tapped=True)
@@ -186,8 +186,8 @@ async def test_a_peer_is_not_told_of_posts_that_it_gave() -> None:
             await other.connect(through)
             await until(lambda: other.store.stats().posts.get("text") == len(posts))
             [connection] = other.connections
-            assert len(connection.given) == len(posts) <= limits.MAX_GIVEN_REMEMBERED
-            for number in range(limits.MAX_GIVEN_REMEMBERED + 1):
-                connection.note_given(number.to_bytes(32, "big"))
-            assert len(connection.given) == limits.MAX_GIVEN_REMEMBERED
+            assert len(connection.received_posts) == len(posts) <= limits.MAX_RECEIVED_REMEMBERED
+            for number in range(limits.MAX_RECEIVED_REMEMBERED + 1):
+                connection.note_received(number.to_bytes(32, "big"))
+            assert len(connection.received_posts) == limits.MAX_RECEIVED_REMEMBERED
         assert line.taps[0]["up"].sizes_bytes["hash response"] < 32 * len(posts)

@@ -127,7 +127,7 @@ def test_of_many_posts_the_latest_are_waited_for() -> None:
         async with network(memory("ann"), settings=replace(ANSWERS_ONLY, grace_s=LONG_S)) as net:
             peer, store, first = await told(net)
             ranged = peer.ask(TimeRangeRequest(b"", CHANNEL, 0, 0, 0))
-            later = [store.post(CHANNEL, str(number)).hash for number in range(limits.MAX_TOLD_REMEMBERED)]
+            later = [store.post(CHANNEL, str(number)).hash for number in range(limits.MAX_ANNOUNCED_REMEMBERED)]
             await until(lambda: {*later} <= {*peer.hashes(ranged)})
             asked = peer.ask(PostRequest(b"", tuple(later)))
             await until(lambda: peer.is_concluded(asked))

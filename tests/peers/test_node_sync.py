@@ -45,7 +45,7 @@ from stores import scratch_folder
 
 from cablestore import DRAFT8, LEGACY, CableStore, Dialect, Post
 from cablestore.errors import NodeError
-from cablestore.index.place import LogPlace
+from cablestore.index.place import LogPosition
 from cablestore.peers import Address, Node, NodeSettings
 from cablestore.peers.connection import Connection
 from cablestore.peers.paging import SURELY_WHOLE, Paging
@@ -170,7 +170,7 @@ def change_marks(folder: Path, **fields: object) -> None:
     path.write_text(json.dumps(found))
 
 
-PLACE = LogPlace("generation-000001-", 7, b"\x01" + bytes(32))
+PLACE = LogPosition("generation-000001-", 7, b"\x01" + bytes(32))
 
 
 def marks_of(**mark: object) -> str:

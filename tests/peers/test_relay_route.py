@@ -14,7 +14,7 @@ from network import LINE, ORIGIN, Network, Unlooked, hash_of
 from cablestore import DRAFT8, LEGACY, Dialect, limits
 from cablestore.peers.relay import Loops, Route
 from cablestore.protocol.crypto import post_hash
-from cablestore.protocol.exchange import Asked, Exchange, State
+from cablestore.protocol.exchange import Exchange, PeerRequest, State
 from cablestore.protocol.message import (
     CancelRequest,
     HashResponse,
@@ -85,7 +85,7 @@ def asked_of_the_first(network: Network, request: Request) -> tuple[Session, Exc
     """Return a request that node 1 has received and not handled."""
     session = network.nodes[1].sessions[ORIGIN]
     (event,) = session.receive(encode_message(request, LEGACY), 0)
-    assert isinstance(event, Asked)
+    assert isinstance(event, PeerRequest)
     return session, event.exchange
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from cablestore import DRAFT8, LEGACY, Dialect, limits
 from cablestore.protocol.crypto import post_hash
-from cablestore.protocol.exchange import Asked, Extra, Posts
+from cablestore.protocol.exchange import Extra, PeerRequest, Posts
 from cablestore.protocol.message import (
     EXTRA_TYPE_ID,
     TYPE_IDS,
@@ -64,7 +64,9 @@ def test_a_store_that_is_recognised_gets_posts_in_short_responses(dialect: Diale
     ask(one, times=REQUESTS if is_recognised else 1)
     wanted = one.ask(PostRequest(b"", tuple(map(post_hash, posts))), 0)
     (asked,) = [
-        event for event in carry(one, other) if isinstance(event, Asked) and event.exchange.request == wanted.request
+        event
+        for event in carry(one, other)
+        if isinstance(event, PeerRequest) and event.exchange.request == wanted.request
     ]
     other.answer_posts(asked.exchange, posts)
     other.finish(asked.exchange)
@@ -156,10 +158,10 @@ def test_a_greeting_is_heard_behind_up_to_a_dozen_others(size_bytes: int, seed: 
     rng = random.Random(seed)
     greeter, listener = Greeter(rng.randbytes), GreetingDetector()
     for _ in range(before):
-        listener.hear(rng.randbytes(size_bytes))
+        listener.add(rng.randbytes(size_bytes))
     for _ in range(REQUESTS):
-        listener.hear(greeter(size_bytes))
-    assert listener.has_heard
+        listener.add(greeter(size_bytes))
+    assert listener.is_detected
 
 
 @pytest.mark.parametrize(("size_bytes", "needed"), [(4, 4), (8, 3)])
@@ -167,9 +169,9 @@ def test_a_part_of_a_greeting_is_none(size_bytes: int, needed: int) -> None:
     """The probability that random ids match, three of 4 bytes or two of 8, is less than 2**-64."""
     greeter, listener = Greeter(random.randbytes), GreetingDetector()
     for number in range(needed):
-        assert not listener.has_heard, number
-        listener.hear(greeter(size_bytes))
-    assert listener.has_heard
+        assert not listener.is_detected, number
+        listener.add(greeter(size_bytes))
+    assert listener.is_detected
     assert greeter(size_bytes) != next_id(greeter(size_bytes))
 
 

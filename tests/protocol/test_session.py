@@ -30,12 +30,12 @@ from hypothesis import strategies as st
 from cablestore import LEGACY, Dialect, limits
 from cablestore.protocol.exchange import (
     TRANSITIONS,
-    Asked,
     Concluded,
     Dropped,
     Exchange,
     Hashes,
     Names,
+    PeerRequest,
     Posts,
     RequestRole,
     State,
@@ -343,7 +343,7 @@ def test_posts_of_a_response_that_breaks_off_are_not_lost(dialect: Dialect, data
     """The connection ends at any byte. Complete posts are accepted."""
     a, b = pair(dialect)
     exchange = a.ask(PostRequest(b"", HASHES[:5]), 0.0)
-    [asked] = [event.exchange for event in b.receive(b"".join(a.output()), 0.0) if isinstance(event, Asked)]
+    [asked] = [event.exchange for event in b.receive(b"".join(a.output()), 0.0) if isinstance(event, PeerRequest)]
     b.answer_posts(asked, [POSTS[digest] for digest in HASHES[:5]])
     b.finish(asked)
     response = b"".join(b.output())

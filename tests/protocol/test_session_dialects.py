@@ -21,7 +21,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cablestore import DRAFT8, LEGACY, Dialect, limits
-from cablestore.protocol.exchange import Asked, Concluded, Names, Step
+from cablestore.protocol.exchange import Concluded, Names, PeerRequest, Step
 from cablestore.protocol.message import Request
 
 
@@ -50,9 +50,9 @@ def test_a_peer_of_the_other_dialect_is_asked_again_in_its_own(
         assert not before or found.request_id != before
         assert exchange.deadline_s == (None if is_live(request) else 3 + limits.ANSWER_TIMEOUT_S)
     events = b.receive(data, 3)
-    assert [type(event) for event in events] == [Asked] * len(mine)
+    assert [type(event) for event in events] == [PeerRequest] * len(mine)
     for event in events:
-        assert isinstance(event, Asked)
+        assert isinstance(event, PeerRequest)
         b.refuse(event.exchange)
     ended = [event for event in carry(b, a) if not isinstance(event, Names)]
     assert ended == [Concluded(exchange, Step.FINISHED) for exchange in mine]
@@ -66,7 +66,7 @@ def test_two_that_speak_at_once_in_two_dialects_meet_in_legacy(request_: Request
     mine, other = a.ask(request_, 0), b.ask(request_, 0)
     first, second = b"".join(a.output()), b"".join(b.output())
     events = [*a.receive(second, 0), *b.receive(first, 0)]
-    taken = [event.exchange for event in events if isinstance(event, Asked)]
+    taken = [event.exchange for event in events if isinstance(event, PeerRequest)]
     assert len(taken) == 2
     if is_answered:
         b.refuse(taken[1])

@@ -31,12 +31,12 @@ from cablestore.errors import DecodeError
 from cablestore.protocol.crypto import post_hash
 from cablestore.protocol.exchange import (
     TRANSITIONS,
-    Asked,
     Concluded,
     Dropped,
     Event,
     Fault,
     Hashes,
+    PeerRequest,
     Posts,
     State,
     Step,
@@ -114,7 +114,7 @@ def test_more_requests_than_allowed_end_at_once(most: int, requests: list[Reques
     a, b = Watched(LEGACY, ids(1)), Watched(LEGACY, ids(10**6), max_requests_alive=most)
     mine = [a.ask(request, 0) for request in requests]
     events = carry(a, b)
-    assert [event.exchange.request for event in events if isinstance(event, Asked)] == [
+    assert [event.exchange.request for event in events if isinstance(event, PeerRequest)] == [
         exchange.request for exchange in mine[:most]
     ]
     assert faults(events) == [Fault.TOO_MANY_REQUESTS] * len(mine[most:])
@@ -157,7 +157,7 @@ def test_answers_to_nothing(kind: Callable[..., Response], items: tuple[bytes, .
     a, _ = pair()
     mine = a.ask(REQUESTS["range"], 0)
     found = kind(b"none", items if kind is not ListResponse else tuple("a" for _ in items))
-    assert faults(a.receive(encode_message(found, LEGACY), 0)) == [Fault.UNASKED]
+    assert faults(a.receive(encode_message(found, LEGACY), 0)) == [Fault.UNREQUESTED]
     assert mine.state is State.OPEN
 
 
@@ -192,7 +192,7 @@ def test_only_posts_that_were_asked_for_are_taken_each_once(posts: list[bytes], 
         taken += [post for event in events if isinstance(event, Posts) for post in event.posts]
         unasked += len([post for post in part if post_hash(post) not in missing]) > 0
         missing -= set(map(post_hash, part))
-        unasked -= faults(events).count(Fault.UNASKED_POSTS)
+        unasked -= faults(events).count(Fault.UNREQUESTED_POSTS)
         assert unasked == 0
         assert (events[-1] == Concluded(mine, Step.SATISFIED)) == (not missing)
     assert sorted(map(post_hash, taken)) == sorted(HASHES[:wanted])
@@ -264,7 +264,7 @@ def test_only_so_many_ids_are_remembered() -> None:
     for exchange in exchanges:
         a.cancel(exchange)
     late = [encode_message(HashResponse(exchange.request.request_id, ()), LEGACY) for exchange in exchanges]
-    assert faults(a.receive(late[0], 0)) == [Fault.UNASKED]
+    assert faults(a.receive(late[0], 0)) == [Fault.UNREQUESTED]
     assert a.receive(b"".join(late[1:]), 0) == []
 
 
@@ -278,7 +278,7 @@ def test_a_malformed_message_does_not_end_the_stream() -> None:
     unknown = b"\x0a\x09" + bytes(4) + b"abcd!"
     events = b.receive(bad + b"\x01\x00" + unknown + good, 0)
     assert faults(events) == [Fault.MALFORMED] * 2
-    assert [type(event) for event in events] == [Violation, Violation, Asked]
+    assert [type(event) for event in events] == [Violation, Violation, PeerRequest]
     assert a.output() == []
 
 
@@ -297,7 +297,7 @@ def test_whatever_a_peer_says(noise: bytes, rng: random.Random) -> None:
         data[at : at + rng.randrange(3)] = rng.randbytes(rng.randrange(3))
     try:
         for event in b.receive(bytes(data) + noise, 0):
-            if isinstance(event, Asked) and not event.exchange.is_over:
+            if isinstance(event, PeerRequest) and not event.exchange.is_over:
                 give(b, event.exchange, 2)
                 b.finish(event.exchange)
     except DecodeError:

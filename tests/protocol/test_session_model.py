@@ -14,7 +14,6 @@ from cablestore import DRAFT8, LEGACY, Dialect, limits
 from cablestore.protocol.crypto import post_hash
 from cablestore.protocol.exchange import (
     TRANSITIONS,
-    Asked,
     Concluded,
     Dropped,
     Event,
@@ -22,6 +21,7 @@ from cablestore.protocol.exchange import (
     Extra,
     Hashes,
     Names,
+    PeerRequest,
     Posts,
     State,
     Step,
@@ -42,8 +42,8 @@ from cablestore.protocol.message import (
 class Record:
     """A request as both sides should see it."""
 
-    def __init__(self, asker: int, mine: Exchange) -> None:
-        self.asker = asker
+    def __init__(self, requester: int, mine: Exchange) -> None:
+        self.requester = requester
         self.mine = mine
         self.theirs: Exchange | None = None
         self.is_done = False  # the requester got the end, or ended it
@@ -108,7 +108,7 @@ class Conversation(RuleBasedStateMachine):
         record = self.pick(data, answerable=True)
         if record is None:
             return
-        session, exchange = self.sides[1 - record.asker], record.theirs
+        session, exchange = self.sides[1 - record.requester], record.theirs
         assert exchange is not None
         new: list[Any]
         match record.request:
@@ -130,9 +130,9 @@ class Conversation(RuleBasedStateMachine):
         if record is None or record.theirs is None:
             return
         if not refuses:
-            self.sides[1 - record.asker].finish(record.theirs)
+            self.sides[1 - record.requester].finish(record.theirs)
         elif not record.theirs.posts:  # queued posts that were not sent are not
-            self.sides[1 - record.asker].refuse(record.theirs)
+            self.sides[1 - record.requester].refuse(record.theirs)
 
     @rule(data=st.data(), count=st.integers(0, 3))
     def answer_what_is_over(self, data: st.DataObject, count: int) -> None:
@@ -141,7 +141,7 @@ class Conversation(RuleBasedStateMachine):
             return
         record = over[data.draw(st.integers(0, len(over) - 1))]
         assert record.theirs is not None
-        session = self.sides[1 - record.asker]
+        session = self.sides[1 - record.requester]
         before = list(session._out)
         session.answer_hashes(record.theirs, HASHES[:count])
         session.answer_posts(record.theirs, list(POSTS.values())[:count])
@@ -154,7 +154,7 @@ class Conversation(RuleBasedStateMachine):
     def cancel(self, data: st.DataObject) -> None:
         record = self.pick(data, answerable=False)
         if record is not None:
-            self.sides[record.asker].cancel(record.mine)
+            self.sides[record.requester].cancel(record.mine)
             record.is_done = True
 
     @precondition(lambda self: not self.sides[1]._may_speak)
@@ -166,7 +166,7 @@ class Conversation(RuleBasedStateMachine):
     def wait(self, seconds: float) -> None:
         self.now_s += seconds
         for side, session in enumerate(self.sides):
-            late = {known.mine for known in self.alive(answerable=False) if known.asker == side} & {
+            late = {known.mine for known in self.alive(answerable=False) if known.requester == side} & {
                 exchange for exchange in session.asked.values() if (exchange.deadline_s or self.now_s + 1) <= self.now_s
             }
             events = session.expire(self.now_s)
@@ -219,7 +219,7 @@ class Conversation(RuleBasedStateMachine):
         record = next(
             known
             for known in self.records
-            if known.asker != side and known.theirs and known.theirs.request.request_id == message.request_id
+            if known.requester != side and known.theirs and known.theirs.request.request_id == message.request_id
         )
         assert not record.is_answered, "nothing comes after the end"
         assert type(message) is type(empty_for(record.request))
@@ -229,9 +229,9 @@ class Conversation(RuleBasedStateMachine):
     def take(self, side: int, events: list[Event]) -> None:
         for event in events:
             assert not isinstance(event, Violation), event
-            if isinstance(event, Asked):
+            if isinstance(event, PeerRequest):
                 request = event.exchange.request
-                record = next(known for known in self.records if known.asker != side and request in known.requests)
+                record = next(known for known in self.records if known.requester != side and request in known.requests)
                 if request == record.request:
                     self.forget_answer(record, request)
                     record.theirs = event.exchange
@@ -245,12 +245,12 @@ class Conversation(RuleBasedStateMachine):
                 continue
             record = self.by(event.exchange)
             if isinstance(event, Dropped):
-                assert record.asker != side
+                assert record.requester != side
                 assert event.exchange.is_over
                 if event.exchange.request != record.request:
                     self.forget_answer(record, record.request)
                 continue
-            assert record.asker == side
+            assert record.requester == side
             assert not record.is_done, "a request that is over gets no events"
             self.hear(record, event)
 
@@ -318,7 +318,7 @@ class Conversation(RuleBasedStateMachine):
         assert self.sides[0].dialect is self.sides[1].dialect
         for record in self.alive(answerable=True):
             assert record.theirs is not None
-            self.sides[1 - record.asker].finish(record.theirs)
+            self.sides[1 - record.requester].finish(record.theirs)
         self.deliver_all()
         for record in self.records:
             if not is_live(record.request):

@@ -40,9 +40,9 @@ from cablestore.reconcile.messages import (
     Done,
     Ended,
     EndReason,
-    Given,
     PayloadFrame,
     PostsFrame,
+    PostsSent,
     Purpose,
     Stored,
     SumsRequest,
@@ -124,8 +124,8 @@ def test_deletions_go_behind_all_others() -> None:
     gone = [ANN.delete(*texts[:1_000])]
     one, other = reconciled(*with_stores(texts, gone))
     assert are_alike(one, other)
-    batches = [message for message in other.said if isinstance(message, PostsFrame | Given)]
-    assert isinstance(batches[0], Given)
+    batches = [message for message in other.said if isinstance(message, PostsFrame | PostsSent)]
+    assert isinstance(batches[0], PostsSent)
     assert other.came == raws(*texts)
 
 

@@ -36,7 +36,7 @@ from cablestore.cli import main
 from cablestore.errors import ExportError
 from cablestore.index.check import CheckReport
 from cablestore.index.leveldb import LevelDB
-from cablestore.index.local import WITNESSED
+from cablestore.index.local import CONFIRMED
 from cablestore.index.parallel import check_in_parts
 from cablestore.index.view import Catalog
 from cablestore.reindex import reindex
@@ -159,7 +159,7 @@ def test_a_new_store_from_overlapping_exports(run: Run, exports: list[Path], tmp
         stats = store.stats()
         assert said["posts"] == stats.posts
         with store.snapshot() as snapshot:
-            witnessed = sum(1 for _ in snapshot.reader.local_rows(WITNESSED))
+            witnessed = sum(1 for _ in snapshot.reader.local_rows(CONFIRMED))
         assert said["rows"] == sum(rows for rows, _ in stats.views.values()) + witnessed
         assert {name: (of["rows"], of["size_bytes"]) for name, of in said["views"].items()} == {
             name: tuple(size) for name, size in stats.views.items()

@@ -240,18 +240,18 @@ def sent(member: Member) -> bytes:
     return [effect.data for effect in everything(member) if isinstance(effect, Send)][-1]
 
 
-def test_loose_ends_take_turns() -> None:
+def test_heads_take_turns() -> None:
     """Unlisted messages dated before all others formerly displaced honest ones from all histories."""
     bob = Member("bob", replace(QUIET, sync_interval_ms=1_000))
-    bob.hears(*(content(f"e{i:04}", sender="eve", at=i - 10_000) for i in range(2 * history.LOOSE_ENDS_READ)))
+    bob.hears(*(content(f"e{i:04}", sender="eve", at=i - 10_000) for i in range(2 * history.MAX_HEADS_READ)))
     bob.hears(content("a", sender="ann", at=1), *(content(f"e{i}", sender="eve", at=i) for i in range(2, 9)))
     assert "a" in [entry.message_id for entry in opened(sent(bob)).causal_history]
     assert "a" not in [entry.message_id for entry in opened(sent(bob)).causal_history]
 
 
-def test_loose_ends_of_sync_messages_take_turns() -> None:
+def test_heads_of_sync_messages_take_turns() -> None:
     bob = Member("bob", replace(QUIET, sync_interval_ms=1_000))
-    bob.hears(*(content(f"e{i:04}", sender="eve", at=i - 10_000) for i in range(2 * history.LOOSE_ENDS_READ)))
+    bob.hears(*(content(f"e{i:04}", sender="eve", at=i - 10_000) for i in range(2 * history.MAX_HEADS_READ)))
     bob.hears(content("a", sender="ann", at=1), *(content(f"e{i}", sender="eve", at=i) for i in range(2, 9)))
     everything(bob)
     bob.tick()

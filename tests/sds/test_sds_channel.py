@@ -90,7 +90,7 @@ def test_what_nobody_named_is_named_too() -> None:
     assert [e.message_id for e in opened(ann.says("x")).causal_history] == [f"m{i}" for i in range(8)]
     ann.hears(*(content(f"n{i:02}", at=100 + i) for i in range(30)))
     named = [e.message_id for e in opened(ann.says("y")).causal_history]
-    assert len(named) == SMALL.history_length + SMALL.loose_ends
+    assert len(named) == SMALL.history_length + SMALL.heads
     rest = [e.message_id for e in opened(ann.says("z")).causal_history]
     assert {f"n{i:02}" for i in range(30)} <= {*named, *rest}
 
@@ -327,7 +327,7 @@ def test_the_dialect_of_nim_goes_all_the_way() -> None:
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"history_length": 0}, {"loose_ends": 2_000}, {"repairs_per_message": 65}, {"resends": -1}, {"lost_after_ms": 0}],
+    [{"history_length": 0}, {"heads": 2_000}, {"repairs_per_message": 65}, {"resends": -1}, {"lost_after_ms": 0}],
 )
 def test_settings_that_cannot_be(wrong: dict[str, int]) -> None:
     with pytest.raises(SdsError):

@@ -115,10 +115,10 @@ def test_what_reconciliation_brought_is_not_missing(clients: tuple[Client, Clien
     bob.posts.receive(newest, START_MS)
     assert not [effect for effect in bob.effects() if isinstance(effect, Deliver)]
     bob.store.ingest([post.raw for post in ann.store.posts_by(ANN.key) if b"newest" not in post.raw])
-    assert bob.posts.caught_up() == 2
+    assert bob.posts.meet_stored() == 2
     assert [type(effect) for effect in bob.effects()] == [Deliver]
     assert bob.texts() == ann.texts()
-    # One that arrives before its dependencies, which are already stored, does not wait for `caught_up`.
+    # One that arrives before its dependencies, which are already stored, does not wait for `meet_stored`.
     later = ann.says("later", at=40)
     last = ann.says("last", at=41)
     bob.store.ingest([post.raw for post in ann.store.posts_by(ANN.key) if b"later" in post.raw])

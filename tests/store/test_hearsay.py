@@ -23,7 +23,7 @@ from cablestore.export import verify_export
 from cablestore.index.arrival_log import EventKind
 from cablestore.index.database import Row
 from cablestore.index.leveldb import LevelDB
-from cablestore.index.local import SWEPT, WITNESSED, local_key
+from cablestore.index.local import CONFIRMED, SWEPT, local_key
 from cablestore.index.reader import tombstone_key
 from cablestore.index.tombstone import Skeleton
 from cablestore.store import answers
@@ -44,7 +44,7 @@ def requested(store: CableStore, posts: Iterable[Post]) -> set[bytes]:
 
 def witnessed(store: CableStore) -> dict[bytes, bytes]:
     with store.snapshot() as snapshot:
-        return {bytes.fromhex(key.decode()): author for key, author in snapshot.reader.local_rows(WITNESSED)}
+        return {bytes.fromhex(key.decode()): author for key, author in snapshot.reader.local_rows(CONFIRMED)}
 
 
 def time_of(store: CableStore, post: Post) -> int | None:
@@ -306,7 +306,7 @@ def test_a_store_that_does_not_say_what_it_saw_asks_once_more(tmp_path: Path) ->
     with CableStore.open(tmp_path) as store:
         store.ingest(raws(post, ANN.delete(post)))
         before = store.dump_digest()
-    plant(tmp_path, "generation-000001", {local_key(WITNESSED, post.hash_hex): None})
+    plant(tmp_path, "generation-000001", {local_key(CONFIRMED, post.hash_hex): None})
     ClosedStore(tmp_path).rebuild()
     with CableStore.open(tmp_path) as store:
         assert_whole(store)
@@ -366,7 +366,7 @@ def test_going_back_brings_along_what_this_store_saw_and_every_local_row(tmp_pat
         assert list(store.dump()) == before
         assert witnessed(store) == {post.hash: ANN.key}
         assert requested(store, [post, other]) == {other.hash}
-        assert local_rows(store) == {changed: b"2", new: b"3", local_key(WITNESSED, post.hash_hex): ANN.key}
+        assert local_rows(store) == {changed: b"2", new: b"3", local_key(CONFIRMED, post.hash_hex): ANN.key}
         assert_whole(store)
 
 
@@ -388,7 +388,7 @@ def test_local_rows_are_carried_and_told_to_nobody(tmp_path: Path) -> None:
     plant(path, "generation-000001", planted)
     with CableStore.open(path) as store:
         rows = local_rows(store)
-        assert rows == {**planted, local_key(WITNESSED, post.hash_hex): ANN.key}
+        assert rows == {**planted, local_key(CONFIRMED, post.hash_hex): ANN.key}
         assert_whole(store)
         before = list(store.dump())
         assert not any(is_local(row) for row in before)

@@ -97,7 +97,7 @@ def assert_whole(store: CableStore, posts: list[Post]) -> None:
     """Check the rows, that no dropped post is stored or requested, and that the decisions follow from the rows."""
     report = store.check()
     assert report.is_clean, [str(problem) for problem in report.problems]
-    applied = store.moderation.place.moderation
+    applied = store.moderation.position.moderation
     assert applied is not None
     assert not applied.is_sweeping
     with store.snapshot() as snapshot:

@@ -13,7 +13,6 @@ from cablestore.peers.relay import Loops, Route
 from cablestore.peers.serving import FORWARDS_TICK_S as TICK_S
 from cablestore.protocol.crypto import post_hash
 from cablestore.protocol.exchange import (
-    Asked,
     Concluded,
     Dropped,
     Event,
@@ -21,6 +20,7 @@ from cablestore.protocol.exchange import (
     Extra,
     Hashes,
     Names,
+    PeerRequest,
     Posts,
     ResponseEvent,
     Step,
@@ -136,7 +136,7 @@ class Node:
     def take(self, session: Session, events: Iterable[Event]) -> None:
         for event in events:
             match event:
-                case Asked(exchange):
+                case PeerRequest(exchange):
                     self.asked += 1
                     self.answer(session, exchange)
                 case Dropped(exchange):
@@ -146,8 +146,8 @@ class Node:
                 case Violation() | Extra():
                     assert isinstance(event, Violation)
                     self.network.violations.append(event)
-                case _ if event.exchange.asker is not None:
-                    event.exchange.asker.take(event)
+                case _ if event.exchange.requester is not None:
+                    event.exchange.requester.take(event)
         self.routes = {exchange: route for exchange, route in self.routes.items() if not exchange.is_over}
 
     def answer(self, session: Session, exchange: Exchange) -> None:
@@ -237,7 +237,7 @@ class Network:
     def ask(self, request: Request, via: int = 1) -> tuple[Exchange, Question]:
         origin = self.nodes[ORIGIN]
         question = Question()
-        return origin.sessions[via].ask(request, self.now_s, asker=question), question
+        return origin.sessions[via].ask(request, self.now_s, requester=question), question
 
     def flush(self) -> None:
         for node in self.nodes.values():

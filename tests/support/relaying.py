@@ -51,10 +51,10 @@ async def between(
     """Run a node, a peer that sends it requests, and a peer that it forwards them to."""
     async with network(store, settings=RELAYS, may_complain=may_complain) as net:
         address = net.addresses[net.nodes[0]]
-        asker, giver = await raw_peer(address), await raw_peer(address, Giver, bytes_of=posts)
-        for peer in (asker, giver):
+        requester, giver = await raw_peer(address), await raw_peer(address, Giver, bytes_of=posts)
+        for peer in (requester, giver):
             said = peer.ask(ListRequest(b"", 0, 0))
             await until(lambda peer=peer, said=said: peer.is_concluded(said))  # type: ignore[misc] # the argument has its default
-        yield net, asker, giver
-        await asker.close()
+        yield net, requester, giver
+        await requester.close()
         await giver.close()

@@ -112,13 +112,13 @@ class TorrentRemote(Closable):
         swarm, stall_s = self.swarm, self._config.stall_timeout_s
         arrived, kept_bytes = len(swarm.arrivals), _kept_bytes(swarm)
         deadline_s = time.monotonic() + stall_s
-        seen = swarm.news
+        seen = swarm.change_count
         while not wanted.is_here(pieces):
-            self._session.await_news(swarm, seen, min(_LOOK_S, deadline_s - time.monotonic()))
-            seen = swarm.news
+            self._session.wait_for_change(swarm, seen, min(_LOOK_S, deadline_s - time.monotonic()))
+            seen = swarm.change_count
             if not wanted.was_added_again and _has_given_up(swarm):
                 swarm = self._add_again(wanted, pieces)
-                arrived, kept_bytes, seen = len(swarm.arrivals), 0, swarm.news
+                arrived, kept_bytes, seen = len(swarm.arrivals), 0, swarm.change_count
             if len(swarm.arrivals) > arrived:
                 arrived, deadline_s = len(swarm.arrivals), time.monotonic() + stall_s
             elif time.monotonic() >= deadline_s:

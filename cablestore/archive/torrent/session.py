@@ -44,7 +44,7 @@ class Swarm:
         """True if a file could not be read or written."""
         self.ended: str | None = None
         """Reason why the state does not change any more."""
-        self.news = 0
+        self.change_count = 0
         """Number of changes of this state."""
 
 
@@ -109,16 +109,16 @@ class TorrentSession(ProcessBound):
         """Set the reason why a torrent's state does not change any more, and wake all threads that wait for it."""
         with self._changed:
             swarm.ended = swarm.ended or reason
-            swarm.news += 1
+            swarm.change_count += 1
             self._changed.notify_all()
 
-    def await_news(self, swarm: Swarm, seen: int, timeout_s: float) -> bool:
+    def wait_for_change(self, swarm: Swarm, seen: int, timeout_s: float) -> bool:
         """Wait for changes after number `seen`. Returns False after the timeout. Raises ArchiveError at the end."""
         with self._changed:
-            self._changed.wait_for(lambda: swarm.news != seen or swarm.ended, max(timeout_s, 0.0))
+            self._changed.wait_for(lambda: swarm.change_count != seen or swarm.ended, max(timeout_s, 0.0))
             if swarm.ended:
                 raise ArchiveError(swarm.ended)
-            return swarm.news != seen
+            return swarm.change_count != seen
 
     def until(self, swarm: Swarm, is_done: Callable[[], bool], timeout_s: float, otherwise: str) -> None:
         """Wait until `is_done` returns true. Raises ArchiveError with the message `otherwise` after the timeout."""
@@ -193,7 +193,7 @@ def _tell(swarm: Swarm, alert: Any) -> None:
             swarm.ended = f"the torrent of {alert.torrent_name} stopped: {alert.message()}"
         case _:
             return
-    swarm.news += 1
+    swarm.change_count += 1
 
 
 def _take_stock(swarm: Swarm) -> None:
@@ -204,7 +204,7 @@ def _take_stock(swarm: Swarm) -> None:
     swarm.have.intersection_update(here)
     swarm.have.update(here)
     swarm.arrivals.extend(new)  # last, so that a thread that reads `arrivals` before `have` misses no piece
-    swarm.news += 1
+    swarm.change_count += 1
 
 
 def _settings(config: TorrentConfig) -> dict[str, Any]:
