@@ -165,7 +165,7 @@ def make_slice(work: Work) -> list[Segment]:
         record = post_record(*post)
         for export in _exports_of(index, plan.exports, rng):
             records[export].append(record)
-            stones[export] += [stone.target + stone.author + stone.told().encode() for stone in laid]
+            stones[export] += [stone.target + stone.author + stone.for_export().encode() for stone in laid]
     for export, of_export in enumerate(stones):
         write_sorted(_run(scratch, export, number), of_export)
     return [_segment(folder, number, of_export) for folder, of_export in zip(folders, records, strict=True)]

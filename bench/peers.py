@@ -56,7 +56,7 @@ class Client(asyncio.Protocol):
         self._load = load
         self._frames = FrameReader()
         self._hashes = 0
-        self._asked_s = 0.0
+        self._probed_s = 0.0
         self._transport: asyncio.Transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -66,7 +66,7 @@ class Client(asyncio.Protocol):
 
     def _ask(self) -> None:
         self._hashes = 0
-        self._asked_s = time.perf_counter()
+        self._probed_s = time.perf_counter()
         self._transport.write(self._load.request)
 
     def data_received(self, data: bytes) -> None:
@@ -80,7 +80,7 @@ class Client(asyncio.Protocol):
 
     def _answered(self) -> None:
         assert self._hashes == HASHES
-        self._load.took_s.append(time.perf_counter() - self._asked_s)
+        self._load.took_s.append(time.perf_counter() - self._probed_s)
         if len(self._load.took_s) < REQUESTS:
             self._ask()
         elif not self._load.done.done():

@@ -221,7 +221,7 @@ def write_archive(
     with gc_paused():
         outcomes, discarded = store.parts.writer.replace(admitted, surplus, sync=True)
     if stones:
-        store.parts.writer.lay_skeletons(stones, sync=True)
+        store.parts.writer.store_skeletons(stones, sync=True)
     found = [outcome.verdict for outcome in outcomes]
     report = ArchiveImportReport(
         archives=1,

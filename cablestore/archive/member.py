@@ -36,7 +36,7 @@ from cablestore.store.store import CableStore, own_key
 
 ANNOUNCEMENT_WAIT_MS: Final = 20_000
 """Time that a member waits after an announcement for a newer one before it acts (RFC 61)."""
-_LOOK_EVERY_MS: Final = 1_000
+_POLL_EVERY_MS: Final = 1_000
 _FORMAT: Final = 1
 _NAME: Final = "imported.json"
 
@@ -102,7 +102,7 @@ def settled_announcement(
         if found != told:
             told = found
             on_wait(link_text(found[1].link))
-        sleep(min(left_ms, _LOOK_EVERY_MS) / 1000)
+        sleep(min(left_ms, _POLL_EVERY_MS) / 1000)
         newest = newest_announcement(store, control_key)
         if newest != found:
             found, until_ms = newest, clock() + ANNOUNCEMENT_WAIT_MS

@@ -125,7 +125,7 @@ class BelievedRows:
 def _stone_of(row: Row) -> Tombstone | None:
     """Return a tombstone in the form of other stores, None if it is malformed."""
     try:
-        stone = decode_tombstone(row).told()
+        stone = decode_tombstone(row).for_export()
         return Tombstone.read([stone.target, stone.author, stone.encode()])
     except (CableStoreError, ValueError, TypeError, OverflowError):
         return None

@@ -38,7 +38,7 @@ from cablestore.index.databases import build_generation
 from cablestore.index.folder import CAUSAL_LOGS, IDENTITY_FILE, LOCK_FILE, Folder, store_path
 from cablestore.index.header import FORMAT, HEADER_FILE, RESTORING
 from cablestore.index.leveldb import LevelDB
-from cablestore.index.local import JUDGED, local_key
+from cablestore.index.local import DECIDED, local_key
 from cablestore.index.local import PREFIX as LOCAL_PREFIX
 from cablestore.index.parallel import Origin, rebuild_database
 from cablestore.index.rebuild import RebuildReport
@@ -118,7 +118,7 @@ def restore(
     if the key is missing or another one, StorageError if reading or writing fails.
     """
     source, target = folder_of(folder), store_path(path).absolute()
-    _refuse_full(target)
+    _reject_full(target)
     with claimed(source):
         manifest = read_backup(source)
         reading = BackupReading(source, manifest, salvage)
@@ -215,7 +215,7 @@ def _random_name() -> str:
 
 def _copy_local(rows: Path, target: Path, *, judged: bool) -> None:
     """Copy the local rows of the store to a database. A rebuild omits some of them, because it may have lost posts."""
-    leave_out = None if judged else local_key(JUDGED)
+    leave_out = None if judged else local_key(DECIDED)
     with closing(LevelDB(rows)) as database, database.snapshot() as state, closing(LevelDB(target)) as new:
         found = (row for row in state.scan(LOCAL_PREFIX, after_prefix(LOCAL_PREFIX)) if row[0] != leave_out)
         for batch in batches(found, lambda row: len(row[1])):
@@ -228,7 +228,7 @@ def _copy_local(rows: Path, target: Path, *, judged: bool) -> None:
 @contextmanager
 def _target(path: Path) -> Iterator[Path]:
     """Lock a target, reject one that is not empty, and yield its folder RESTORING, which is removed afterwards."""
-    _refuse_full(path)
+    _reject_full(path)
     with storage_errors(f"{path} cannot be restored to"):
         make_folder(path)
         descriptor = lock(
@@ -240,7 +240,7 @@ def _target(path: Path) -> Iterator[Path]:
         work = path / RESTORING
         try:
             sign_lock(descriptor)
-            _refuse_full(path)
+            _reject_full(path)
             _clear(path)
             make_folder(work)
             try:
@@ -265,7 +265,7 @@ def _remove(entry: Path) -> None:
         entry.unlink(missing_ok=True)
 
 
-def _refuse_full(path: Path) -> None:
+def _reject_full(path: Path) -> None:
     with storage_errors(f"{path} cannot be restored to"):
         if path.exists() and not path.is_dir():
             raise BackupError(f"{path} is a file: choose a new or empty folder to restore into")

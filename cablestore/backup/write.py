@@ -52,7 +52,7 @@ from cablestore.views.data import VIEW as DATA
 
 _GONE: Final = frozenset({EventKind.DELETED, EventKind.DISCARDED})
 """Events after which a post is not in the next backup."""
-_TOLD: Final = 1_000
+_POSTS_PER_REPORT: Final = 1_000
 """Number of posts between two calls of `progress`."""
 
 
@@ -250,7 +250,7 @@ def _counted(rows: Iterable[Row], progress: Progress) -> Iterator[Row]:
     for row in rows:
         yield row
         done += 1
-        if done == _TOLD:
+        if done == _POSTS_PER_REPORT:
             progress(done)
             done = 0
     progress(done)

@@ -46,7 +46,7 @@ class AlertingClient(Protocol):
 
 
 class Alerts:
-    """Alerts of a client, at most one per ALERT_PAUSE_S. Messages that are unread at the first `look` cause none."""
+    """Alerts of a client, at most one per ALERT_PAUSE_S. Messages that are unread at the first `check` cause none."""
 
     def __init__(self, client: AlertingClient, settings: ChatSettings, environ: Mapping[str, str]) -> None:
         self._client = client
@@ -65,7 +65,7 @@ class Alerts:
         elif isinstance(event, events.InputEvent | events.Paste):
             self._input_at_s = time.monotonic()
 
-    async def look(self, channels: Sequence[Sequence[ChannelEntry]]) -> None:
+    async def check(self, channels: Sequence[Sequence[ChannelEntry]]) -> None:
         """Alert the user to new mentions in the lists of all cabals. Raises the errors of `Cabal`."""
         if not (self._settings.bell or self._settings.notifications):
             return

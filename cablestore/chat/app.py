@@ -180,9 +180,9 @@ class ChatApp(App[None]):
         try:
             self._place = CabalChannel(0, first_channel(self.channel, self._channels[0]))
         except NotFoundError as error:
-            self.tell(str(error))
+            self.show_notice(str(error))
         await self._try(self._open(self._place))
-        await self._try(self._alerts.look(self._channels))
+        await self._try(self._alerts.check(self._channels))
         loop = asyncio.get_running_loop()
         for each in self._open_cabals:
             each.notify(partial(on_loop, loop, self._changes_came.set), partial(on_loop, loop, self._state_came.set))
@@ -240,7 +240,7 @@ class ChatApp(App[None]):
     def _warn_of_clock(self, warning: str) -> None:
         """Warn when the clock may have become wrong."""
         if warning and not self._is_clock_wrong:
-            self.tell(warning[:1].upper() + warning[1:])
+            self.show_notice(warning[:1].upper() + warning[1:])
         self._is_clock_wrong = bool(warning)
 
     def _show_lists(self) -> None:
@@ -259,7 +259,7 @@ class ChatApp(App[None]):
         known = self._channels[self._place.cabal]
         self.messages.show_note(note_of(self.open_cabal, self._own_name, self.channel, known, self._keys))
 
-    def tell(self, text: str, *, is_error: bool = True) -> None:
+    def show_notice(self, text: str, *, is_error: bool = True) -> None:
         """Show lines above the typing box until the next text is sent. "" clears them."""
         notice = self.query_one("#notice")
         notice.query_one(Static).update(clean(text, lines=True))
@@ -280,30 +280,30 @@ class ChatApp(App[None]):
             began_s = time.monotonic()
             with self._until_the_end():
                 try:
-                    await self._take_changes()
+                    await self._apply_changes()
                 except OwnerGoneError:
                     pass  # shown in the state of the connection
                 except CableStoreError as error:
-                    self.tell(str(error))
+                    self.show_notice(str(error))
             self._is_reading = False
             await asyncio.sleep(max(CHANGES_WINDOW_S, _REST * (time.monotonic() - began_s)))
             if self._changes_came.is_set():  # a flood: keys get most of the time
                 await asyncio.sleep(FLOOD_WINDOW_S)
 
-    async def _take_changes(self) -> None:
+    async def _apply_changes(self) -> None:
         for number, open_cabal in enumerate(self._open_cabals):
             changes = open_cabal.take_changes()
             if changes.is_empty:
                 continue
             self._lists_are_old = True
             if number == self._place.cabal:
-                await self._pages.take(changes)
+                await self._pages.apply(changes)
         if time.monotonic() >= self._lists_due_s:
             self._lists_due_s = time.monotonic() + _LISTS_EVERY_S
             await self._reading.mark()
             if self._lists_are_old:
                 await self._read_lists()
-                await self._alerts.look(self._channels)
+                await self._alerts.check(self._channels)
 
     @work(group=_CHANGES)
     async def _follow_state(self) -> None:
@@ -353,7 +353,7 @@ class ChatApp(App[None]):
         if self._driver is not None:
             self._driver.write(sequence)
 
-    async def ask_to_delete_last(self, place: CabalChannel) -> None:
+    async def confirm_delete_last(self, place: CabalChannel) -> None:
         """Request confirmation to delete the last own message. Raises CableStoreError if it is not near the end."""
         await self._actions.delete_last(place)
 
@@ -387,7 +387,7 @@ class ChatApp(App[None]):
 
     def on_text_too_long(self) -> None:
         """Report that a paste was rejected."""
-        self.tell(f"The text is too long: the box holds {MAX_TYPED:,} characters. Paste a part of it")
+        self.show_notice(f"The text is too long: the box holds {MAX_TYPED:,} characters. Paste a part of it")
 
     async def action_copy(self) -> None:
         """Copy the selected text, or the chosen message. In a window, the key copies the window's text."""
@@ -398,7 +398,7 @@ class ChatApp(App[None]):
 
     def on_message_list_menu_requested(self, event: MessageList.MenuRequested) -> None:
         """Show the menu of actions on the chosen message."""
-        self.ask(partial(self._actions.choose, self.open_cabal, event.message))
+        self.run_dialog(partial(self._actions.choose, self.open_cabal, event.message))
 
     def action_help(self) -> None:
         """Show keys and commands. In a window, the key goes to the window."""
@@ -460,7 +460,7 @@ class ChatApp(App[None]):
         elif (first := self._reading.first_left) is not None:
             await self._try(self._pages.read_unread(first))
         else:
-            self.tell("No other channel has unread messages")
+            self.show_notice("No other channel has unread messages")
 
     async def on_line_list_chosen(self, event: LineList.Chosen) -> None:
         """Show a clicked channel, or start a message to a clicked member."""
@@ -494,7 +494,7 @@ class ChatApp(App[None]):
 
     def _send(self, text: str) -> None:
         """Queue a typed message or command after the earlier ones."""
-        self.tell("")
+        self.show_notice("")
         self._obey(text, self._sends_to, self._place)
         self._sends_to = self._joined(text, self._sends_to)
         self._drafts.take()  # the box is empty now; the empty draft is written after the message
@@ -517,7 +517,7 @@ class ChatApp(App[None]):
 
     async def _run(self, text: str, place: CabalChannel) -> None:
         if report := await commands.run(text, self, place):
-            self.tell(report, is_error=False)
+            self.show_notice(report, is_error=False)
 
     def _joined(self, text: str, place: CabalChannel) -> CabalChannel:
         """Return the last channel that a typed text joins, or the given one."""
@@ -525,7 +525,7 @@ class ChatApp(App[None]):
         return place._replace(channel=commands.joined_channel(text, names) or place.channel)
 
     @work
-    async def ask(self, work: Callable[[], Awaitable[object]]) -> None:
+    async def run_dialog(self, work: Callable[[], Awaitable[object]]) -> None:
         """Run work that waits for the user. Other requests do not wait for it."""
         with self._until_the_end():
             await self._try(work())
@@ -551,6 +551,6 @@ class ChatApp(App[None]):
         try:
             await work
         except (CableStoreError, OSError) as error:
-            self.tell(str(error))
+            self.show_notice(str(error))
             return False
         return True

@@ -55,7 +55,7 @@ class Client(Protocol):
     def show_end(self, place: CabalChannel) -> None:
         """Show the newest messages of a channel, if it is shown."""
 
-    async def ask_to_delete_last(self, place: CabalChannel) -> None:
+    async def confirm_delete_last(self, place: CabalChannel) -> None:
         """Request confirmation to delete the last own message of a channel. Raises CableStoreError if none is near."""
 
     async def end(self) -> None:
@@ -96,7 +96,7 @@ async def emote(request: Request) -> str:
 
 async def delete(request: Request) -> str:
     """Delete the last own message, after confirmation."""
-    await request.client.ask_to_delete_last(request.place)
+    await request.client.confirm_delete_last(request.place)
     return ""
 
 

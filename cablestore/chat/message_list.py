@@ -207,10 +207,10 @@ class MessageList(Widget):
         self.is_at_end = False
         self._keep_in_bounds()
         self.refresh()
-        self._ask_for_pages()
+        self._request_pages()
         self.post_message(self.Scrolled())
 
-    def _ask_for_pages(self) -> None:
+    def _request_pages(self) -> None:
         if self.is_loading:
             return
         ahead = 3 * max(self.size.height, 1)
@@ -225,7 +225,7 @@ class MessageList(Widget):
         """Draw a requested page, and request the next one if the view is still near the end."""
         self.is_loading = False
         self.update_rows()
-        self._ask_for_pages()
+        self._request_pages()
 
     def action_scroll_pages(self, by: int) -> None:
         """Scroll by screens."""
@@ -283,7 +283,7 @@ class MessageList(Widget):
 
     # --- choosing ------------------------------------------------------------------------------
 
-    def take_key(self, key: str, *, is_typing: bool) -> bool:
+    def handle_message_key(self, key: str, *, is_typing: bool) -> bool:
         """Handle a key that acts on the chosen message. Returns False for other keys, such as those that type text.
 
         After a click, the typing box gets the keys that it needs while it has text. The click may only have raised the

@@ -100,7 +100,7 @@ class MessagePages:
                 timeline.add_newer(page.messages, has_newer=page.cursor is not None)
         self._shown.messages.page_loaded()
 
-    async def take(self, changes: CabalChanges) -> None:
+    async def apply(self, changes: CabalChanges) -> None:
         """Draw the changes in the channel."""
         earliest_ms = 0 if changes.is_all else changes.channels.get(self._shown.channel)
         if earliest_ms is None:

@@ -57,7 +57,7 @@ class TypingBox(TextArea):
         key, typed = event.key, typed_by(event)
         if key != "tab":
             self._candidates = []
-        if self._messages.take_key(key, is_typing=bool(self.text.strip())):
+        if self._messages.handle_message_key(key, is_typing=bool(self.text.strip())):
             pass
         elif key == "enter":
             self._send()

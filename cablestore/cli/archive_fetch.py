@@ -44,7 +44,7 @@ from cablestore.errors import ArchiveError
 from cablestore.store.store import CableStore
 
 _Imports = Iterator[tuple[Entry, ArchiveImportReport]]
-_TELL_EVERY_S: Final = 1.0
+_PRINT_EVERY_S: Final = 1.0
 
 
 @on_mount("folder")
@@ -282,7 +282,7 @@ class FetchProgress:
         """Show the number of received bytes, and of all bytes to fetch."""
         self._here = (here_bytes, wanted_bytes)
         self._bar.update(self._task, completed=here_bytes, total=wanted_bytes)
-        if time.monotonic() - self._printed_at_s >= _TELL_EVERY_S:
+        if time.monotonic() - self._printed_at_s >= _PRINT_EVERY_S:
             self._print()
 
     def counted(self, imports: _Imports) -> _Imports:

@@ -74,7 +74,7 @@ def seed(
         giving.offer(folder / community, stack)
         giving.begin(community)
         notify_ready()
-        signals.wait(giving.look)
+        signals.wait(giving.seed_new)
     return signals.status
 
 
@@ -105,9 +105,9 @@ def run(
     with StopSignals() as signals, engine, ExitStack() as stack:
         giving = _SeededFolder(out, engine, None if making["public"] else key_of(making["cabal_key"]))
         node = _ControlNode(path, out, making, giving, stack)
-        node.look()
+        node.run_due()
         notify_ready()
-        signals.wait(node.look)
+        signals.wait(node.run_due)
     return signals.status
 
 
@@ -152,14 +152,14 @@ class _SeededFolder:
         from cablestore.archive.seed import Seeder  # noqa: PLC0415 - needs libtorrent
 
         self.seeding = Seeder(self._engine, community, self._key)
-        self._say()
+        self._print_link()
 
-    def look(self) -> None:
-        """Seed new archives of the folder. Raises the errors of `Seeder.look`."""
-        if self.seeding is not None and self.seeding.look():
-            self._say()
+    def seed_new(self) -> None:
+        """Seed new archives of the folder. Raises the errors of `Seeder.seed_new`."""
+        if self.seeding is not None and self.seeding.seed_new():
+            self._print_link()
 
-    def _say(self) -> None:
+    def _print_link(self) -> None:
         assert self.seeding is not None  # noqa: S101 - `begin` was called
         self._out.say(self.seeding.link, magnet=self.seeding.link, port=self._engine.port)
 
@@ -193,14 +193,14 @@ class _ControlNode:
     again_ms: int = 0
     problem: str = ""
 
-    def look(self) -> None:
+    def run_due(self) -> None:
         """Run the steps that are due. Raises an error if they cannot succeed later."""
         now_ms = system_clock_ms()
         if now_ms >= max(self.due_ms, self.again_ms):
             self._with_store(self._make)
         if self.giving.seeding is None and self._has_archives():
             self.giving.begin(self.community)
-        self.giving.look()
+        self.giving.seed_new()
         link = self.giving.seeding.link if self.giving.seeding else self.announced
         if link != self.announced and now_ms >= self.again_ms:
             self._with_store(lambda: self._announce(link))

@@ -103,7 +103,7 @@ def _print_import(summary: ImportSummary, out: Output) -> None:
             posts=summary.posts,
             verdicts=dict(summary.verdicts),
             skeletons=summary.skeletons,
-            refused_skeletons=summary.refused_skeletons,
+            rejected_skeletons=summary.rejected_skeletons,
             consents=summary.consents,
         )
         return
@@ -112,8 +112,8 @@ def _print_import(summary: ImportSummary, out: Output) -> None:
     rows += [{"what": "deleted posts that are now known of", "number": summary.skeletons}]
     if summary.consents:
         rows += [{"what": "statements of users about roles", "number": summary.consents}]
-    if summary.refused_skeletons:
-        rows += [{"what": "deleted posts without proof, left out", "number": summary.refused_skeletons}]
+    if summary.rejected_skeletons:
+        rows += [{"what": "deleted posts without proof, left out", "number": summary.rejected_skeletons}]
     out.table(("what", "number"), rows)
 
 

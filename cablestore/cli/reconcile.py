@@ -18,7 +18,7 @@ from cablestore.cli.stores import open_store
 from cablestore.cli.values import Moment
 from cablestore.peers import Address, Node, ReconcileReport
 
-_NOT_TOLD: Final = ("talks", "unstored", "differing_ms", "is_by_design")
+_OMITTED_FIELDS: Final = ("talks", "unstored", "differing_ms", "is_by_design")
 """Fields of a report that the JSON output omits."""
 
 
@@ -106,7 +106,7 @@ def _print_audit(out: Output, report: ReconcileReport) -> int:
 def _fields(report: ReconcileReport) -> dict[str, Any]:
     """Return the counts for JSON."""
     fields = asdict(report) | {"seconds": round(report.seconds, 3)}
-    return {name: value for name, value in fields.items() if name not in _NOT_TOLD}
+    return {name: value for name, value in fields.items() if name not in _OMITTED_FIELDS}
 
 
 COMMANDS: Final = (reconcile,)

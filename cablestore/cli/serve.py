@@ -249,14 +249,14 @@ def serve(
     is_new = create and peek(path) is None
     with open_store(path, create=create) as store:
         if is_new:
-            _tell_new(store, path)
+            _log_new(store, path)
         if plan.moderation_seed is not None:
             join_with_seed(store, plan.moderation_seed)
         plan = plan._replace(settings=with_stored_channels(store, plan.settings))
         return run(store, path, out, SettingsReloader(ctx, plan))
 
 
-def _tell_new(store: CableStore, path: Path) -> None:
+def _log_new(store: CableStore, path: Path) -> None:
     """Log that a store is new. If its disk is not mounted, this is another store with another key."""
     _LOG.warning(
         "made a new store with a new key, because there was none",
@@ -320,7 +320,7 @@ def sync(path: Path, out: Output, address: Address | None, create: bool, **chose
         settings = with_stored_channels(store, settings)
         with out.progress("syncing", None) as progress:
             report = run_on_loop(lambda: _sync_once(store, settings, addresses, progress, out), fast_loop)
-    _tell_sync(out, report)
+    _print_sync(out, report)
     if report.unstored:
         raise StorageError(
             f"{report.unstored:,} of the received posts could not be written to the disk: make room, then sync again"
@@ -345,7 +345,7 @@ async def _sync_once(
         return await node.sync_once(last, progress)
 
 
-def _tell_sync(out: Output, report: SyncReport) -> None:
+def _print_sync(out: Output, report: SyncReport) -> None:
     text = (
         f"{report.posts:,} new posts of {report.channels:,} channels in {report.seconds:.1f} s, "
         f"{size(report.received_size_bytes)} received, {size(report.sent_size_bytes)} sent"

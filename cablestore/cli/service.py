@@ -18,7 +18,7 @@ T = TypeVar("T")
 INTERRUPTED: Final = 130
 """Exit status after Ctrl-C."""
 _STOP_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-_LOOK_EVERY_S: Final = 1.0
+_POLL_EVERY_S: Final = 1.0
 
 
 def _status_after(number: int) -> int:
@@ -154,7 +154,7 @@ class StopSignals:
         """Call `look` each second until a signal arrives or `look` raises."""
         while not self._is_stopped:
             look()
-            time.sleep(_LOOK_EVERY_S)
+            time.sleep(_POLL_EVERY_S)
 
     def _receive(self, number: int, _: object) -> None:
         for each in self._handlers_before:

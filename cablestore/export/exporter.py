@@ -100,13 +100,13 @@ class _Work:
     def save(self) -> None:
         """Save the progress. All files in it exist already."""
         if self.is_saved:
-            self.refuse_changes()
+            self.reject_changes()
         segments = sorted(self.segments, key=lambda segment: KINDS.index(segment.kind))
         done = _Done(self.identity, self.runs, self.read_to, self.is_read, self.is_merged, segments)
         self.out.write(UNFINISHED, json.dumps(to_builtins(done), indent=1).encode() + b"\n")
         self.is_saved = True
 
-    def refuse_changes(self) -> None:
+    def reject_changes(self) -> None:
         """Raise ExportError if another machine exports to the same URI. No lock prevents that."""
         if not self.out.is_local and self.continued() is None:
             raise ExportError(f"another export into {self.out} changed its files. Choose a new or empty folder")
@@ -248,7 +248,7 @@ def _finish(work: _Work, writer: ExportWriter, covered: CoveredLog | None) -> Ma
             run.unlink(missing_ok=True)
     if covered is not None:
         work.out.write(ARRIVALS, json.dumps(to_builtins(covered)).encode() + b"\n")
-    work.refuse_changes()
+    work.reject_changes()
     manifest = writer.finish()
     work.out.remove(UNFINISHED)
     return manifest
@@ -270,7 +270,7 @@ def _claimed(out: ObjectFolder) -> Iterator[Path]:
     with open_folder(runs.path) as descriptor:
         if not try_lock(descriptor):
             raise ExportError(f"another export into {out} is under way: wait for it")
-        _refuse_other(out, {*out.names(), *out.folders()})
+        _reject_other(out, {*out.names(), *out.folders()})
         restrict(runs.path, _is_own, notify=False)
         yield runs.path
 
@@ -283,7 +283,7 @@ def _is_own(name: str) -> bool:
     return name == MANIFEST or _OWN.fullmatch(name) is not None
 
 
-def _refuse_other(out: ObjectFolder, names: set[str]) -> None:
+def _reject_other(out: ObjectFolder, names: set[str]) -> None:
     if MANIFEST in names:
         raise ExportError(f"{out} is a finished export, which is not overwritten. Choose a new or empty folder")
     is_begun = any(name.startswith(UNFINISHED) and _OWN.fullmatch(name) for name in names)

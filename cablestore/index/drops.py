@@ -253,7 +253,7 @@ def decode_dropped(key: bytes, value: bytes) -> DroppedPost:
     raise _damaged("dropped post", key)
 
 
-def refused_count(reader: Reader) -> int:
+def rejected_count(reader: Reader) -> int:
     """Return the number of remembered posts that were rejected and never stored."""
     return number_in(reader.local(REFUSED, b""))
 

@@ -29,7 +29,7 @@ from cablestore.index.folder import Folder
 from cablestore.index.header import FORMAT
 from cablestore.index.leveldb import LevelDB, Tuning, mend
 from cablestore.index.memory import MemoryDB
-from cablestore.index.opening import refuse_to_write
+from cablestore.index.opening import reject_write
 from cablestore.index.place import LogPosition
 from cablestore.index.plan import Plan, PlannedWrite
 from cablestore.index.reader import Reader, SnapshotReader
@@ -246,7 +246,7 @@ class Engine(ProcessBound):
     def _note_failure(self, error: StorageError) -> None:
         self.failed_writes += 1
         self.write_failure = str(error)
-        self._tell_waiting()
+        self._notify_waiting()
 
     def retry_writes(self) -> None:
         """Accept writes again after a failed one, if the disk does. The next transaction would do that too."""
@@ -272,12 +272,12 @@ class Engine(ProcessBound):
         for read_again in self._reloads:
             read_again()
         self._is_stale = False
-        self._tell_waiting()
+        self._notify_waiting()
 
     def require_writable(self) -> None:
         """Raise StorageError if the store was opened read-only, and OpenError like `require_views`."""
         if self.is_read_only:
-            refuse_to_write()
+            reject_write()
         self.require_views()
 
     def require_views(self) -> None:
@@ -317,9 +317,9 @@ class Engine(ProcessBound):
             self.next_sequence = changes.next_sequence
         if changes.last_entry is not None:
             self._last_entry = self._generation, changes.last_entry
-        self._tell_waiting(is_local=changes.is_local)
+        self._notify_waiting(is_local=changes.is_local)
 
-    def _tell_waiting(self, *, is_local: bool = False) -> None:
+    def _notify_waiting(self, *, is_local: bool = False) -> None:
         with self._arrived:
             self._arrived.notify_all()
         for call, wants_local in self._watchers:
@@ -420,7 +420,7 @@ class Engine(ProcessBound):
         """End waiting readers, wait for the writer, close the database and unlock the folder."""
         with self._arrived:
             self._is_open = False
-        self._tell_waiting()
+        self._notify_waiting()
         with self.writing:
             self._database.close()
             if self.folder is not None:

@@ -61,12 +61,12 @@ from cablestore.index.header import (
     Header,
     complete_header,
     put_header,
-    refuse_half_restored,
-    refuse_lost_header,
+    reject_half_restored,
+    reject_lost_header,
     what_is_there,
 )
 from cablestore.index.leveldb_files import holds_database
-from cablestore.index.opening import locked_by, opening, refuse_to_write
+from cablestore.index.opening import locked_by, opening, reject_write
 from cablestore.protocol.dialect import LEGACY, Dialect
 
 LOCK_FILE: Final = "lock"
@@ -314,7 +314,7 @@ class Folder(ProcessBound):
 
     def _require_writable(self) -> None:
         if self.is_read_only:
-            refuse_to_write()
+            reject_write()
 
     def close(self) -> None:
         """Release the lock."""
@@ -352,8 +352,8 @@ def _find(path: Path, dialect: Dialect | None, *, create: bool) -> Header | None
                     "a store cannot be changed"
                 )
             return header
-        refuse_half_restored(path)
-        refuse_lost_header(path)
+        reject_half_restored(path)
+        reject_lost_header(path)
         # A folder without a header may be a store whose creation was interrupted. Any other file is not a store's.
         foreign = sorted(
             entry.name for entry in path.iterdir() if not (is_own(entry.name) or files.is_foreign(entry.name))

@@ -42,8 +42,8 @@ def peek(path: Path) -> Header | None:
         if not path.is_dir():
             return None
         if not (path / HEADER_FILE).exists():
-            refuse_half_restored(path)
-            refuse_lost_header(path)
+            reject_half_restored(path)
+            reject_lost_header(path)
             return None
         return complete_header(path)
 
@@ -80,7 +80,7 @@ def _problem_of(database: Path) -> str:
     return "is unfinished" if mark_of(database) == UNFINISHED else ""
 
 
-def refuse_half_restored(path: Path) -> None:
+def reject_half_restored(path: Path) -> None:
     """Raise OpenError if a restore into a folder is unfinished."""
     if (path / RESTORING).exists():
         raise OpenError(
@@ -89,7 +89,7 @@ def refuse_half_restored(path: Path) -> None:
         )
 
 
-def refuse_lost_header(path: Path) -> None:
+def reject_lost_header(path: Path) -> None:
     """Raise CorruptStoreError if a folder without a header has databases of a store."""
     if any(mark_of(path / name) not in {UNFINISHED, FINISHED} for name in databases_of(path)):
         raise CorruptStoreError(f"{path / HEADER_FILE} is missing. {what_is_there(path)}")

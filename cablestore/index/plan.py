@@ -158,10 +158,10 @@ class Plan:
         self.types.add(post.type)
         if post.type == DELETE:
             for stone in tombstones(post):
-                self.lay(stone)
+                self.add_tombstone(stone)
         return Verdict.ACCEPTED
 
-    def lay(self, stone: Tombstone) -> bool:
+    def add_tombstone(self, stone: Tombstone) -> bool:
         """Lay a tombstone, and remove its target if that is a live post of its author. Return True if it changed.
 
         The skeleton of the tombstone is a claim of another store. It is ignored if this store has the target or found

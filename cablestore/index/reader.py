@@ -34,7 +34,7 @@ def _decoded(raw: bytes, dialect: Dialect) -> Post:
     return decode_post(raw, dialect)
 
 
-def refuse_newer(error: DecodeError, raw: bytes, hash_hex: bytes) -> None:
+def reject_newer(error: DecodeError, raw: bytes, hash_hex: bytes) -> None:
     """Raise OpenError if a stored post is whole, but of an unknown type: a newer version stored it. It is not lost."""
     if error.is_unknown_type and post_hash(raw).hex().encode() == hash_hex:
         raise OpenError(
@@ -43,8 +43,8 @@ def refuse_newer(error: DecodeError, raw: bytes, hash_hex: bytes) -> None:
 
 
 def _damaged(error: DecodeError, raw: bytes, hash_hex: bytes) -> CorruptStoreError:
-    """Return the error for a stored post that cannot be decoded. Raises OpenError as `refuse_newer`."""
-    refuse_newer(error, raw, hash_hex)
+    """Return the error for a stored post that cannot be decoded. Raises OpenError as `reject_newer`."""
+    reject_newer(error, raw, hash_hex)
     return CorruptStoreError(
         f"the bytes of the post {hash_hex.decode()} are damaged: {error}. Run `cablestore rebuild` to remove it; peers "
         "may send it again"

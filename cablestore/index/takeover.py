@@ -17,11 +17,11 @@ from cablestore.index.arrival_log import EventKind
 from cablestore.index.batches import batches
 from cablestore.index.database import Database, Row
 from cablestore.index.derive import side_by_side
-from cablestore.index.local import CONFIRMED, DROPPED, JUDGED, MENTIONING, READ, UNSEEN, local_key
+from cablestore.index.local import CONFIRMED, DECIDED, DROPPED, MENTIONING, READ, UNSEEN, local_key
 from cablestore.index.local import PREFIX as LOCAL_PREFIX
 from cablestore.index.plan import Plan
 from cablestore.index.reader import DATA_PREFIX, PRIVATE_PREFIX, TOMBSTONE_PREFIX, Reader, decode_tombstone
-from cablestore.index.rebuild import lay, write_planned
+from cablestore.index.rebuild import add_tombstones, write_planned
 from cablestore.index.view import Catalog
 from cablestore.protocol.dialect import Dialect
 from cablestore.protocol.keys import after_prefix, unhex
@@ -58,7 +58,7 @@ def take_over(
             report.local_only += len(rows)
         # These include the claims of other stores about deleted posts.
         for rows in _lacking(live, target, TOMBSTONE_PREFIX):
-            write_planned(target, live, catalog, partial(lay, map(decode_tombstone, rows)))
+            write_planned(target, live, catalog, partial(add_tombstones, map(decode_tombstone, rows)))
         for entries in batches(arrival_log.post_entries(live, after), lambda _: 256):
             _replay(target, live, catalog, [entry.hash for entry in entries], keeps)
             report.arrived_since += len(entries)
@@ -148,7 +148,7 @@ def _copy_local(live: Reader, target: Database) -> None:
         )
         for rows in batches(changed, lambda _: 256):
             target.write(dict(rows), sync=False)
-    target.write({local_key(JUDGED): None}, sync=False)
+    target.write({local_key(DECIDED): None}, sync=False)
 
 
 def _copy_log(live: Reader, target: Database) -> None:

@@ -35,7 +35,7 @@ LIST_EVERY_S: Final = 10.0
 """Interval of channel list requests to a peer. Stores like this one announce new channels, so they are asked only every
 sixth time."""
 
-CHANNELS_ASKED_EVERY_S: Final = 0.5
+CHANNELS_REQUESTED_EVERY_S: Final = 0.5
 """Time after a channel list request before the next one to a store that announces new channels. The next request covers
 all channels announced meanwhile."""
 

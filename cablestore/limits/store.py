@@ -152,7 +152,7 @@ text."""
 SEARCH_CATCH_UP_S: Final = 2.0
 """Time that a search spends on indexing new posts before it answers: 100,000 posts."""
 
-MAX_REFUSED_REMEMBERED: Final = 100_000
+MAX_REJECTED_REMEMBERED: Final = 100_000
 """Hashes of refused posts of dropped users and channels, 200 bytes each, so that they are not requested again. Further
 posts are refused by author and channel when they arrive."""
 

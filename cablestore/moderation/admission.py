@@ -86,7 +86,7 @@ def _add(plan: Plan, moderation: AppliedModeration, post: Post) -> Verdict:
     """Add a post to a plan, or reject and remember it."""
     refusal = moderation.refusal(post) if moderation.decisions.has_actions else None
     if refusal is None and post.type in KEPT_TYPES and moderation.decisions.is_acted_on(post.author):
-        refusal = _refusal_of_earlier(plan.reader, moderation, post)
+        refusal = _rejection_of_earlier(plan.reader, moderation, post)
     if refusal is None:
         known = dropped_post(plan.reader, post.hash) if moderation.remembers else None
         verdict = plan.add(post)
@@ -100,11 +100,11 @@ def _add(plan: Plan, moderation: AppliedModeration, post: Post) -> Verdict:
         return plan.add(post)  # its author deleted it, which takes precedence
     if plan.reader.post(post.hash) is not None:
         return Verdict.DUPLICATE if verdict is Verdict.BLOCKED else verdict
-    sweeping.remember_refused(plan, post, act.hash if verdict is Verdict.DROPPED else None)
+    sweeping.remember_rejected(plan, post, act.hash if verdict is Verdict.DROPPED else None)
     return verdict
 
 
-def _refusal_of_earlier(
+def _rejection_of_earlier(
     reader: Reader, moderation: AppliedModeration, post: Post
 ) -> tuple[Verdict, ModerationAct] | None:
     """Return why an action or deletion dated before its author's block is rejected, None if it may be stored."""

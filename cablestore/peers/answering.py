@@ -191,7 +191,7 @@ class Answer:
     def done(self) -> None:
         """Pass the part to the queue."""
         part, self._part = self._part, []
-        self.queue.take(self, part)
+        self.queue.accept(self, part)
 
 
 class AnswerQueue:
@@ -298,7 +298,7 @@ class AnswerQueue:
         self._wakes_up = None
         self.advance()
 
-    def take(self, answer: Answer, part: list[Any]) -> None:
+    def accept(self, answer: Answer, part: list[Any]) -> None:
         """Accept a part of an answer from the reading thread."""
         self._is_reading = False
         self._shrink = max(1, self._shrink // 2)

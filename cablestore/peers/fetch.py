@@ -53,7 +53,7 @@ class Fetches:
     def __init__(self, context: PeerContext, intake: PostIntake) -> None:
         self.context: Final = context
         self.intake: Final = intake
-        self.wanted: Final[PendingHashes[Connection]] = PendingHashes()
+        self.pending: Final[PendingHashes[Connection]] = PendingHashes()
         self.storing: Final[set[bytes]] = set()
         """Hashes of posts that have arrived and are not stored yet."""
         self.is_halted = False
@@ -90,7 +90,7 @@ class Fetches:
         if fetch is not None:
             fetch.lose()
         self.intake.early.lose(connection)
-        busier, missing = self.wanted.lose(connection)
+        busier, missing = self.pending.lose(connection)
         self.remember(missing)
         self.pass_on(busier, missing)
 
@@ -119,7 +119,7 @@ class Fetches:
         """Note that a post of a peer is about to be stored. `settled` follows when it is."""
         digest = post_hash(post)
         link.note_received(digest)
-        self.wanted.arrived(digest)
+        self.pending.arrived(digest)
         self.storing.add(digest)
         self._known.pop(digest, None)
         self.post_size_bytes += (len(post) - self.post_size_bytes) / _MEAN_POSTS
@@ -151,7 +151,7 @@ class Fetches:
             self.settled(post_hash(post))
         self.is_halted = True
         for connection, fetch in self._of_peers.items():
-            _, missing = self.wanted.lose(connection)
+            _, missing = self.pending.lose(connection)
             self.pass_on((), missing)
             fetch.wake()
 
@@ -161,13 +161,13 @@ class Fetches:
 
     def is_on_its_way(self, digest: bytes) -> bool:
         """Return True if a post is requested from a peer, or is being stored."""
-        return digest in self.wanted or digest in self.storing
+        return digest in self.pending or digest in self.storing
 
     def is_useless(self, digest: bytes) -> bool:
         """Return True if a post was rejected before."""
         return digest in self._useless or digest in self._not_admitted
 
-    def refuse(self, outcome: Outcome) -> None:
+    def reject(self, outcome: Outcome) -> None:
         """Remember a rejected post."""
         refused = self._not_admitted if outcome.verdict in _NOT_ADMITTED else self._useless
         refused[outcome.hash] = None
@@ -304,7 +304,7 @@ class Fetch:
             is_refused = digest in self._all.storing or self._all.is_useless(digest)
             if not (is_refused or is_early(digest, self._connection)):
                 new.append(digest)
-        left = self._all.wanted.offer(self._connection, new)
+        left = self._all.pending.offer(self._connection, new)
         self.advance()
         return left
 
@@ -314,12 +314,12 @@ class Fetch:
             count = self._share_of_window
             if self._requests and self._flow.room_size_bytes < count * self._all.post_size_bytes:
                 return
-            hashes = self._all.wanted.take(self._connection, count)
+            hashes = self._all.pending.take(self._connection, count)
             if not hashes:
                 return
             size_bytes = len(hashes) * self._all.post_size_bytes
             start = self._flow.began(size_bytes, self._context.loop.time())
-            exchange = self._connection.ask(PostRequest(b"", tuple(hashes)), self)
+            exchange = self._connection.send_request(PostRequest(b"", tuple(hashes)), self)
             self._requests[exchange] = FetchRequest(start, size_bytes)
 
     @property
@@ -335,7 +335,7 @@ class Fetch:
 
     # --- received posts ------------------------------------------------------------------------
 
-    def take(self, event: ResponseEvent) -> None:
+    def handle(self, event: ResponseEvent) -> None:
         """Store requested posts. At the end of a request, request missing posts from others."""
         match event:
             case Posts(exchange, posts) if exchange in self._requests:
@@ -355,7 +355,7 @@ class Fetch:
         request = self._requests.pop(exchange)
         self._flow.ended(request.start, request.size_bytes, self._context.loop.time())
         if exchange.missing:
-            busier, missing = self._all.wanted.failed(self._connection, exchange.missing)
+            busier, missing = self._all.pending.failed(self._connection, exchange.missing)
             (self._all.remember if step is Step.LOST else self._all.missed)(missing)
             self.report.missing += len(missing)
             self._failed += len(missing)
@@ -382,7 +382,7 @@ class Fetch:
         self.report.posts += outcome.verdict is Verdict.ACCEPTED
         if outcome.verdict in _USELESS or outcome.verdict in _NOT_ADMITTED:
             self.report.refused += 1
-            self._all.refuse(outcome)
+            self._all.reject(outcome)
         elif outcome.verdict is Verdict.TOO_FAR_AHEAD:
             self.report.refused += 1
             self.report.early += 1
@@ -416,7 +416,7 @@ class Fetch:
 
         Raises CableStoreError if the store could not be read to look up hashes.
         """
-        waiting = self._all.wanted.waiting
+        waiting = self._all.pending.waiting
         while not self._is_lost and (
             self._requests or self._storing or self._offered or self._elsewhere or waiting(self._connection)
         ):
@@ -432,7 +432,7 @@ class Fetch:
     async def has_room(self) -> None:
         """Wait until few enough posts are pending that further hashes are useful."""
         while not self._is_at_end and (
-            self._all.wanted.waiting(self._connection) > limits.FETCHES_OPEN * self._share_of_window
+            self._all.pending.waiting(self._connection) > limits.FETCHES_OPEN * self._share_of_window
         ):
             await self._change()
 
@@ -443,7 +443,7 @@ class Fetch:
 
     async def landed(self, hashes: Sequence[bytes]) -> None:
         """Wait until those of these posts that are in transit are stored, or will not arrive. Request them first."""
-        self._all.wanted.hurry(hashes)
+        self._all.pending.hurry(hashes)
         for digest in hashes:
             if self._all.is_on_its_way(digest):
                 await self._waiting.setdefault(digest, self._context.loop.create_future())

@@ -185,7 +185,7 @@ class Histories:
         if channel not in self._followed:
             return None
         request = TimeRangeRequest(b"", channel, page.start_ms, page.end_ms, page.limit)
-        answer = self._requests.ask(request, is_page=bool(page.limit))
+        answer = self._requests.send_request(request, is_page=bool(page.limit))
         step = await answer.done
         hashes = answer.hashes
         await self._fetch.looked_up()

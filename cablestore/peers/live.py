@@ -29,7 +29,7 @@ class LiveRequest:
     _known: int = 0
     """Last log entry of the state that the peer got. A change may arrive after a state that includes it."""
 
-    def tell(self, changes: Iterable[LiveChange]) -> None:
+    def announce(self, changes: Iterable[LiveChange]) -> None:
         """Send the changes that the peer may receive, now or after the history."""
         if self.connection.session.may_be_cable_js:
             changes = [item for item in changes if item.is_safe_for_cable_js]
@@ -123,16 +123,16 @@ class LiveRequests:
         again = False
         for item in changes:
             again = again or item.subject is Subject.MODERATION_AGAIN
-            for live in self._asking(item):
+            for live in self._receivers(item):
                 announced[live].append(item)
         for live, items in announced.items():
-            live.tell(items)
+            live.announce(items)
         if again:
             for live in self._of(ModerationRequest).values():
                 live.connection.answers.add(live.exchange)
         return announced
 
-    def _asking(self, item: LiveChange) -> list[LiveRequest]:
+    def _receivers(self, item: LiveChange) -> list[LiveRequest]:
         """Return the live requests that receive a change. New posts do not go back to the peer that sent them."""
         match item.subject:
             case Subject.CHAT:

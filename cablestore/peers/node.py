@@ -79,7 +79,7 @@ class Node(ProcessBound):
             raise
         life.run(self._tick(parts))
         life.run(parts.serving.expire_forwards())
-        life.run(parts.sync.look_at_channels())
+        life.run(parts.sync.read_channels())
         return self
 
     async def __aexit__(self, *exc_info: object) -> None:

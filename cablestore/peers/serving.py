@@ -27,7 +27,7 @@ from cablestore.protocol.session import Session
 
 FORWARDS_TICK_S: Final = limits.RELAY_STEP_S / 2
 """Interval of checks of forwarded requests. The other half of the step is for the transfer of the answer."""
-_GRACE_LOOK_S: Final = 0.01
+_GRACE_POLL_S: Final = 0.01
 """Interval at which a stopping node checks whether peers have requested the announced posts."""
 _ROWS_PER_FORWARD: Final = 20
 """The cost of forwarding to another peer, in rows."""
@@ -89,7 +89,7 @@ class Serving:
             await asyncio.sleep(0)  # changes that were passed to the loop are sent
             if is_announced and not self._announced.is_recent(loop.time() - grace_s):
                 return
-            await asyncio.sleep(_GRACE_LOOK_S)
+            await asyncio.sleep(_GRACE_POLL_S)
 
     async def expire_forwards(self) -> None:
         """Expire forwarded requests that are not answered in time, until the node stops."""
@@ -109,7 +109,7 @@ class Serving:
         """
         request = exchange.request
         if self._is_refused(connection, request):
-            connection.session.refuse(exchange)
+            connection.session.reject(exchange)
             return False
         if self._is_forwarded(connection, request):
             route = self.routes[exchange] = Route(connection.session, exchange, self._inspection)
@@ -155,7 +155,7 @@ class Serving:
         is_announced = connection.is_banished and isinstance(exchange.request, PostRequest) and bool(part)
         if answer.error is not None:
             self._context.log.error("cannot answer", extra={"peer": connection.name, "reason": str(answer.error)})
-            session.refuse(exchange)
+            session.reject(exchange)
         elif exchange.is_over:
             pass
         elif isinstance(exchange.request, PostRequest):

@@ -86,12 +86,12 @@ class SyncState:
 
         `read` calls a function with a reader, one call after the other. Raises CableStoreError if that fails.
         """
-        self._place = await read(self._look)
+        self._place = await read(self._read_position)
         if self._losses != self._losses_known:
             self._losses_known = self._losses
             self.clear()
 
-    def _look(self, reader: Reader) -> LogPosition:
+    def _read_position(self, reader: Reader) -> LogPosition:
         before, present = self._read_place, LogPosition.of(reader)
         if before is None or not before.keeps_posts_in(reader):
             self._losses += 1

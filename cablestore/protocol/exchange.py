@@ -92,7 +92,7 @@ class Fault(Enum):
 class Requester(Protocol):
     """The code that sent a request."""
 
-    def take(self, event: ResponseEvent, /) -> None:
+    def handle(self, event: ResponseEvent, /) -> None:
         """Handle a part of the answer, or its end."""
 
 

@@ -1,7 +1,7 @@
 """The session with one peer: the requests of both sides, from the first byte to the last, without I/O.
 
 Its inputs are bytes and the time, its outputs events and bytes. The owner of the session answers `PeerRequest` events with
-`answer_hashes`, `answer_posts`, `answer_names` and `finish`, sends requests with `ask`, and sends the result of
+`answer_hashes`, `answer_posts`, `answer_names` and `finish`, sends requests with `send_request`, and sends the result of
 `output`.
 
 Either side may send many requests at a time, each with an id. `exchange` has the states of a request. Responses to a
@@ -86,7 +86,7 @@ class Session:
         self.reads_everything = False
         """True if the peer is known to handle posts that crash cable.js, because it sent such posts itself."""
         self._spares = spares
-        self.asked: Final[dict[bytes, Exchange]] = {}
+        self.open_requests: Final[dict[bytes, Exchange]] = {}
         """Open requests of this side, by id."""
         self.to_answer: Final[dict[bytes, Exchange]] = {}
         """Open requests of the peer, by id."""
@@ -166,7 +166,7 @@ class Session:
         unsaid, self._unsent = self._unsent, []
         for exchange in unsaid:
             if not exchange.is_over:
-                self._ask(exchange, now_s)
+                self._send_request(exchange, now_s)
 
     def _recognise(self, dialect: Dialect, now_s: float, events: list[Event]) -> None:
         """Use the peer's dialect from now on. The peer did not understand requests in another one."""
@@ -177,11 +177,11 @@ class Session:
                 self._step(exchange, Step.CANCELLED)
                 events.append(Dropped(exchange))
             self.to_answer.clear()
-            self._unsent += self.asked.values()
-            left, self._left = self._left, list(self.asked)
-            for request_id in self.asked:
+            self._unsent += self.open_requests.values()
+            left, self._left = self._left, list(self.open_requests)
+            for request_id in self.open_requests:
                 self._remember(request_id)
-            self.asked.clear()
+            self.open_requests.clear()
             self.dialect = dialect
             self._peer_greeting, self._own_greeting = (
                 GreetingDetector(),
@@ -232,7 +232,7 @@ class Session:
 
     # --- our requests --------------------------------------------------------------------------
 
-    def ask(
+    def send_request(
         self, request: Request, now_s: float, timeout_s: float | None = None, *, requester: Requester | None = None
     ) -> Exchange:
         """Send a request. An empty id is assigned; a forwarded request keeps its id (wire.md 6.3.1).
@@ -243,18 +243,18 @@ class Session:
         exchange.requester = requester
         exchange.timeout_s = timeout_s or self._answer_timeout_s
         if self._may_speak:
-            self._ask(exchange, now_s)
+            self._send_request(exchange, now_s)
         else:
             self._unsent.append(exchange)
         return exchange
 
-    def _ask(self, exchange: Exchange, now_s: float) -> None:
+    def _send_request(self, exchange: Exchange, now_s: float) -> None:
         size_bytes = self.dialect.request_id_size_bytes
         if len(exchange.request.request_id) != size_bytes:
             exchange.request = exchange.request._replace(request_id=self._unused_id(size_bytes))
         if exchange.state is State.OPEN:
             exchange.deadline_s = now_s + exchange.timeout_s
-        self.asked[exchange.request.request_id] = exchange
+        self.open_requests[exchange.request.request_id] = exchange
         self._send(exchange.request)
 
     def _unused_id(self, size_bytes: int) -> bytes:
@@ -266,7 +266,7 @@ class Session:
 
     def has_requested(self, request_id: bytes) -> bool:
         """Return True if a request of this side to the peer is remembered to have this id."""
-        return request_id in self.asked or request_id in self._over
+        return request_id in self.open_requests or request_id in self._over
 
     def cancel(self, exchange: Exchange) -> None:
         """Cancel a request of this side (wire.md 6.3.2.2)."""
@@ -276,7 +276,7 @@ class Session:
         """Cancel a request of this side before its answer. The ttl is 0, because existing clients reject others."""
         if exchange.is_over:
             return
-        was_said = self.asked.get(exchange.request.request_id) is exchange
+        was_said = self.open_requests.get(exchange.request.request_id) is exchange
         self._conclude_own(exchange, step)
         if was_said:
             self._send(CancelRequest(self._unused_id(self.dialect.request_id_size_bytes), exchange.request.request_id))
@@ -287,7 +287,7 @@ class Session:
         """Expire requests of this side that were not answered in time."""
         late = [
             exchange
-            for exchange in self.asked.values()
+            for exchange in self.open_requests.values()
             if exchange.deadline_s is not None and exchange.deadline_s <= now_s
         ]
         for exchange in late:
@@ -296,17 +296,17 @@ class Session:
 
     def postpone_all(self, now_s: float) -> None:
         """Restart the timeouts of all requests of this side, whose answers could not arrive until now."""
-        for exchange in self.asked.values():
+        for exchange in self.open_requests.values():
             exchange.postpone(now_s)
 
     def lose(self) -> list[Event]:
         """End all requests of a lost connection. The complete posts of an interrupted response are kept."""
         events: list[Event] = []
         broken = posts_of_incomplete(self._frames.incomplete, self.dialect)
-        exchange = None if broken is None else self.asked.get(broken.request_id)
+        exchange = None if broken is None else self.open_requests.get(broken.request_id)
         if broken is not None and exchange is not None and isinstance(exchange.request, PostRequest):
             self._posts(exchange, broken.posts, 0.0, events)
-        mine, others = [*self.asked.values(), *self._unsent], list(self.to_answer.values())
+        mine, others = [*self.open_requests.values(), *self._unsent], list(self.to_answer.values())
         for exchange in mine:
             self._conclude_own(exchange, Step.LOST)
         for exchange in others:
@@ -320,8 +320,8 @@ class Session:
 
     def _conclude_own(self, exchange: Exchange, step: Step) -> None:
         self._step(exchange, step)
-        if self.asked.get(exchange.request.request_id) is exchange:
-            del self.asked[exchange.request.request_id]
+        if self.open_requests.get(exchange.request.request_id) is exchange:
+            del self.open_requests[exchange.request.request_id]
             self._remember(exchange.request.request_id)
 
     def _remember(self, request_id: bytes) -> None:
@@ -335,7 +335,7 @@ class Session:
         exchange.state = TRANSITIONS[exchange.role, exchange.state, step]
 
     def _response(self, response: Response, now_s: float, events: list[Event]) -> None:
-        exchange = self.asked.get(response.request_id)
+        exchange = self.open_requests.get(response.request_id)
         if exchange is None:
             if response.request_id not in self._over:
                 events.append(Violation(Fault.UNREQUESTED, f"request id {response.request_id.hex()}"))
@@ -362,7 +362,7 @@ class Session:
         """
         if exchange.deadline_s is None:
             return
-        for later in reversed(self.asked.values()):
+        for later in reversed(self.open_requests.values()):
             later.postpone(now_s)
             if later is exchange:
                 return
@@ -424,7 +424,7 @@ class Session:
         fault = Fault.TOO_MANY_REQUESTS if len(self.to_answer) > self._max_requests_alive else fault_of(request)
         if fault is not None:
             events.append(Violation(fault, f"request id {request.request_id.hex()}"))
-            self.refuse(exchange)
+            self.reject(exchange)
             return
         events.append(PeerRequest(exchange))
 
@@ -434,7 +434,7 @@ class Session:
         A request of this side that the peer sends back, because it forwards to everyone, is not answered: the answer
         would be sent back too. Its ttl is one lower. Other cablestores do not send requests back.
         """
-        own = self.asked.get(request.request_id)
+        own = self.open_requests.get(request.request_id)
         was_sent_back = own is None or own.request.ttl == 0 or request.ttl == own.request.ttl - 1
         if self.is_cablestore or not was_sent_back:
             self._send(conclusion(request))
@@ -499,7 +499,7 @@ class Session:
         else:
             self._conclude_theirs(exchange, Step.FINISHED)
 
-    def refuse(self, exchange: Exchange) -> None:
+    def reject(self, exchange: Exchange) -> None:
         """Conclude the peer's request, even if its answer is incomplete."""
         if not exchange.is_over:
             self._conclude_theirs(exchange, Step.FINISHED)

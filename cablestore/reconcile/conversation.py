@@ -277,18 +277,18 @@ class ReconcileConversation:
             if isinstance(message, PayloadFrame) and self._outgoing.is_behind:
                 break
             self._held.popleft()
-            self._take(message, at_s, arrived)
+            self._handle(message, at_s, arrived)
             self._send_posts()
         return arrived
 
-    def _take(self, message: ConversationMessage, at_s: float, arrived: list[ArrivedPosts]) -> None:
+    def _handle(self, message: ConversationMessage, at_s: float, arrived: list[ArrivedPosts]) -> None:
         match message:
             case Ended(reason, text):
                 raise PeerRefusedError(reason.name.lower(), f"the peer ended the reconciliation: {text}")
             case Hello() if not self.is_initiator and self._session is None:
                 self._accept(message)
             case Accepted(terms) if self.is_initiator and self._session is None:
-                self._compare(terms, peer_accepts=terms.takes, at_s=at_s)
+                self._compare(terms, peer_accepts=terms.accepts_posts, at_s=at_s)
             case PayloadFrame(data) if self._session is not None:
                 self._payload(self._session, data, at_s)
             case PostsFrame() if self._session is not None:
@@ -302,7 +302,7 @@ class ReconcileConversation:
             ):
                 self._answer(self._items, data)
             case SumsResponse(data) if self._audit is not None:
-                self._judge(self._audit, data)
+                self._evaluate(self._audit, data)
             case _:
                 raise ReconcileError(f"the peer sent {type(message).__name__} at a time when it means nothing")
 
@@ -316,7 +316,7 @@ class ReconcileConversation:
         both = self._terms.narrowed(hello.terms)
         self._send_unlisted()
         self._send(Accepted(both))
-        self._compare(both, peer_accepts=hello.terms.takes, at_s=None)
+        self._compare(both, peer_accepts=hello.terms.accepts_posts, at_s=None)
 
     def _objection(self, hello: Hello) -> Ended | None:
         if hello.version != VERSION:
@@ -336,7 +336,7 @@ class ReconcileConversation:
             raise ReconcileError("the peer agreed to more than was requested")
         self.compared = terms
         if self.purpose is Purpose.AUDIT:
-            self._terms, peer_accepts = self._terms._replace(takes=False), False
+            self._terms, peer_accepts = self._terms._replace(accepts_posts=False), False
         self._peer_accepts = peer_accepts
         until_ns = END_NS if terms.until_ms is None else min(terms.until_ms, END_MS) * NS_PER_MS
         window = of_times(terms.from_ms * NS_PER_MS, until_ns)
@@ -357,7 +357,7 @@ class ReconcileConversation:
 
     @property
     def _accepts_unlisted(self) -> bool:
-        return self._terms.takes and self.purpose is Purpose.RECONCILE
+        return self._terms.accepts_posts and self.purpose is Purpose.RECONCILE
 
     def _send_payload(self, data: bytes) -> None:
         self._payload_sent = self._payload_flow.began(len(data), self._now_s), len(data)
@@ -385,7 +385,7 @@ class ReconcileConversation:
         if self.purpose is Purpose.AUDIT:
             self._have += step.have
             self._need += step.need
-        if self._terms.takes:
+        if self._terms.accepts_posts:
             self._expected.update(step.need)
         if self._peer_accepts:
             self._outgoing.add(step.have)
@@ -406,7 +406,7 @@ class ReconcileConversation:
         if self._session is None or not self._session.is_done or not self._outgoing.is_idle:
             return
         if not self._is_audited:
-            self._ask()
+            self._request_sums()
             return
         if not self._has_sent_posts:
             self._has_sent_posts = True
@@ -473,7 +473,7 @@ class ReconcileConversation:
 
     # --- auditing -------------------------------------------------------------------------------
 
-    def _ask(self) -> None:
+    def _request_sums(self) -> None:
         """Request sums: over the whole compared range, then over the ranges that differed."""
         if self._audit is not None or self._items is None:
             return
@@ -482,8 +482,8 @@ class ReconcileConversation:
         self._audit = Audit(expected, *ranges, seed=self._hooks.draw(_SEED_SIZE_BYTES))
         self._send(SumsRequest(self._audit.request()))
 
-    def _judge(self, audit: Audit, data: bytes) -> None:
-        result = audit.judge(data)
+    def _evaluate(self, audit: Audit, data: bytes) -> None:
+        result = audit.evaluate(data)
         self._audit = None
         self._audits += 1
         findings = self.findings

@@ -110,7 +110,7 @@ class ChannelTransaction:
             message = decode(data, self.state.settings.dialect)
         except SdsError as error:
             return Received(ReceiveResult.REFUSED, None, str(error))
-        return self._take(message, now_ms, hint, retrieved=retrieved)
+        return self._accept(message, now_ms, hint, retrieved=retrieved)
 
     def met(self, message_ids: Iterable[str]) -> None:
         """Treat dependencies as met, because they are stored elsewhere or cannot be retrieved.
@@ -131,7 +131,7 @@ class ChannelTransaction:
         repair_answers.answer_due(self.state, now_ms)
         history.sync_due(self.state, now_ms, random)
 
-    def _take(self, message: SdsMessage, now_ms: int, hint: bytes | None, *, retrieved: bool) -> Received:
+    def _accept(self, message: SdsMessage, now_ms: int, hint: bytes | None, *, retrieved: bool) -> Received:
         state, message_id = self.state, message.message_id
         reason = self._refusal(message, now_ms)
         if reason is not None:
@@ -155,7 +155,7 @@ class ChannelTransaction:
             return Received(ReceiveResult.SYNC, message_id)
         if state.is_here(message_id):
             return Received(ReceiveResult.DUPLICATE, message_id)
-        received = delivery.take(state, KeptMessage(message, fitting_hint(hint)), message.lamport_ms, now_ms)
+        received = delivery.accept(state, KeptMessage(message, fitting_hint(hint)), message.lamport_ms, now_ms)
         if received.verdict is not ReceiveResult.REFUSED:
             state.filter.add(message_id)
         return received

@@ -67,7 +67,7 @@ class Received(NamedTuple):
     reason: str | None = None
 
 
-def take(state: ChannelState, kept: KeptMessage, lamport_ms: int, now_ms: int) -> Received:
+def accept(state: ChannelState, kept: KeptMessage, lamport_ms: int, now_ms: int) -> Received:
     """Deliver a message with content, queue it, or reject it. Its id must not be in the log or waiting."""
     message, message_id = kept.message, kept.message.message_id
     unmet = _unmet(state, message, lamport_ms)
@@ -94,7 +94,7 @@ def take(state: ChannelState, kept: KeptMessage, lamport_ms: int, now_ms: int) -
             "too many messages wait, most of them from its sender: send it again later",
         )
     if gone:
-        return take(state, kept, lamport_ms, now_ms)  # it may depend on a dropped message
+        return accept(state, kept, lamport_ms, now_ms)  # it may depend on a dropped message
     known = state.known(message_id)
     is_awaited = _note_arrived(state, message_id, known)
     is_named = known is not None and known.is_named

@@ -39,7 +39,7 @@ from cablestore.index.header import FORMAT
 from cablestore.index.leveldb import LevelDB, Tuning
 from cablestore.index.leveldb_salvage import salvaged
 from cablestore.index.notes import has_discarded
-from cablestore.index.opening import refuse_to_write
+from cablestore.index.opening import reject_write
 from cablestore.index.parallel import Origin, check_database, rebuild_database, rebuild_into
 from cablestore.index.place import is_shared, mark_at
 from cablestore.index.reader import Reader
@@ -319,7 +319,7 @@ class ClosedStore:
 
     def _require_writable(self) -> None:
         if self._read_only:
-            refuse_to_write()
+            reject_write()
 
     def _origin(self, folder: Folder) -> Origin:
         unseal = unseal_of(self._identity, self.path, read_only=self._read_only)

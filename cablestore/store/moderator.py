@@ -44,7 +44,7 @@ from cablestore.protocol.body import (
 from cablestore.protocol.crypto import KEY_SIZE_BYTES
 from cablestore.protocol.post import Post
 from cablestore.reprs import hex_repr
-from cablestore.store.allowed import BLOCKS, own_acts_in_force, private_doings, require_allowed
+from cablestore.store.allowed import BLOCKS, own_actions_in_force, private_doings, require_allowed
 from cablestore.store.authoring import Composer
 from cablestore.store.causal_order import known_skeleton
 from cablestore.store.differences import Difference, ModerationPosition, count_removed, differences, previewed
@@ -341,7 +341,7 @@ class Moderator:
         check(target=target)
         with self._engine.reading() as reader:
             types = _ON_USERS[kind] | (_ON_POSTS if kind == "hide" else frozenset())
-            return own_acts_in_force(reader, self._composer.own_key, types, target)
+            return own_actions_in_force(reader, self._composer.own_key, types, target)
 
     def user_drop(self, user: bytes) -> UserDrop | None:
         """Return the drop of a user's posts, or None: the post/block, and the time until which posts are dropped."""

@@ -21,7 +21,7 @@ from typing import Final, NamedTuple
 
 from cablestore.errors import CorruptStoreError, StorageError
 from cablestore.index.engine import Engine, Transaction
-from cablestore.index.local import JUDGED
+from cablestore.index.local import DECIDED
 from cablestore.index.plan import Plan, PlannedWrite
 from cablestore.moderation.applied import AppliedModeration
 from cablestore.moderation.changing import changed, store_drops
@@ -64,7 +64,7 @@ class Present:
         self._identity = identity
         reader, own_key = engine.live_readers()[0], identity.known_key
         # A read-only store whose key file cannot be read uses the moderation of the last writer's key.
-        user = own_key or (reader.local(JUDGED, b"") if engine.is_read_only else None) or _NOBODY
+        user = own_key or (reader.local(DECIDED, b"") if engine.is_read_only else None) or _NOBODY
         moderation = AppliedModeration.read(reader, user) if moderated else None
         self.state = State(moderation, Attention.read(reader, own_key))
         engine.when_reloaded(self._read_again)

@@ -15,7 +15,7 @@ from cablestore.index.tombstone import Tombstone
 from cablestore.index.verdict import Outcome, Verdict
 from cablestore.moderation.admission import add_all, require_admitted
 from cablestore.moderation.changing import changed
-from cablestore.moderation.consents import lay_claims
+from cablestore.moderation.consents import remember_claims
 from cablestore.protocol.acts import Consent
 from cablestore.protocol.body import Body, Delete, Info, check_body
 from cablestore.protocol.keys import escape
@@ -97,24 +97,24 @@ class Writer:
             self._present.commit(transaction, finish(plan, state), sync=sync)
         return admitted.settle(verdicts), discarded
 
-    def lay_skeletons(self, stones: Iterable[Tombstone], *, sync: bool) -> tuple[int, int]:
+    def store_skeletons(self, stones: Iterable[Tombstone], *, sync: bool) -> tuple[int, int]:
         """Store the skeletons in tombstones. Returns how many were new and how many were rejected."""
-        from cablestore.export.importer import lay_skeletons  # noqa: PLC0415 - not needed to open a store
+        from cablestore.export.importer import add_skeletons  # noqa: PLC0415 - not needed to open a store
 
         with self._engine.transaction() as transaction:
             state = self._present.follow_identity()
             plan = transaction.plan()
-            found = lay_skeletons(plan, transaction.reader, stones)
+            found = add_skeletons(plan, transaction.reader, stones)
             self._present.commit(transaction, finish(plan, state), sync=sync)
         return found
 
-    def lay_claims(self, claims: Iterable[Consent]) -> int:
+    def store_claims(self, claims: Iterable[Consent]) -> int:
         """Store the claims of an export about users who decline roles. Returns the number of new claims."""
         with self._engine.transaction() as transaction:
             state = self._present.follow_identity()
             plan = transaction.plan()
             latest_ms = self._intake.clock() + limits.MAX_FUTURE_MS
-            laid = lay_claims(plan, claims, self._composer.own_key, latest_ms)
+            laid = remember_claims(plan, claims, self._composer.own_key, latest_ms)
             state = state._replace(moderation=changed(plan, state.moderation, laid))
             self._present.commit(transaction, finish(plan, state), sync=False)
         return len(laid)

@@ -344,12 +344,12 @@ def test_a_seed_that_nobody_can_reach_any_more_is_an_error(here: Path) -> None:
     config = TorrentConfig(enabled=True, port=0, data_folder=here / "made", torrent_folder=here / "made")
     with TorrentEngine(config) as engine:
         seeding = Seeder(engine, community)
-        assert not seeding.look()
+        assert not seeding.seed_new()
         session_of(engine).apply_settings({"listen_interfaces": ""})
 
         def is_noticed() -> bool:
             try:
-                seeding.look()
+                seeding.seed_new()
             except ArchiveError as error:
                 return "does not listen any more" in str(error)
             return False

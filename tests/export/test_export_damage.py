@@ -197,7 +197,7 @@ def test_no_segment_raises_anything_foreign(blocks: list[Any], is_posts: bool, t
         with in_memory(LEGACY) as store, engine_of(store).transaction() as transaction:
             plan = transaction.plan()
             for stone in stones:
-                plan.lay(stone)
+                plan.add_tombstone(stone)
             transaction.commit(plan.finish(), sync=False)
 
 

@@ -130,7 +130,7 @@ def test_skeletons_without_proof_are_left_out(tmp_path: Path) -> None:
     ]
     with in_memory(LEGACY) as store, in_memory(LEGACY, [living, not_his]) as expected:
         summary = store.import_exports([tmp_path / "forged"])
-        assert (summary.skeletons, summary.refused_skeletons) == (0, 3)
+        assert (summary.skeletons, summary.rejected_skeletons) == (0, 3)
         assert list(store.dump()) == list(expected.dump())
         assert store.check().is_clean
 
@@ -224,7 +224,7 @@ def test_filters(history: tuple[Dialect, list[Post]], filters: Filters) -> None:
         assert verify_export(manifest.folder).is_clean
         with in_memory(dialect) as store:
             summary = store.import_exports([manifest.folder])
-            assert summary.refused_skeletons == 0
+            assert summary.rejected_skeletons == 0
             assert store.check().is_clean
 
 

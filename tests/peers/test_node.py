@@ -320,8 +320,8 @@ async def test_liar(how: str) -> None:
             await until(lambda: all(liar.is_over for liar in liars), lambda: (net.log.reasons(), net.log.faults()))
             assert sum(fault in reason for reason in net.log.reasons()) == len(liars), net.log.reasons()
         for node in net.nodes:
-            assert len(node.parts.sync.fetches.wanted) <= limits.MAX_PENDING_HASHES_PER_PEER * len(node.connections)
+            assert len(node.parts.sync.fetches.pending) <= limits.MAX_PENDING_HASHES_PER_PEER * len(node.connections)
         for liar in liars:
             await liar.close()
-        await every(net.nodes, lambda node: not len(node.parts.sync.fetches.wanted))
+        await every(net.nodes, lambda node: not len(node.parts.sync.fetches.pending))
         assert not any(link.closed.done() for link in net.links), "an honest link was given up"

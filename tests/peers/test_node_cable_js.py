@@ -47,19 +47,19 @@ def everything(*, is_live: bool = False) -> Sequence[Request]:
 
 
 async def hashes_for(peer: Raw, requests: Iterable[Request]) -> set[bytes]:
-    asked = [peer.ask(request) for request in requests]
+    asked = [peer.send_request(request) for request in requests]
     await until(lambda: all(map(peer.is_concluded, asked)))
     return {digest for request_id in asked for digest in peer.hashes(request_id)}
 
 
 async def posts_for(peer: Raw, posts: Iterable[Post], ttl: int = 0) -> set[bytes]:
-    asked = peer.ask(PostRequest(b"", tuple(post.hash for post in posts), ttl))
+    asked = peer.send_request(PostRequest(b"", tuple(post.hash for post in posts), ttl))
     await until(lambda: peer.is_concluded(asked))
     return hashes_of(raw for answer in peer.answers_to(asked) if isinstance(answer, PostResponse) for raw in answer[1])
 
 
 async def names_for(peer: Raw, offset: int = 0, limit: int = 0) -> list[str]:
-    asked = peer.ask(ListRequest(b"", offset, limit))
+    asked = peer.send_request(ListRequest(b"", offset, limit))
     await until(lambda: peer.is_concluded(asked))
     return [name for answer in peer.answers_to(asked) if isinstance(answer, ListResponse) for name in answer.channels]
 
@@ -94,7 +94,7 @@ def test_live_news_are_of_what_is_borne(dialect: Dialect) -> None:
     async def main() -> None:
         async with network(memory(posts=MEMBERS), settings=ANSWERS_ONLY) as net:
             peer = await raw_peer(net.addresses[net.nodes[0]], dialect=dialect)
-            asked = [peer.ask(request) for request in everything(is_live=True)]
+            asked = [peer.send_request(request) for request in everything(is_live=True)]
             await until(lambda: net.nodes[0].parts.serving.live.count == len(asked))
             (session,) = [connection.session for connection in net.nodes[0].connections]
             await until(lambda: all(exchange.state is State.LIVE for exchange in session.to_answer.values()))
@@ -194,14 +194,14 @@ def test_nothing_that_ends_cable_js_is_passed_on() -> None:
         async with between(memory(), *raws(*ALL)) as (_, requester, _giver):
             assert await posts_for(requester, ALL, ttl=1) == {post.hash for post in GOOD}
         async with between(memory(posts=[BAD[0]]), *raws(*ALL)) as (_, requester, giver):
-            asked = requester.ask(StateRequest(b"", "default", 0, 1))
+            asked = requester.send_request(StateRequest(b"", "default", 0, 1))
             await until(lambda: requester.is_concluded(asked))
             assert set(requester.hashes(asked)) == {post.hash for post in ALL} - {BAD[0].hash}  # the others are known
             for name in (LONG, RESERVED):
-                asked = requester.ask(TimeRangeRequest(b"", name, 0, 2**50, 0, 1))
+                asked = requester.send_request(TimeRangeRequest(b"", name, 0, 2**50, 0, 1))
                 await until(lambda asked=asked: requester.is_concluded(asked))  # type: ignore[misc] # the argument has its default
                 assert requester.hashes(asked) == []
-            asked = requester.ask(ModerationRequest(b"", ("default", LONG), 0, 0, 1))
+            asked = requester.send_request(ModerationRequest(b"", ("default", LONG), 0, 0, 1))
             await until(lambda: requester.is_concluded(asked))
             assert [request.channels for request in giver.asked(ModerationRequest)] == [("default",)]
             assert {request.channel for request in (*giver.asked(StateRequest), *giver.asked(TimeRangeRequest))} == {
@@ -228,7 +228,7 @@ def test_a_request_that_ends_cable_js_goes_on_to_nobody_who_may_be_it() -> None:
                 TimeRangeRequest(b"", LONG, 0, 2**50, 0, 1),
                 TimeRangeRequest(b"", "default", 0, 2**50, 0, 1),
             ):
-                requester.ask(request)
+                requester.send_request(request)
             await until(lambda: giver.asked(TimeRangeRequest))
             assert [request.channel for request in giver.asked(TimeRangeRequest)] == ["default"]
             await requester.close()

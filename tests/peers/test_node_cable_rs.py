@@ -70,7 +70,7 @@ def test_messages_of_length_0_are_passed_over_and_a_stream_of_them_is_not() -> N
             peer = await raw_peer(net.addresses[net.nodes[0]])
             for _ in range(3):
                 peer.write(bytes(limits.MAX_EMPTY_MESSAGES))
-                names = peer.ask(ListRequest(b"", 0, 0))
+                names = peer.send_request(ListRequest(b"", 0, 0))
                 await until(lambda names=names: peer.is_concluded(names))  # type: ignore[misc] # the argument has its default
             assert not net.log.faults()
             peer.write(bytes(limits.MAX_EMPTY_MESSAGES + 1))

@@ -28,7 +28,7 @@ async def in_touch(net: Network) -> None:
     await until(lambda: all(link.met.done() and link.met.result() for link in net.links))
     await until(lambda: not any(len(node.parts.reconciler) for node in net.nodes))
     for link in net.links:  # its first requests are answered before this one
-        asked = link.ask(ListRequest(b"", 0, 1))
+        asked = link.send_request(ListRequest(b"", 0, 1))
         await until(partial(getattr, asked, "is_over"))
 
 
@@ -126,8 +126,8 @@ async def test_old_clients_are_asked_for_channels_again_and_again() -> None:
 
 
 def test_who_tells_without_end_is_not_asked_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    """CHANNELS_ASKED_EVERY_S: one later request covers all channels that are announced meanwhile."""
-    monkeypatch.setattr(limits, "CHANNELS_ASKED_EVERY_S", 36_000.0)
+    """CHANNELS_REQUESTED_EVERY_S: one later request covers all channels that are announced meanwhile."""
+    monkeypatch.setattr(limits, "CHANNELS_REQUESTED_EVERY_S", 36_000.0)
 
     @on_loop
     async def scenario() -> None:
@@ -140,7 +140,7 @@ def test_who_tells_without_end_is_not_asked_without_end(monkeypatch: pytest.Monk
             for _ in range(200):
                 back.send_frames([NEW_CHANNEL])
             await until(lambda: listed(other) > before)
-            asked = back.ask(TimeRangeRequest(b"", "default", 0, 2**50, 1))
+            asked = back.send_request(TimeRangeRequest(b"", "default", 0, 2**50, 1))
             # Then all 200 are processed, and their requests are answered.
             await until(lambda: asked.is_over)
             assert listed(other) == before + 1

@@ -165,7 +165,7 @@ def test_every_refused_post_is_due_once_or_makes_peers_be_asked(refused: list[tu
         found = digest(number)
         due_ms.setdefault(found, time_ms)
         givers.setdefault(found, set()).add(giver)
-        early.refuse(found, due_ms[found], giver)
+        early.reject(found, due_ms[found], giver)
         assert len(early) <= most
     early.lose(0)
     taken: set[bytes] = set()
@@ -186,7 +186,7 @@ def test_every_refused_post_is_due_once_or_makes_peers_be_asked(refused: list[tu
 def test_more_early_posts_than_are_remembered_make_peers_be_asked_again() -> None:
     early: EarlyPosts[str] = EarlyPosts()
     for number in range(limits.MAX_EARLY_POSTS + 1):
-        early.refuse(digest(number), 1000 + number, "peer")
+        early.reject(digest(number), 1000 + number, "peer")
     assert len(early) == limits.MAX_EARLY_POSTS
     assert early.take_due(1000 + limits.MAX_EARLY_POSTS - 1).are_complete
     assert not early.take_due(1000 + limits.MAX_EARLY_POSTS).are_complete

@@ -95,7 +95,7 @@ async def test_a_rebuild_interrupts_no_live_request(monkeypatch: pytest.MonkeyPa
     async with network(memory("a"), settings=QUICK) as net:
         [node] = net.nodes
         peer: Raw = await raw_peer(net.addresses[node])
-        asked = peer.ask(TimeRangeRequest(b"", "default", 0, 0, 0))
+        asked = peer.send_request(TimeRangeRequest(b"", "default", 0, 0, 0))
         await until(lambda: node.parts.serving.live.count)
         monkeypatch.setattr(threads, "changes_of", changes_of)
         node.store.ingest(raws(*texts(1)))

@@ -59,7 +59,10 @@ async def followed(*posts: Post) -> AsyncIterator[tuple[Watched, Follower]]:
     async with network(memory("a", posts=posts), settings=ANSWERS_ONLY, may_complain=True) as net:
         [node] = net.nodes
         peer: Raw = await raw_peer(net.addresses[node])
-        texts, state = peer.ask(TimeRangeRequest(b"", CHANNEL, 0, 0, 0)), peer.ask(StateRequest(b"", CHANNEL, 1))
+        texts, state = (
+            peer.send_request(TimeRangeRequest(b"", CHANNEL, 0, 0, 0)),
+            peer.send_request(StateRequest(b"", CHANNEL, 1)),
+        )
         await until(lambda: node.parts.serving.live.count == 2 and peer.hashes(state))
         yield Watched(node, net.log), Follower(peer, texts)
         await peer.close()

@@ -59,13 +59,13 @@ class Spent:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.reading_s: Counter[AnswerQueue] = Counter()
-        take = AnswerQueue.take
+        accept = AnswerQueue.accept
 
         def counted(queue: AnswerQueue, answer: object, part: object) -> None:
             self.reading_s[queue] += READ_S  # type: ignore[assignment] # a Counter of seconds
-            take(queue, answer, part)  # type: ignore[arg-type] # passed on unchanged
+            accept(queue, answer, part)  # type: ignore[arg-type] # passed on unchanged
 
-        monkeypatch.setattr(AnswerQueue, "take", counted)
+        monkeypatch.setattr(AnswerQueue, "accept", counted)
 
     def on(self, peer: Connection) -> float:
         return self.reading_s[peer.answers] + peer.received_size_bytes * BYTE_S

@@ -68,7 +68,7 @@ async def test_a_silent_peer_is_asked_for_little() -> None:
         peer.send(PostResponse(requests[1].request_id, ()))
         assert len((await post_request(peer)).hashes) == limits.FETCH_POSTS_LEAST
         assert await asks_for_no_posts(peer)
-        assert len(node.parts.sync.fetches.wanted) == 4_000 - limits.FETCH_POSTS_LEAST
+        assert len(node.parts.sync.fetches.pending) == 4_000 - limits.FETCH_POSTS_LEAST
 
 
 def full_disk(monkeypatch: pytest.MonkeyPatch, stored: int) -> None:
@@ -86,7 +86,7 @@ def full_disk(monkeypatch: pytest.MonkeyPatch, stored: int) -> None:
 
 def nothing_waits(node: Node) -> bool:
     fetches = node.parts.sync.fetches
-    return not len(fetches.wanted) and not fetches.storing
+    return not len(fetches.pending) and not fetches.storing
 
 
 @pytest.mark.thorough

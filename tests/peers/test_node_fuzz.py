@@ -224,7 +224,7 @@ def test_answers_to_what_a_node_asks_changed(dialect: Dialect) -> None:
     async def talk(address: Address, choice: random.Random) -> None:
         settings = {"choice": choice, "dialect": dialect, "posts": choice.sample(posts, 30)}
         peer = await raw_peer(address, Confused, **settings)
-        peer.ask(TimeRangeRequest(b"", "default", 0, 0, 0))
+        peer.send_request(TimeRangeRequest(b"", "default", 0, 0, 0))
         await asyncio.sleep(choice.random() * 0.3)
         peer.cut()
         await peer.close()

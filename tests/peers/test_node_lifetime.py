@@ -61,7 +61,7 @@ def stored() -> Iterator[CableStore]:
 async def told(node: Node, store: CableStore) -> Raw:
     """Connect a peer that is notified of an own post and does not request it, so that the node waits when it stops."""
     peer: Raw = await raw_peer(await node.listen(Address(HOST, 0)))
-    asked = peer.ask(TimeRangeRequest(b"", "default", 0, 0, 0))
+    asked = peer.send_request(TimeRangeRequest(b"", "default", 0, 0, 0))
     await until(lambda: node.parts.serving.live.count)
     digest = store.post("default", "not asked for").hash
     await until(lambda: digest in peer.hashes(asked))

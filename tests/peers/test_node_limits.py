@@ -120,13 +120,13 @@ async def test_max_hashes_per_response_and_part_rows_answered() -> None:
 async def test_max_post_response_size_bytes_and_part_size_answered_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     """MAX_POST_RESPONSE_SIZE_BYTES is the limit of a response, PART_SIZE_ANSWERED_BYTES that of a read."""
     parts: list[int] = []
-    take = AnswerQueue.take
+    accept = AnswerQueue.accept
 
     def noted(self: AnswerQueue, answer: Any, part: list[Any]) -> None:
         parts.append(sum(map(len, part)))
-        take(self, answer, part)
+        accept(self, answer, part)
 
-    monkeypatch.setattr(AnswerQueue, "take", noted)
+    monkeypatch.setattr(AnswerQueue, "accept", noted)
     posts = texts(MANY)
     async with listening(posts) as (_, address):
         peer = await ByHand.connect(address)

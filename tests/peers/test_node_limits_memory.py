@@ -212,7 +212,7 @@ async def test_max_wanted_per_peer_where_a_peer_offers_without_end() -> None:
             assert len(await other.hashes()) == 1
             await other.close()
             assert offered._offered < 2 * limits.MAX_PENDING_HASHES_PER_PEER
-            assert len(node.parts.sync.fetches.wanted) <= limits.MAX_PENDING_HASHES_PER_PEER
+            assert len(node.parts.sync.fetches.pending) <= limits.MAX_PENDING_HASHES_PER_PEER
             assert len(node.parts.context.life.tasks) < 20
         peer.flood.cancel()
         await peer.close()

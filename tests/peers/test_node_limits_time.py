@@ -194,7 +194,7 @@ async def test_answer_timeout_s() -> None:
         assert isinstance(asked, ListRequest)
         only(node).pause(PauseReason.STORING)
         await pass_time(0.5)
-        assert only(node).session.asked, "what is not read cannot be late"
+        assert only(node).session.open_requests, "what is not read cannot be late"
         only(node).resume(PauseReason.STORING)
         await pass_time(0.5)
         cancel = await peer.receive()

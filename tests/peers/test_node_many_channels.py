@@ -68,7 +68,7 @@ def test_a_live_sync_asks_for_a_few_channels_at_a_time(monkeypatch: pytest.Monke
             await node.connect(address)
             await every(posts, lambda post: node.store.get(post.hash))
             await until(lambda: states_asked(answering) >= len(posts))
-            node.parts.sync.restricted((), asks_again=True)
+            node.parts.sync.restricted((), requests_again=True)
             await until(lambda: states_asked(answering) >= 2 * len(posts) or net.log.faults())
             assert not net.log.faults()
 

@@ -361,7 +361,7 @@ async def test_reconciling_does_not_keep_cable_waiting() -> None:
         moved = []
         while not task.done():
             before = other.store.last_sequence
-            asked = connection.ask(TimeRangeRequest(b"", "default", 0, 2**50, 10))
+            asked = connection.send_request(TimeRangeRequest(b"", "default", 0, 2**50, 10))
             await until(partial(lambda asked: asked.is_over or task.done(), asked))
             if not task.done():
                 moved.append(other.store.last_sequence - before)

@@ -32,7 +32,7 @@ DELETION = CYD.delete(DELETED)
 
 async def posts_asked_for(requester: Raw, hashes: Iterable[bytes]) -> set[bytes]:
     """Return the hashes of the received posts after all have arrived."""
-    wanted = requester.ask(PostRequest(b"", tuple(hashes), 1))
+    wanted = requester.send_request(PostRequest(b"", tuple(hashes), 1))
     await until(lambda: requester.is_concluded(wanted))
     return hashes_of(
         raw for answer in requester.answers_to(wanted) if isinstance(answer, PostResponse) for raw in answer[1]
@@ -40,7 +40,7 @@ async def posts_asked_for(requester: Raw, hashes: Iterable[bytes]) -> set[bytes]
 
 
 async def hashes_asked_for(requester: Raw) -> set[bytes]:
-    asked = requester.ask(TimeRangeRequest(b"", "default", 0, 2**50, 0, 1))
+    asked = requester.send_request(TimeRangeRequest(b"", "default", 0, 2**50, 0, 1))
     await until(lambda: requester.is_concluded(asked))
     return set(requester.hashes(asked))
 
@@ -122,7 +122,7 @@ def test_hashes_of_what_is_deleted_here_are_left_out() -> None:
     async def main() -> None:
         async with between(store_that_saw_a_deletion(), DELETED.raw, *raws(*GOOD)) as (_, requester, giver):
             assert await hashes_asked_for(requester) == {DELETION.hash, *(post.hash for post in GOOD)}
-            live = requester.ask(TimeRangeRequest(b"", "default", 0, 0, 0, 1))
+            live = requester.send_request(TimeRangeRequest(b"", "default", 0, 0, 0, 1))
             await until(lambda: len(requester.hashes(live)) == len(GOOD) + 1)
             (asked,) = [request for request in giver.asked(TimeRangeRequest) if request.is_live]
             changes = ANN.text("default", "news")
@@ -162,10 +162,10 @@ def test_who_gives_more_than_can_be_looked_at_is_not_read_from_meanwhile(monkeyp
 
         monkeypatch.setattr(StoreParts, "appraise", appraise_later)
         async with between(store, *raws(*posts)) as (net, requester, _):
-            wanted = requester.ask(PostRequest(b"", tuple(post.hash for post in posts), 1))
+            wanted = requester.send_request(PostRequest(b"", tuple(post.hash for post in posts), 1))
             try:
                 await until(lambda: any(connection.pauses for connection in net.nodes[0].connections))
-                names = requester.ask(ListRequest(b"", 0, 0))
+                names = requester.send_request(ListRequest(b"", 0, 0))
                 await until(lambda: requester.is_concluded(names))
                 assert not requester.answers_to(wanted)
             finally:

@@ -135,7 +135,7 @@ async def test_hashes_of_a_lost_peer_are_asked_of_the_next_one() -> None:
             request = await post_request(peer)
             assert set(request.hashes) == set(posts)
             peer.send(PostResponse(request.request_id, ()))
-            await until(lambda: not len(node.parts.sync.fetches.wanted))
+            await until(lambda: not len(node.parts.sync.fetches.pending))
             await peer.close()
             await until(lambda: not node.connections)
         last = await ByHand.connect(address)

@@ -31,7 +31,7 @@ async def told(net: Network) -> tuple[Raw, CableStore, bytes]:
     """Connect a raw peer, and announce an own post of the first node to it. Return the post's hash."""
     node = net.nodes[0]
     peer: Raw = await raw_peer(net.addresses[node])
-    asked = peer.ask(TimeRangeRequest(b"", CHANNEL, 0, 0, 0))
+    asked = peer.send_request(TimeRangeRequest(b"", CHANNEL, 0, 0, 0))
     await until(lambda: node.parts.serving.live.count)
     digest = node.store.post(CHANNEL, "last words").hash
     await until(lambda: digest in peer.hashes(asked))
@@ -80,7 +80,7 @@ def test_a_peer_that_asks_while_the_node_stops_is_answered() -> None:
             stopping = asyncio.create_task(stops(net, net.nodes[0]))
             await asyncio.sleep(0.1)
             assert not stopping.done()
-            asked = peer.ask(PostRequest(b"", (digest,)))
+            asked = peer.send_request(PostRequest(b"", (digest,)))
             await stopping
             await until(lambda: peer.is_over)
             given = [message.posts for message in peer.answers_to(asked) if isinstance(message, PostResponse)]
@@ -110,10 +110,10 @@ def test_nobody_is_waited_for_if_nothing_is_missing() -> None:
             gone, *_ = await told(net)
             await gone.close()
             peer, store, digest = await told(net)
-            asked = peer.ask(PostRequest(b"", (digest,)))
+            asked = peer.send_request(PostRequest(b"", (digest,)))
             await until(lambda: peer.is_concluded(asked))
             post = ANN.text(CHANNEL, "of somebody else", at=START_MS)
-            ranged = peer.ask(TimeRangeRequest(b"", CHANNEL, 0, 0, 0))
+            ranged = peer.send_request(TimeRangeRequest(b"", CHANNEL, 0, 0, 0))
             store.ingest(raws(post))
             await until(lambda: post.hash in peer.hashes(ranged))
             await stops(net, net.nodes[0])
@@ -126,10 +126,10 @@ def test_of_many_posts_the_latest_are_waited_for() -> None:
     async def main() -> None:
         async with network(memory("ann"), settings=replace(ANSWERS_ONLY, grace_s=LONG_S)) as net:
             peer, store, first = await told(net)
-            ranged = peer.ask(TimeRangeRequest(b"", CHANNEL, 0, 0, 0))
+            ranged = peer.send_request(TimeRangeRequest(b"", CHANNEL, 0, 0, 0))
             later = [store.post(CHANNEL, str(number)).hash for number in range(limits.MAX_ANNOUNCED_REMEMBERED)]
             await until(lambda: {*later} <= {*peer.hashes(ranged)})
-            asked = peer.ask(PostRequest(b"", tuple(later)))
+            asked = peer.send_request(PostRequest(b"", tuple(later)))
             await until(lambda: peer.is_concluded(asked))
             assert first not in later
             await stops(net, net.nodes[0])

@@ -367,7 +367,7 @@ async def test_what_a_lost_peer_owes_is_asked_of_others() -> None:
         await until(lambda: all(node.store.get(post.hash) is not None for post in posts))
         await owing.close()
         await other.close()
-        await until(lambda: not len(node.parts.sync.fetches.wanted) and not node.parts.sync.fetches.storing)
+        await until(lambda: not len(node.parts.sync.fetches.pending) and not node.parts.sync.fetches.storing)
 
 
 # --- stopping ----------------------------------------------------------------------------------
@@ -415,7 +415,7 @@ async def test_lost_peers_leave_nothing() -> None:
         await every(net.nodes, lambda node: not node.connections)
         await every(net.nodes, lambda node: len(node.parts.context.life.tasks) == 2)  # its two clocks
         for node in net.nodes:
-            assert not len(node.parts.sync.fetches.wanted)
+            assert not len(node.parts.sync.fetches.pending)
             assert not len(node.parts.sync)
             assert not node.parts.serving.live.count
 

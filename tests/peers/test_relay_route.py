@@ -47,7 +47,7 @@ def test_a_request_that_comes_another_way_is_a_loop_while_the_first_is_connected
 
 def test_what_we_asked_ourselves_is_a_loop() -> None:
     one, two, _ = loop_sessions()
-    mine = one.ask(StateRequest(b"abcd", "a", 0, 3), 0)
+    mine = one.send_request(StateRequest(b"abcd", "a", 0, 3), 0)
     assert Loops().is_loop(two, StateRequest(b"abcd", "a", 0, 1), [one, two])
     one.cancel(mine)
     assert Loops().is_loop(two, StateRequest(b"abcd", "a", 0, 1), [one, two]), "also when it comes late"
@@ -58,7 +58,7 @@ def test_what_was_forwarded_for_a_peer_may_be_asked_by_it_again() -> None:
     one, two, _ = loop_sessions()
     loops, request = Loops(), StateRequest(b"abcd", "a", 0, 3)
     assert not loops.is_loop(one, request, [one, two])
-    two.cancel(two.ask(request, 0))
+    two.cancel(two.send_request(request, 0))
     assert not loops.is_loop(one, request, [one, two])
 
 
@@ -95,7 +95,7 @@ def test_times_grow_towards_the_origin_and_stay_below_its_own(ttl: int) -> None:
     _, theirs = asked_of_the_first(network, StateRequest(b"abcd", "a", 0, ttl))
     route = Route(network.nodes[1].sessions[0], theirs, Unlooked())
     route.forward(network.nodes[1].sessions.values(), 0)
-    (forwarded,) = network.nodes[1].sessions[2].asked.values()
+    (forwarded,) = network.nodes[1].sessions[2].open_requests.values()
     assert forwarded.deadline_s is not None
     assert limits.RELAY_TIMEOUT_S <= forwarded.deadline_s < limits.ANSWER_TIMEOUT_S
     assert (forwarded.deadline_s - limits.RELAY_TIMEOUT_S) / limits.RELAY_STEP_S == pytest.approx(ttl - 1)
@@ -134,7 +134,7 @@ def test_half_of_what_a_peer_takes_is_left_for_our_own_requests(monkeypatch: pyt
     for number in range(5):
         session, theirs = asked_of_the_first(network, StateRequest(bytes((number,)) * 4, "a", 1, 2))
         Route(session, theirs, Unlooked()).forward(network.nodes[1].sessions.values(), 0)
-    assert len(network.nodes[1].sessions[2].asked) == 3
+    assert len(network.nodes[1].sessions[2].open_requests) == 3
 
 
 @pytest.mark.parametrize("is_asked", [False, True])
@@ -144,14 +144,14 @@ def test_a_peer_that_knows_the_request_is_not_asked_it_again(is_asked: bool) -> 
     session, theirs = asked_of_the_first(network, request)
     far = network.nodes[1].sessions[2]
     if is_asked:
-        known = far.ask(request, 0)
+        known = far.send_request(request, 0)
     else:
         far.receive(encode_message(request, LEGACY), 0)
     far.output()
     Route(session, theirs, Unlooked()).forward([session, far], 0)
     assert far.output() == session.output() == []
     assert theirs.holds == 1
-    assert far.asked == ({b"abcd": known} if is_asked else {})
+    assert far.open_requests == ({b"abcd": known} if is_asked else {})
 
 
 # --- returned answers ----------------------------------------------------------------------------------
@@ -177,8 +177,8 @@ def test_a_live_request_is_caught_up_when_the_store_is_and_not_before() -> None:
     route = Route(session, theirs, Unlooked())
     far = network.nodes[1].sessions[2]
     route.forward([far], 0)
-    network.nodes[1].take(far, far.receive(encode_message(HashResponse(b"abcd", ()), LEGACY), 0))
-    assert far.asked == {}
+    network.nodes[1].handle(far, far.receive(encode_message(HashResponse(b"abcd", ()), LEGACY), 0))
+    assert far.open_requests == {}
     states = [theirs.state]
     route.finish()
     assert [*states, theirs.state] == [State.OPEN, State.LIVE]
@@ -193,14 +193,14 @@ def test_an_answer_that_is_still_being_looked_at_is_waited_for(kind: str, is_los
     node.inspector.later = True
     digest = hash_of(2)
     request: Request = StateRequest(b"", "a", 0, 1) if kind == "hashes" else PostRequest(b"", (digest,), 1)
-    _, question = network.ask(request)
+    _, question = network.send_request(request)
     network.run()
     assert question.ends == []
     assert (question.hashes, question.posts) == ([hash_of(1)] if kind == "hashes" else [], [])
     if is_lost:
         network.cut(ORIGIN, 1)
     assert node.inspector.release()
-    node.take(node.sessions[2], [])
+    node.handle(node.sessions[2], [])
     network.run()
     if not is_lost:
         assert [*question.hashes, *map(post_hash, question.posts)][-1:] == [digest]

@@ -141,7 +141,7 @@ class Life(RuleBasedStateMachine):
             assert self.wanted.failed(peer, HASHES) == (set(), [])
         for digest in HASHES:
             self.wanted.arrived(digest)
-        kept = [self.wanted._holder, self.wanted._others, self.wanted._queued, self.wanted._asked]
+        kept = [self.wanted._holder, self.wanted._others, self.wanted._queued, self.wanted._requested]
         assert not any(kept), "nothing is kept of peers that are gone"
 
 

@@ -34,7 +34,7 @@ def greeting(dialect: Dialect, new_id: Callable[[int], bytes] = random.randbytes
 
 def ask(session: Session, request: Request = ASK, times: int = 1) -> None:
     for _ in range(times):
-        session.ask(request, 0)
+        session.send_request(request, 0)
 
 
 @DIALECTS
@@ -62,7 +62,7 @@ def test_a_store_that_is_recognised_gets_posts_in_short_responses(dialect: Diale
     posts = [bytes((number,)) * 300 for number in range(60)]
     one, other = greeting(dialect), greeting(dialect)
     ask(one, times=REQUESTS if is_recognised else 1)
-    wanted = one.ask(PostRequest(b"", tuple(map(post_hash, posts))), 0)
+    wanted = one.send_request(PostRequest(b"", tuple(map(post_hash, posts))), 0)
     (asked,) = [
         event
         for event in carry(one, other)

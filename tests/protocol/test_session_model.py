@@ -92,8 +92,8 @@ class Conversation(RuleBasedStateMachine):
         return found[data.draw(st.integers(0, len(found) - 1))] if found else None
 
     @rule(side=st.integers(0, 1), request=st.sampled_from(list(REQUESTS.values())), arrives=st.booleans())
-    def ask(self, side: int, request: Request, arrives: bool) -> None:
-        self.records.append(Record(side, self.sides[side].ask(request, self.now_s)))
+    def send_request(self, side: int, request: Request, arrives: bool) -> None:
+        self.records.append(Record(side, self.sides[side].send_request(request, self.now_s)))
         if arrives:
             self.deliver_all()
 
@@ -132,7 +132,7 @@ class Conversation(RuleBasedStateMachine):
         if not refuses:
             self.sides[1 - record.requester].finish(record.theirs)
         elif not record.theirs.posts:  # queued posts that were not sent are not
-            self.sides[1 - record.requester].refuse(record.theirs)
+            self.sides[1 - record.requester].reject(record.theirs)
 
     @rule(data=st.data(), count=st.integers(0, 3))
     def answer_what_is_over(self, data: st.DataObject, count: int) -> None:
@@ -147,7 +147,7 @@ class Conversation(RuleBasedStateMachine):
         session.answer_posts(record.theirs, list(POSTS.values())[:count])
         session.answer_names(record.theirs, ["a"])
         session.finish(record.theirs)
-        session.refuse(record.theirs)
+        session.reject(record.theirs)
         assert session._out == before
 
     @rule(data=st.data())
@@ -167,13 +167,17 @@ class Conversation(RuleBasedStateMachine):
         self.now_s += seconds
         for side, session in enumerate(self.sides):
             late = {known.mine for known in self.alive(answerable=False) if known.requester == side} & {
-                exchange for exchange in session.asked.values() if (exchange.deadline_s or self.now_s + 1) <= self.now_s
+                exchange
+                for exchange in session.open_requests.values()
+                if (exchange.deadline_s or self.now_s + 1) <= self.now_s
             }
             events = session.expire(self.now_s)
             assert all(isinstance(event, Concluded) and event.step is Step.TIMED_OUT for event in events)
             self.take(side, events)
             assert all(exchange.is_over for exchange in late)
-            assert not [e for e in session.asked.values() if e.deadline_s is not None and e.deadline_s <= self.now_s]
+            assert not [
+                e for e in session.open_requests.values() if e.deadline_s is not None and e.deadline_s <= self.now_s
+            ]
 
     @rule(side=st.integers(0, 1), part=st.floats(0, 1), cuts=st.lists(st.floats(0, 1), max_size=3))
     def deliver(self, side: int, part: float, cuts: list[float]) -> None:
@@ -197,7 +201,7 @@ class Conversation(RuleBasedStateMachine):
             assert not faults(events)
             self.take(side, events)
             assert session.lose() == []
-            assert not session.asked
+            assert not session.open_requests
             assert not session.to_answer
         for record in self.records:
             assert record.mine.is_over
@@ -303,7 +307,9 @@ class Conversation(RuleBasedStateMachine):
                 assert (exchange.role, before, step) in TRANSITIONS
             last = {exchange: TRANSITIONS[exchange.role, before, step] for exchange, before, step in session.steps}
             assert all(exchange.state is state for exchange, state in last.items()), "only steps change a state"
-            assert all(not exchange.is_over for exchange in [*session.asked.values(), *session.to_answer.values()])
+            assert all(
+                not exchange.is_over for exchange in [*session.open_requests.values(), *session.to_answer.values()]
+            )
 
     def teardown(self) -> None:
         """Check that requests are answered and over on both sides, and that no state is left."""
@@ -312,7 +318,7 @@ class Conversation(RuleBasedStateMachine):
         self.sides[0].speak(self.now_s)
         self.sides[1].speak(self.now_s)
         for side in (0, 1):
-            self.ask(side, REQUESTS["list"], arrives=False)
+            self.send_request(side, REQUESTS["list"], arrives=False)
         self.deliver_all()
         assert not self.stale
         assert self.sides[0].dialect is self.sides[1].dialect

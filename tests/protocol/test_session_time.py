@@ -79,7 +79,7 @@ def test_the_end_of_an_answer_gives_more_time_to_later_requests(request_: Reques
     a, b = Watched(LEGACY, ids(1), answer_timeout_s=10), Watched(LEGACY, ids(10**6))
     mine, theirs = asked(a, b, request_)
     later, _ = asked(a, b, REQUESTS["state"])
-    b.refuse(theirs)
+    b.reject(theirs)
     carry(b, a, now_s=9)
     assert mine.is_over
     assert a.expire(18.9) == ([Concluded(later, Step.TIMED_OUT)] if is_live(request_) else [])
@@ -91,7 +91,7 @@ def test_the_end_of_an_answer_gives_more_time_to_later_requests(request_: Reques
 def test_nothing_is_late_while_a_long_message_comes(dialect: Dialect, request_: Request) -> None:
     """The message may be the answer, or precede it."""
     a, b = Watched(dialect, ids(1), answer_timeout_s=10), Watched(dialect, ids(10**6))
-    b.ask(ModerationRequest(b"", ("a",) * 300, 0, 0), 0)
+    b.send_request(ModerationRequest(b"", ("a",) * 300, 0, 0), 0)
     long = b"".join(b.output())
     mine, theirs = asked(a, b, request_)
     give(b, theirs)
@@ -122,8 +122,8 @@ def test_messages_in_pieces_give_no_time() -> None:
     a, b = pair(answer_timeout_s=10.0)
     mine, _ = asked(a, b, REQUESTS["posts"])
     for now_s in range(10):
-        b.ask(REQUESTS["state"], now_s)
-        b.ask(REQUESTS["state"], now_s)
+        b.send_request(REQUESTS["state"], now_s)
+        b.send_request(REQUESTS["state"], now_s)
         first, second = b.output()
         a.receive(first + second[:3], now_s)
         a.receive(second[3:], now_s)
@@ -132,10 +132,10 @@ def test_messages_in_pieces_give_no_time() -> None:
 
 def test_a_request_may_have_a_time_of_its_own() -> None:
     a, _ = pair()
-    mine = a.ask(REQUESTS["state"], 0, timeout_s=3)
-    other = a.ask(REQUESTS["state"], 0)
+    mine = a.send_request(REQUESTS["state"], 0, timeout_s=3)
+    other = a.send_request(REQUESTS["state"], 0)
     assert a.expire(3) == [Concluded(mine, Step.TIMED_OUT)]
-    assert a.asked == {other.request.request_id: other}
+    assert a.open_requests == {other.request.request_id: other}
 
 
 @DIALECTS

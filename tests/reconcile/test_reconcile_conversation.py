@@ -186,7 +186,7 @@ def test_only_the_channels_that_both_want_and_what_has_none() -> None:
 def test_who_takes_nothing_still_gives(takes: tuple[bool, bool]) -> None:
     here, there = two_halves(conversation(50))
     stores = with_stores(here, there)
-    with Side(stores[0], Terms(takes=takes[0])) as one, Side(stores[1], Terms(takes=takes[1])) as other:
+    with Side(stores[0], Terms(accepts_posts=takes[0])) as one, Side(stores[1], Terms(accepts_posts=takes[1])) as other:
         talk_between(one, other)
     assert (bool(one.came), bool(other.came)) == takes
 
@@ -312,7 +312,12 @@ NEW = ANN.text("default", "x", at=START_MS + 5_000)
 
 @pytest.mark.parametrize(
     ("held", "terms"),
-    [([NEW], Terms()), ([], Terms(until_ms=START_MS)), ([], Terms(from_ms=START_MS + 9_000)), ([], Terms(takes=False))],
+    [
+        ([NEW], Terms()),
+        ([], Terms(until_ms=START_MS)),
+        ([], Terms(from_ms=START_MS + 9_000)),
+        ([], Terms(accepts_posts=False)),
+    ],
     ids=["it is here", "later", "earlier", "nothing is taken"],
 )
 def test_nothing_is_taken_that_is_not_needed(held: list[Post], terms: Terms) -> None:

@@ -106,4 +106,4 @@ def test_terms_of_both_are_within_those_of_each(one: Terms, other: Terms) -> Non
     assert both.is_within(one)
     assert both.is_within(other)
     assert both[1:] == other.narrowed(one)[1:]
-    assert both.takes is one.takes
+    assert both.accepts_posts is one.accepts_posts

@@ -71,7 +71,7 @@ def test_only_compared_posts_are_taken_once_under_their_own_time(
         return
     wanted: dict[bytes, Post] = {}
     for post, (_, time_ns, _) in sent:
-        if own.takes and is_compared(post, both) and time_ns == post.timestamp_ms * NS_PER_MS:
+        if own.accepts_posts and is_compared(post, both) and time_ns == post.timestamp_ms * NS_PER_MS:
             wanted[post.hash] = post
     [store] = with_stores([])
     with Side(store, own) as side:

@@ -306,7 +306,7 @@ PARTS = "SELECT count(DISTINCT segid) FROM words_idx"
 
 def ask(store: CableStore, query: str) -> list[tuple[Any, ...]]:
     with index_table(store) as table:
-        return table._ask(query)
+        return table._query(query)
 
 
 def test_an_index_that_was_made_in_steps_has_one_part(store: CableStore, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -96,7 +96,7 @@ def test_tombstones_merge_in_any_order(deletions: list[tuple[int, bytes]], rng: 
     skeletons = [skeleton for skeleton in told if skeleton is not None]
     assert merged.skeleton == min(skeletons, key=lambda skeleton: pack(skeleton.fields()), default=None)
     assert Tombstone.decode(merged.target, merged.author, merged.encode()) == merged
-    assert Tombstone.read([merged.target, merged.author, merged.told().encode()]) == merged.told()
+    assert Tombstone.read([merged.target, merged.author, merged.for_export().encode()]) == merged.for_export()
     if merged.later:
         with pytest.raises(ValueError, match="not a tombstone"):
             Tombstone.read([merged.target, merged.author, merged.encode()])

@@ -247,7 +247,7 @@ def test_what_applies_looks_through_its_drops_once() -> None:
 
 
 def test_refused_posts_are_remembered_up_to_a_limit(store: CableStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "MAX_REFUSED_REMEMBERED", 2)
+    monkeypatch.setattr(limits, "MAX_REJECTED_REMEMBERED", 2)
     store.moderation.drop(users=[BOB.key])
     posts = chain(BOB, BOB, BOB)
     assert told(store, *posts) == [Verdict.DROPPED] * 3

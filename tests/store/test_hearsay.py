@@ -76,7 +76,7 @@ def test_a_strangers_word_keeps_no_post_away(tmp_path: Path) -> None:
         assert list(store.dump()) == list(expected.dump())
         assert_whole(store)
         again = store.import_exports([tmp_path / "forged"])
-        assert (again.skeletons, again.refused_skeletons) == (0, 1)
+        assert (again.skeletons, again.rejected_skeletons) == (0, 1)
         assert list(store.dump()) == list(expected.dump())
 
 
@@ -110,7 +110,7 @@ def test_a_stranger_says_nothing_of_what_this_store_saw_dead(tmp_path: Path) -> 
         store.import_exports([tmp_path / "forged"])
         store.ingest(raws(deletion, post))
         assert list(store.dump()) == list(expected.dump())
-        assert store.import_exports([tmp_path / "forged"]).refused_skeletons == 1
+        assert store.import_exports([tmp_path / "forged"]).rejected_skeletons == 1
         assert list(store.dump()) == list(expected.dump())
 
 

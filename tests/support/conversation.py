@@ -87,7 +87,7 @@ def carry(source: Session, target: Session, now_s: float = 0) -> list[Event]:
 
 def asked(requester: Session, answerer: Session, request: Request, now_s: float = 0) -> tuple[Exchange, Exchange]:
     """Send a request, and receive it on the other side. Return both sides' exchanges of it."""
-    mine = requester.ask(request, now_s)
+    mine = requester.send_request(request, now_s)
     events = carry(requester, answerer)
     assert [type(event) for event in events] == [PeerRequest]
     assert isinstance(events[0], PeerRequest)

@@ -294,7 +294,7 @@ class Raw:
         if not self._writer.is_closing():
             self._writer.write(data)
 
-    def ask(self, request: Request) -> bytes:
+    def send_request(self, request: Request) -> bytes:
         """Send a request under a new id. Return the id."""
         self._next_id += 1
         size = self.dialect.request_id_size_bytes

@@ -53,7 +53,7 @@ async def between(
         address = net.addresses[net.nodes[0]]
         requester, giver = await raw_peer(address), await raw_peer(address, Giver, bytes_of=posts)
         for peer in (requester, giver):
-            said = peer.ask(ListRequest(b"", 0, 0))
+            said = peer.send_request(ListRequest(b"", 0, 0))
             await until(lambda peer=peer, said=said: peer.is_concluded(said))  # type: ignore[misc] # the argument has its default
         yield net, requester, giver
         await requester.close()

@@ -26,7 +26,7 @@ from cablestore.errors import ArchiveError
 
 _NOT_WANTED, _WANTED, _SOON, _NOW = 0, 4, 6, 7  # priorities of pieces in libtorrent
 
-_LOOK_S: Final = 1.0
+_POLL_S: Final = 1.0
 """Interval for checking whether libtorrent has abandoned all peers."""
 _ATTEMPTS: Final = 3
 """Number of attempts to fetch pieces that cannot be read back from the disk."""
@@ -114,7 +114,7 @@ class TorrentRemote(Closable):
         deadline_s = time.monotonic() + stall_s
         seen = swarm.change_count
         while not wanted.is_here(pieces):
-            self._session.wait_for_change(swarm, seen, min(_LOOK_S, deadline_s - time.monotonic()))
+            self._session.wait_for_change(swarm, seen, min(_POLL_S, deadline_s - time.monotonic()))
             seen = swarm.change_count
             if not wanted.was_added_again and _has_given_up(swarm):
                 swarm = self._add_again(wanted, pieces)
@@ -252,9 +252,9 @@ class _WantedPieces:
         self._swarm: Swarm | None = None
         self.was_added_again = False
         """True if the torrent was added again because libtorrent abandoned its peers."""
-        self._take_stock()
+        self._count_pieces()
 
-    def _take_stock(self) -> None:
+    def _count_pieces(self) -> None:
         swarm = self._remote.swarm
         self._arrivals_seen = len(swarm.arrivals)
         self.missing = set(self._pieces - swarm.have)
@@ -267,7 +267,7 @@ class _WantedPieces:
             self.hurry(pieces, _NOW)
             return
         self._swarm = self._remote.swarm  # the torrent was just added, without wanted pieces
-        self._take_stock()
+        self._count_pieces()
         now = self.missing.intersection(pieces)
         self._prioritize({piece: _NOW if piece in now else _WANTED for piece in self.missing})
 

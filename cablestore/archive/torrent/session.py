@@ -153,13 +153,13 @@ class TorrentSession(ProcessBound):
                 self._listening.append("" if isinstance(alert, lt.listen_succeeded_alert) else alert.message())
             case lt.alerts_dropped_alert():
                 for swarm in self._swarms.values():
-                    _take_stock(swarm)
+                    _count_pieces(swarm)
             case lt.torrent_removed_alert():
                 if removed := self._swarms.get(str(alert.info_hashes.v1)):
                     removed.is_removed = True
             case lt.torrent_alert() if alert.handle.is_valid():
                 if told := self._swarms.get(str(alert.handle.info_hashes().v1)):
-                    _tell(told, alert)
+                    _record_alert(told, alert)
 
     def _await_listening(self, config: TorrentConfig) -> None:
         with self._changed:
@@ -170,7 +170,7 @@ class TorrentSession(ProcessBound):
                 raise ArchiveError(f"torrents cannot listen on {where}: {said}. Choose another address or port")
 
 
-def _tell(swarm: Swarm, alert: Any) -> None:
+def _record_alert(swarm: Swarm, alert: Any) -> None:
     """Record an alert in the state of its torrent."""
     match alert:
         case lt.piece_finished_alert():
@@ -186,7 +186,7 @@ def _tell(swarm: Swarm, alert: Any) -> None:
         case lt.metadata_failed_alert():  # another peer may send the right one
             swarm.metadata_refused = alert.message()
         case lt.torrent_checked_alert():
-            _take_stock(swarm)
+            _count_pieces(swarm)
             swarm.is_checked = True
         case lt.torrent_error_alert() | lt.file_error_alert():
             swarm.is_lost_to_disk = swarm.is_lost_to_disk or isinstance(alert, lt.file_error_alert)
@@ -196,7 +196,7 @@ def _tell(swarm: Swarm, alert: Any) -> None:
     swarm.change_count += 1
 
 
-def _take_stock(swarm: Swarm) -> None:
+def _count_pieces(swarm: Swarm) -> None:
     """Read from libtorrent which pieces are complete."""
     bits = swarm.handle.status(lt.torrent_handle.query_pieces).pieces
     here = {piece for piece, is_here in enumerate(bits) if is_here}
