@@ -20,7 +20,7 @@ from cablestore.archive.format.period import Period
 from cablestore.archive.format.profile import PROFILES, Entry, Profile
 from cablestore.errors import ArchiveError
 from cablestore.index.batches import gc_paused
-from cablestore.index.place import LogPosition
+from cablestore.index.log_position import LogPosition
 from cablestore.index.reader import Reader
 from cablestore.index.tombstone import Tombstone
 from cablestore.index.verdict import Verdict

@@ -7,7 +7,7 @@ twice, and an interrupted import resumes:
     "place": {"database": "...", "sequence": 2000, "entry": "01..."}}
 
 The log counts as empty if the store no longer has the place, because posts of the archives may be lost
-(`cablestore.index.place`). Then archives are imported again, which changes nothing in the store. An import from a
+(`cablestore.index.log_position`). Then archives are imported again, which changes nothing in the store. An import from a
 read-only or full disk therefore works without the file.
 """
 
@@ -27,7 +27,7 @@ from cablestore.archive.format.profile import PROFILES, Entry
 from cablestore.archive.importer import ArchiveImportReport, OnDamaged, has_kept, import_archives, log_place
 from cablestore.errors import ArchiveError, StorageError
 from cablestore.files import make_folder, storage_errors, write_atomically
-from cablestore.index.place import LogPosition
+from cablestore.index.log_position import LogPosition
 from cablestore.protocol.body import TEXT, Text
 from cablestore.protocol.dialect import ARCHIVES_CHANNEL, Dialect
 from cablestore.remote.store import run

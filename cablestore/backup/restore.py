@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from cablestore.backup.believed import BelievedRows
 from cablestore.backup.causal_logs import make_causal_logs
 from cablestore.backup.manifest import KEY_FILE, BackupProblem, claimed, load_key, read_backup
 from cablestore.backup.reading import BackupReading
+from cablestore.backup.trusted import TrustedRows
 from cablestore.errors import BackupError, IdentityError, StoreLockedError
 from cablestore.files import (
     Location,
@@ -126,23 +126,23 @@ def restore(
         is_authentic = reading.is_authentic(known)
         if not salvage:
             reading.require_complete()
-        believed = BelievedRows(reading, is_authentic or unverified, without_sealed)
+        trusted = TrustedRows(reading, is_authentic or unverified, without_sealed)
         with _target(target) as work:
             if known is not None:
                 save_identity(known, work / IDENTITY_FILE)
-            report = _build(believed, work, catalog, processes, clock, progress)
-            make_causal_logs(work, believed.causal_logs())
+            report = _build(trusted, work, catalog, processes, clock, progress)
+            make_causal_logs(work, trusted.causal_logs())
             _move_out(work, target)
     return RestoreReport(
-        posts=believed.posts,
-        sealed=believed.sealed,
+        posts=trusted.posts,
+        sealed=trusted.sealed,
         tombstones=report.tombstones,
-        causal_log_rows=believed.causal_log_rows,
+        causal_log_rows=trusted.causal_log_rows,
         has_key=known is not None,
         key=None if known is None else known.public_key.hex(),
         is_authentic=is_authentic,
-        left_out_rows=believed.left_out_rows,
-        rejected=dict(believed.rejected),
+        left_out_rows=trusted.left_out_rows,
+        rejected=dict(trusted.rejected),
         lost_posts=reading.lost_items("posts"),
         problems=tuple(reading.problems.values()),
     )
@@ -180,7 +180,7 @@ def _key_of(reading: BackupReading, given: Identity | None, *, without_sealed: b
 
 
 def _build(
-    believed: BelievedRows,
+    trusted: TrustedRows,
     work: Path,
     catalog: Catalog,
     processes: int | None,
@@ -188,7 +188,7 @@ def _build(
     progress: Progress,
 ) -> RebuildReport:
     """Create a store in a folder, without causal logs."""
-    dialect = dialect_named(believed.reading.manifest.dialect)
+    dialect = dialect_named(trusted.reading.manifest.dialect)
     row = meta.meta_row(catalog, dialect, FORMAT)
     with (
         closing(Folder.open(work, create=True, dialect=dialect)) as folder,
@@ -197,13 +197,13 @@ def _build(
     ):
         origin = Origin(scratch / "rows", dialect, unseal_of(None, work))
         # Local-only posts are sealed in a backup, so one in the clear has no owner here.
-        believed.copy(origin.path, Intake(dialect, verifier, clock), origin.unseal)
+        trusted.copy(origin.path, Intake(dialect, verifier, clock), origin.unseal)
 
         def build(path: Path, scratch: Path) -> RebuildReport:
             report = rebuild_database(origin, catalog, row, progress, processes, path, scratch)
-            believed.reject(report.damaged)
-            if believed.is_exact:
-                _copy_local(origin.path, path, judged=not believed.without_sealed)
+            trusted.reject(report.damaged)
+            if trusted.is_exact:
+                _copy_local(origin.path, path, judged=not trusted.without_sealed)
             return report
 
         return build_generation(folder, build, _random_name())

@@ -39,8 +39,8 @@ from cablestore.index.database import Row
 from cablestore.index.folder import store_path
 from cablestore.index.header import Header, peek
 from cablestore.index.local import PREFIX as LOCAL_PREFIX
+from cablestore.index.log_position import mark_at
 from cablestore.index.meta import SIZES_KEY, decode_sizes
-from cablestore.index.place import mark_at
 from cablestore.index.reader import DATA_PREFIX, PRIVATE_PREFIX, TOMBSTONE_PREFIX, Reader, data_key
 from cablestore.protocol.crypto import Identity, post_hash
 from cablestore.protocol.keys import after_prefix

@@ -8,8 +8,8 @@ from typing import Final, Protocol
 
 from textual import events
 
-from cablestore.chat.amounts import MAX_MENTIONS
 from cablestore.chat.cabal import Cabal
+from cablestore.chat.display_limits import MAX_MENTIONS
 from cablestore.chat.entries import ChannelEntry, Mention
 from cablestore.chat.lines import CabalChannel
 from cablestore.chat.notifications import notification

@@ -24,16 +24,15 @@ from textual.widgets import Static
 from cablestore.aio.threads import on_loop
 from cablestore.chat import commands
 from cablestore.chat.alerts import Alerts
-from cablestore.chat.amounts import MAX_TYPED
 from cablestore.chat.cabal import Cabal
 from cablestore.chat.changes import CHANGES_WINDOW_S, FLOOD_WINDOW_S
+from cablestore.chat.display_limits import MAX_TYPED
 from cablestore.chat.drafts import Drafts
 from cablestore.chat.entries import ChannelEntry, Member
 from cablestore.chat.first_screen import first_channel, note_of
 from cablestore.chat.keys import KEY_ACTIONS, Keys
 from cablestore.chat.line_list import LineList
 from cablestore.chat.lines import CabalChannel, FoldLine
-from cablestore.chat.look import theme
 from cablestore.chat.message_actions import MessageActions
 from cablestore.chat.message_list import MessageList
 from cablestore.chat.message_pages import MessagePages
@@ -42,6 +41,7 @@ from cablestore.chat.reading import Reading
 from cablestore.chat.safe_text import clean
 from cablestore.chat.settings import THEME_NAMES, ChatSettings
 from cablestore.chat.terminal import Terminal
+from cablestore.chat.themes import theme
 from cablestore.chat.timeline import short_name
 from cablestore.chat.typing_box import TypingBox, types
 from cablestore.chat.windows import Windows

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Final, NamedTuple
 
-from cablestore.chat import doing
-from cablestore.chat.doing import Client, Do, Request
+from cablestore.chat import command_functions
+from cablestore.chat.command_functions import Client, Do, Request
 from cablestore.chat.lines import CabalChannel
 from cablestore.errors import ArgumentError, CableStoreError
 from cablestore.store.naming import folded
@@ -36,30 +36,42 @@ class Command(NamedTuple):
 
 
 COMMANDS: Final = {
-    "join": Command("CHANNEL, ...", "Become a member of channels and show the last one", doing.join, ("j",)),
-    "leave": Command("[CHANNEL, ...]", "Leave this channel, or others", doing.leave, ("part",)),
-    "close": Command("[CHANNEL]", "Leave this channel or another, and show the next one that you are in", doing.close),
-    "names": Command("[CHANNEL]", "List the members of this channel or another", doing.names),
-    "topic": Command("[TEXT]", "Show the topic of this channel, or set it; /topic - clears it", doing.topic),
-    "mute": Command("[CHANNEL]", "Show no unread number for this channel or another", doing.mute),
-    "unmute": Command("[CHANNEL]", "Show it again", doing.unmute),
-    "me": Command("TEXT", "Say what you do: /me waves is shown as * ann waves", doing.emote),
-    "nick": Command("[NAME]", "Change your name, or show it", doing.nick, ("name",)),
-    "whois": Command("USER", "Show the public key, role and channels of a user", doing.whois),
-    "hide": Command("USER", "Hide the messages of a user, for you alone", doing.hide, ("ignore",)),
-    "unhide": Command("USER", "Show them again: undo all that you did to hide them", doing.unhide, ("unignore",)),
-    "hidden": Command("", "List who and what is hidden, by whom and why", doing.hidden),
-    "block": Command("USER", "Reject all posts of a user, for you alone", doing.block),
-    "unblock": Command("USER", "Accept posts of a user again: undo all own blocks", doing.unblock),
-    "blocked": Command("", "List who is blocked, by whom and why", doing.blocked),
-    "search": Command(
-        "TEXT", 'Search all channels for words that begin so, or "as quoted"; Enter shows a message', doing.search
+    "join": Command(
+        "CHANNEL, ...", "Become a member of channels and show the last one", command_functions.join, ("j",)
     ),
-    "mentions": Command("", "List the messages that name you, in all channels; Enter shows one", doing.mentions),
-    "invite": Command("", "Show the invitation to this cabal, to copy it", doing.invite),
-    "delete": Command("", "Delete your last message in this channel, after a question", doing.delete),
+    "leave": Command("[CHANNEL, ...]", "Leave this channel, or others", command_functions.leave, ("part",)),
+    "close": Command(
+        "[CHANNEL]", "Leave this channel or another, and show the next one that you are in", command_functions.close
+    ),
+    "names": Command("[CHANNEL]", "List the members of this channel or another", command_functions.names),
+    "topic": Command(
+        "[TEXT]", "Show the topic of this channel, or set it; /topic - clears it", command_functions.topic
+    ),
+    "mute": Command("[CHANNEL]", "Show no unread number for this channel or another", command_functions.mute),
+    "unmute": Command("[CHANNEL]", "Show it again", command_functions.unmute),
+    "me": Command("TEXT", "Say what you do: /me waves is shown as * ann waves", command_functions.emote),
+    "nick": Command("[NAME]", "Change your name, or show it", command_functions.nick, ("name",)),
+    "whois": Command("USER", "Show the public key, role and channels of a user", command_functions.whois),
+    "hide": Command("USER", "Hide the messages of a user, for you alone", command_functions.hide, ("ignore",)),
+    "unhide": Command(
+        "USER", "Show them again: undo all that you did to hide them", command_functions.unhide, ("unignore",)
+    ),
+    "hidden": Command("", "List who and what is hidden, by whom and why", command_functions.hidden),
+    "block": Command("USER", "Reject all posts of a user, for you alone", command_functions.block),
+    "unblock": Command("USER", "Accept posts of a user again: undo all own blocks", command_functions.unblock),
+    "blocked": Command("", "List who is blocked, by whom and why", command_functions.blocked),
+    "search": Command(
+        "TEXT",
+        'Search all channels for words that begin so, or "as quoted"; Enter shows a message',
+        command_functions.search,
+    ),
+    "mentions": Command(
+        "", "List the messages that name you, in all channels; Enter shows one", command_functions.mentions
+    ),
+    "invite": Command("", "Show the invitation to this cabal, to copy it", command_functions.invite),
+    "delete": Command("", "Delete your last message in this channel, after a question", command_functions.delete),
     "help": Command("[COMMAND]", "Show keys and commands, or explain one command", _help),
-    "quit": Command("[REASON]", "End the client; nobody sees the reason", doing.end, ("exit",)),
+    "quit": Command("[REASON]", "End the client; nobody sees the reason", command_functions.end, ("exit",)),
 }
 """By name, in the order of the help."""
 _BY_NAME: Final = COMMANDS | {alias: each for each in COMMANDS.values() for alias in each.aliases}
@@ -118,7 +130,7 @@ def read(text: str) -> Typed:
 async def run(text: str, client: Client, place: CabalChannel) -> str:
     """Post a message or run a command in a channel. Returns the report to show. Raises CableStoreError if it fails."""
     typed = read(text)
-    do = COMMANDS[typed.command].do if typed.command else doing.say
+    do = COMMANDS[typed.command].do if typed.command else command_functions.say
     return await do(Request(client, place, typed.argument))
 
 
@@ -145,7 +157,7 @@ def joined_channel(text: str, known: Iterable[str]) -> str:
     with suppress(CableStoreError):
         typed = read(text)
         if typed.command == "join":
-            return doing.channels_in(typed.argument, known)[-1]
+            return command_functions.channels_in(typed.argument, known)[-1]
     return ""
 
 

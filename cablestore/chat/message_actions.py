@@ -8,8 +8,8 @@ from typing import Final, Protocol, TypeVar
 
 from textual.screen import Screen
 
-from cablestore.chat.amounts import PAGE_MESSAGES
 from cablestore.chat.cabal import Cabal
+from cablestore.chat.display_limits import PAGE_MESSAGES
 from cablestore.chat.lines import CabalChannel
 from cablestore.chat.marked_text import copied
 from cablestore.chat.safe_text import clean, fit

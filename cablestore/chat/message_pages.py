@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from cablestore.chat.amounts import MAX_HELD, PAGE_MESSAGES, SCREENS_FOLLOWED
 from cablestore.chat.cabal import Cabal
 from cablestore.chat.changes import CabalChanges
+from cablestore.chat.display_limits import MAX_HELD, PAGE_MESSAGES, SCREENS_FOLLOWED
 from cablestore.chat.message_list import MessageList
 from cablestore.errors import CableStoreError
 from cablestore.store.cursor import MessageCursor

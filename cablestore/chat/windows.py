@@ -8,8 +8,8 @@ from typing import Any, Protocol
 
 from textual.screen import Screen
 
-from cablestore.chat.amounts import MAX_MENTIONS
 from cablestore.chat.cabal import Cabal
+from cablestore.chat.display_limits import MAX_MENTIONS
 from cablestore.chat.keys import Keys
 from cablestore.chat.lines import CabalChannel
 from cablestore.chat.mention_screen import ListedMention, MentionScreen

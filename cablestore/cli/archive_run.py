@@ -14,7 +14,6 @@ from cablestore.archive.folder import ArchiveFolder
 from cablestore.archive.format.magnet import check_community
 from cablestore.archive.format.period import due_after
 from cablestore.archive.torrent.config import TorrentConfig
-from cablestore.cli.archive_give import announce_new
 from cablestore.cli.archive_options import (
     address,
     cabal_key_option,
@@ -26,6 +25,7 @@ from cablestore.cli.archive_options import (
     seeding_options,
     writable,
 )
+from cablestore.cli.archive_publish import announce_new
 from cablestore.cli.options import common_options, json_option, on_mount
 from cablestore.cli.output import Output
 from cablestore.cli.seeding_status import SeedingReporter

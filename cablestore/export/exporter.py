@@ -57,7 +57,7 @@ from cablestore.index import arrival_log, meta
 from cablestore.index.batches import Progress
 from cablestore.index.consents import all_remembered_consents
 from cablestore.index.engine import Engine
-from cablestore.index.place import mark_at
+from cablestore.index.log_position import mark_at
 from cablestore.index.reader import Reader
 from cablestore.protocol.post import Post
 

@@ -28,9 +28,9 @@ from cablestore.index.evidence import find_evidence, note_counts, note_lost_entr
 from cablestore.index.folder import Folder
 from cablestore.index.header import FORMAT
 from cablestore.index.leveldb import LevelDB, Tuning, mend
+from cablestore.index.log_position import LogPosition
 from cablestore.index.memory import MemoryDB
 from cablestore.index.opening import reject_write
-from cablestore.index.place import LogPosition
 from cablestore.index.plan import Plan, PlannedWrite
 from cablestore.index.reader import Reader, SnapshotReader
 from cablestore.index.rebuild import RebuildReport, counts_of, rebuild

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from cablestore.index.place import LogPosition
+from cablestore.index.log_position import LogPosition
 from cablestore.reconcile.messages import CHANGED, EQUAL
 
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from cablestore import limits
 from cablestore.index import arrival_log
-from cablestore.index.place import LogPosition
+from cablestore.index.log_position import LogPosition
 from cablestore.index.reader import Reader
 from cablestore.peers.audience import Audience
 from cablestore.peers.context import PeerContext

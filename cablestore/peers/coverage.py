@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 
-from cablestore.index.place import LogPosition
+from cablestore.index.log_position import LogPosition
 from cablestore.protocol.message import ModerationRequest, Request, StateRequest, TimeRangeRequest
 from cablestore.reconcile.messages import SNAPSHOT, Terms
 

@@ -21,8 +21,8 @@ from cablestore.peers.connection import Connection, PauseReason
 from cablestore.peers.context import PeerContext
 from cablestore.peers.intake import PostIntake
 from cablestore.peers.link import PeerLink
+from cablestore.peers.pending_hashes import PendingHashes
 from cablestore.peers.report import SyncReport
-from cablestore.peers.wanted import PendingHashes
 from cablestore.protocol import cable_js
 from cablestore.protocol.body import INFO
 from cablestore.protocol.crypto import post_hash

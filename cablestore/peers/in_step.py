@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from contextlib import suppress
 
-from cablestore.index.place import LogPosition
+from cablestore.index.log_position import LogPosition
 from cablestore.peers.context import PeerContext
 from cablestore.peers.link import PeerLink
 from cablestore.reconcile.messages import EQUAL

@@ -15,8 +15,8 @@ from typing import Final, NamedTuple
 from cablestore.index import arrival_log
 from cablestore.index.arrival_log import EventKind
 from cablestore.index.consents import user_of_row
+from cablestore.index.log_position import LogPosition
 from cablestore.index.notes import noted_key
-from cablestore.index.place import LogPosition
 from cablestore.index.reader import Reader
 from cablestore.index.tombstone import Skeleton, Tombstone
 from cablestore.protocol import cable_js

@@ -11,7 +11,7 @@ from typing import Final, TypeVar
 
 from cablestore import limits
 from cablestore.errors import CableStoreError, StorageError
-from cablestore.index.place import LogPosition
+from cablestore.index.log_position import LogPosition
 from cablestore.index.verdict import FALSE_CLAIMS, Outcome, Verdict
 from cablestore.peers.context import PeerContext
 from cablestore.peers.fetch import Fetches

@@ -8,7 +8,7 @@
 An unfinished reconciliation has a mark too (`time_ranges`), with `range_ms`, under a name that is not a channel's.
 
 Marks are valid as long as the store keeps its posts. So the file contains a position in the history of the database
-(`cablestore.index.place`), which is on the disk before the file is written. `follow` voids all marks if that position
+(`cablestore.index.log_position`), which is on the disk before the file is written. `follow` voids all marks if that position
 is no longer valid, or if posts were discarded since. Void marks, and a lost or damaged file, cost one full pass for
 each peer.
 """
@@ -29,7 +29,7 @@ from cablestore import limits
 from cablestore.documents import read_document
 from cablestore.errors import CableStoreError
 from cablestore.files import atomic_file
-from cablestore.index.place import LogPosition
+from cablestore.index.log_position import LogPosition
 from cablestore.index.reader import Reader
 
 FORMAT: Final = 2

@@ -112,7 +112,7 @@ class IndexState(NamedTuple):
 
     `source` identifies the store and its database. `read_to` is the last hash, in hex, up to which posts were indexed
     in order of hashes, None after that. Then the arrival log is followed: `position` is the last entry, and `mark`
-    identifies the log up to there (`cablestore.index.place`).
+    identifies the log up to there (`cablestore.index.log_position`).
     """
 
     source: str

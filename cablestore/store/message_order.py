@@ -29,7 +29,7 @@ from cablestore.protocol.keys import AFTER_SORT_TIMES, TIME_DIGITS, time_of
 from cablestore.protocol.post import Post
 from cablestore.store.channel_nodes import ChannelNodes, LinkedPost
 from cablestore.store.frontier import Descent, Frontier, RowBlock, TextRow
-from cablestore.store.known_places import KnownPositions, ReadingPosition
+from cablestore.store.known_positions import KnownPositions, ReadingPosition
 from cablestore.views import messages
 
 

@@ -40,7 +40,7 @@ from cablestore.store import lookup, mentions
 from cablestore.store.causal_order import causal_order, known_skeleton
 from cablestore.store.cursor import ChangesCursor, MessageCursor, cursor_of
 from cablestore.store.display import Display, Hidden, Message, User
-from cablestore.store.known_places import KnownPositions, PositionCache
+from cablestore.store.known_positions import KnownPositions, PositionCache
 from cablestore.store.message_order import MessageOrder
 from cablestore.store.read_marks import Unread
 from cablestore.store.results import Channel, ChannelOrder, Event, Page, ReadState, Stats

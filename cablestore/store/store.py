@@ -48,7 +48,7 @@ from cablestore.store.following import Follower
 from cablestore.store.hidden import HiddenMessages
 from cablestore.store.intake import Intake
 from cablestore.store.key_file import StoreIdentity
-from cablestore.store.known_places import KnownPositions, PositionCache
+from cablestore.store.known_positions import KnownPositions, PositionCache
 from cablestore.store.local_values import LocalValues
 from cablestore.store.moderator import Moderator
 from cablestore.store.options import StoreOptions

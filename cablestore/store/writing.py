@@ -194,7 +194,7 @@ class Writer:
             state = self._present.follow_identity()
             plan = transaction.plan()
             key = escape(self._engine.dialect.channel_id(channel))
-            state = state._replace(attention=state.attention.marked(plan, key, place))
+            state = state._replace(user_marks=state.user_marks.marked(plan, key, place))
             self._present.commit(transaction, finish(plan, state), sync=sync)
 
     def mark_seen(self, channel: str, seen: Iterable[MessageCursor], upto: MessageCursor | None, *, sync: bool) -> None:
@@ -206,7 +206,7 @@ class Writer:
             state = self._present.follow_identity()
             plan = transaction.plan()
             key = escape(self._engine.dialect.channel_id(channel))
-            state = state._replace(attention=state.attention.seen(plan, key, places, place))
+            state = state._replace(user_marks=state.user_marks.seen(plan, key, places, place))
             self._present.commit(transaction, finish(plan, state), sync=sync)
 
     def find_mentions(self, progress: Progress) -> None:
@@ -214,11 +214,11 @@ class Writer:
         while True:
             with self._engine.transaction() as transaction:
                 state = self._present.follow_identity()
-                if state.attention.has_searched(transaction.reader):
+                if state.user_marks.has_searched(transaction.reader):
                     return
                 plan = transaction.plan()
-                attention, done = state.attention.searched(plan)
-                self._present.commit(transaction, finish(plan, state._replace(attention=attention)), sync=False)
+                user_marks, done = state.user_marks.searched(plan)
+                self._present.commit(transaction, finish(plan, state._replace(user_marks=user_marks)), sync=False)
             progress(done)
 
 

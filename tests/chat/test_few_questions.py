@@ -11,7 +11,7 @@ from chatting import PICTURES, app_on, new_store, shown
 from people import BOB, START_MS, raws
 
 from cablestore import CableStore
-from cablestore.chat.amounts import MAX_EVENTS, SCREENS_FOLLOWED
+from cablestore.chat.display_limits import MAX_EVENTS, SCREENS_FOLLOWED
 from cablestore.chat.entries import ChannelEntry
 from cablestore.chat.open_cabal import OpenCabal
 from cablestore.store.cursor import MessageCursor

@@ -15,7 +15,7 @@ from peering import HOST, memory, until
 from people import ANN, START_MS, raws
 
 from cablestore import LEGACY, Dialect, Post, limits
-from cablestore.index.place import LogPosition
+from cablestore.index.log_position import LogPosition
 from cablestore.index.reader import Reader
 from cablestore.peers import Address, Node
 from cablestore.peers.answering import items_of

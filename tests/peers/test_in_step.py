@@ -16,7 +16,7 @@ from people import ANN, BOB, START_MS, raws
 from reconciling_nodes import two_nodes
 
 from cablestore import CableStore
-from cablestore.index.place import LogPosition
+from cablestore.index.log_position import LogPosition
 from cablestore.peers import Address, Node, NodeSettings, PeerInStep
 from cablestore.peers.agreement import Agreement
 from cablestore.reconcile.messages import CHANGED, EQUAL

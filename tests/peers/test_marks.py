@@ -19,7 +19,7 @@ from stores import scratch_folder
 
 from cablestore import CableStore
 from cablestore.backup import backup, restore
-from cablestore.index.place import LogPosition
+from cablestore.index.log_position import LogPosition
 from cablestore.peers import Node
 from cablestore.peers.sync_state import SyncMark, SyncState
 from cablestore.store.closed import ClosedStore, locked_folder

@@ -45,7 +45,7 @@ from stores import scratch_folder
 
 from cablestore import DRAFT8, LEGACY, CableStore, Dialect, Post
 from cablestore.errors import NodeError
-from cablestore.index.place import LogPosition
+from cablestore.index.log_position import LogPosition
 from cablestore.peers import Address, Node, NodeSettings
 from cablestore.peers.connection import Connection
 from cablestore.peers.paging import SURELY_WHOLE, Paging

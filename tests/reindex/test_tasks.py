@@ -14,9 +14,9 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from claims import Claims, claims
 from exporting import forge
 from faulty_proxy import faulty_proxy
-from hearsay import Told, hearsay
 from history import AUTHORS, CHANNELS, TIMES_MS, Model, histories
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -76,8 +76,8 @@ def test_tasks_over_several_exports_make_the_rows_of_a_store_of_all(
 
 
 @settings(max_examples=settings().max_examples // 4)
-@given(hearsay(), plans, st.randoms(use_true_random=False))
-def test_what_exports_tell_of_dead_posts_counts_as_in_an_import(case: Told, plan: Plan, random: Random) -> None:
+@given(claims(), plans, st.randoms(use_true_random=False))
+def test_what_exports_tell_of_dead_posts_counts_as_in_an_import(case: Claims, plan: Plan, random: Random) -> None:
     """There are true and forged skeletons, of live, dead and unknown posts. Tombstones and local rows are the same."""
     with scratch_folder() as folder, store_of(case.dialect, []) as store:
         exports = case.write(folder)

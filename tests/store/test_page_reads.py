@@ -18,7 +18,7 @@ from cablestore.index.database import Row
 from cablestore.index.reader import Reader
 from cablestore.index.tombstone import Skeleton
 from cablestore.store.cursor import MessageCursor
-from cablestore.store.known_places import KnownPositions
+from cablestore.store.known_positions import KnownPositions
 from cablestore.store.message_order import MessageOrder
 
 FAR_MS = 6 * 86_400_000

@@ -6,13 +6,13 @@ import tracemalloc
 from pathlib import Path
 
 import pytest
-from attention_model import AttentionModel, assert_agrees, moment_of
 from history import AUTHORS, NOW_MS
 from hypothesis import given
 from hypothesis import strategies as st
 from inside import engine_of, live_database, reload
 from people import raws
 from stores import scratch_folder
+from unread_model import UnreadModel, assert_agrees, moment_of
 
 from cablestore import (
     LEGACY,
@@ -128,7 +128,7 @@ def opened(folder: Path) -> CableStore:
 def test_the_store_agrees_with_the_model_at_every_step(
     pool: list[Post], todo: list[tuple[str, object, object]]
 ) -> None:
-    model = AttentionModel(OWN.public_key)
+    model = UnreadModel(OWN.public_key)
     coming = list(pool)
     with scratch_folder() as folder:
         store = opened(folder)

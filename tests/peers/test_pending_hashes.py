@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from cablestore import limits
-from cablestore.peers.wanted import PendingHashes
+from cablestore.peers.pending_hashes import PendingHashes
 
 HASHES = [bytes((number,)) * 32 for number in range(12)]
 PEERS = st.sampled_from("abcdef")

@@ -25,7 +25,7 @@ from cablestore.views import links, messages
 
 
 @dataclass(frozen=True, slots=True)
-class Attention:
+class UserMarks:
     """Read marks and names of the store's user in one state of the store. Immutable: methods return new objects."""
 
     own_key: bytes | None

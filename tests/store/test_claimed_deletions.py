@@ -9,8 +9,8 @@ from itertools import permutations
 from pathlib import Path
 from random import Random
 
+from claims import Claims, claims, skeletons
 from exporting import export, forge, in_memory
-from hearsay import Told, hearsay, skeletons
 from history import Model
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -180,7 +180,7 @@ def take(store: CableStore, part: Path | list[Post]) -> None:
         store.ingest(raws(*part), verify=False)
 
 
-def parts_of(case: Told, exports: list[Path], random: Random) -> list[Path | list[Post]]:
+def parts_of(case: Claims, exports: list[Path], random: Random) -> list[Path | list[Post]]:
     """Return the steps in random order: imports, some of them twice, and posts in batches."""
     posts = random.sample(case.offered, len(case.offered))
     parts: list[Path | list[Post]] = [*exports, *random.sample(exports, random.randint(0, len(exports)))]
@@ -193,8 +193,8 @@ def parts_of(case: Told, exports: list[Path], random: Random) -> list[Path | lis
 
 
 @settings(max_examples=max(settings().max_examples // 2, 10))
-@given(hearsay(), st.randoms(use_true_random=False))
-def test_what_was_told_gives_one_database_in_any_order(case: Told, random: Random) -> None:
+@given(claims(), st.randoms(use_true_random=False))
+def test_what_was_told_gives_one_database_in_any_order(case: Claims, random: Random) -> None:
     model = Model(case.seen)
     with scratch_folder() as folder:
         exports = case.write(folder)
@@ -223,8 +223,8 @@ def test_what_was_told_gives_one_database_in_any_order(case: Told, random: Rando
 
 
 @settings(max_examples=max(settings().max_examples // 8, 10))
-@given(hearsay(), st.randoms(use_true_random=False))
-def test_on_disk_reopened_in_between(case: Told, random: Random) -> None:
+@given(claims(), st.randoms(use_true_random=False))
+def test_on_disk_reopened_in_between(case: Claims, random: Random) -> None:
     with scratch_folder() as folder:
         exports = case.write(folder)
         with in_memory(case.dialect, case.offered) as store:
