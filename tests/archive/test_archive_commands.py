@@ -165,7 +165,7 @@ def test_both_kinds_of_link_name_the_same_archives(made: Made, tmp_path: Path) -
 
 
 @pytest.mark.thorough
-def test_status_says_what_is_here_and_what_is_missing(made: Made, tmp_path: Path) -> None:
+def test_status_reports_present_and_missing_archives(made: Made, tmp_path: Path) -> None:
     [nothing] = told("status", tmp_path / "got", "--control", made.community, store=made.member)
     assert (nothing["link"], nothing["imported"], nothing["archives"], nothing["problem"]) == (None, 0, None, None)
     [closed] = told("status", made.folder, "--control", made.community, store=made.member)
@@ -286,7 +286,7 @@ def test_announcements_come_with_a_sync_and_are_not_listed(made: Made, serving: 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("kind", ["magnet", "codex", "codex beside serve"])
-def test_ctrl_c_ends_a_fetch_cleanly_and_the_same_command_goes_on(
+def test_ctrl_c_ends_a_fetch_cleanly_and_the_same_command_continues(
     made: Made, tmp_path: Path, serving: Callable[..., Served], kind: str
 ) -> None:
     got = tmp_path / "got"
@@ -363,7 +363,7 @@ def test_killed_while_archives_are_fetched_by_content_id(made: Made, tmp_path: P
 
 
 @pytest.mark.thorough
-def test_progress_is_told_as_json_beside_the_results(made: Made, tmp_path: Path) -> None:
+def test_progress_is_printed_as_json_beside_the_results(made: Made, tmp_path: Path) -> None:
     with Seed(made.folder, made.community) as seed:
         command = ("fetch", seed.magnet, tmp_path / "got", *made.of_member, "--peer", f"{HERE}:{seed.port}", "--json")
         done = archive(*command, store=made.member)
@@ -421,7 +421,7 @@ def test_what_is_here_can_be_used_whatever_becomes_of_a_fetch(made: Made, tmp_pa
 
 
 @pytest.mark.thorough
-def test_an_archive_that_is_damaged_is_told_and_older_weeks_are_imported(made: Made) -> None:
+def test_a_damaged_archive_is_reported_and_older_weeks_are_imported(made: Made) -> None:
     """`import` and `fetch` return exit status 1. The same command continues after the archive is repaired."""
     data = made.folder / made.community / "data"
     entries = told("list", made.folder, *made.of_member)
@@ -445,7 +445,7 @@ def test_an_archive_that_is_damaged_is_told_and_older_weeks_are_imported(made: M
 
 
 @pytest.mark.thorough
-def test_a_fetch_says_which_posts_a_deletion_took_away(made: Made, tmp_path: Path) -> None:
+def test_a_fetch_reports_the_posts_that_a_deletion_removed(made: Made, tmp_path: Path) -> None:
     """The member has all archives; only the index contains the deletion."""
     with CableStore.open(made.store) as store:
         mine = store.post("default", "a word that I regret")
@@ -473,7 +473,7 @@ def test_a_fetch_says_which_posts_a_deletion_took_away(made: Made, tmp_path: Pat
 # --- invalid input ---------------------------------------------------------------------------------------
 
 
-def test_bad_input_is_told_in_words(made: Made, tmp_path: Path, run: Run) -> None:
+def test_bad_input_is_reported_in_words(made: Made, tmp_path: Path, run: Run) -> None:
     """Exit status 2, the error, and a suggestion. The store does not change."""
     file, got = tmp_path / "file", tmp_path / "got"
     file.write_text("x")
@@ -539,7 +539,7 @@ def test_bad_input_is_told_in_words(made: Made, tmp_path: Path, run: Run) -> Non
 
 
 @pytest.mark.parametrize("name", ["../evil", "AB" * 32, "0xab", "abc"])
-def test_a_community_that_is_none_is_refused_in_a_line(made: Made, run: Run, name: str) -> None:
+def test_an_invalid_community_is_rejected_in_one_line(made: Made, run: Run, name: str) -> None:
     """The command fails before it creates a folder of that name or listens."""
     for folder in (made.folder.parent / "evil", made.folder / "0xab", made.folder / "abc"):
         folder.mkdir()

@@ -100,7 +100,7 @@ def test_a_newer_announcement_begins_the_wait_anew() -> None:
     )
 
 
-def test_what_is_no_newer_announcement_of_the_control_node_changes_nothing() -> None:
+def test_other_messages_than_a_newer_announcement_of_the_control_node_change_nothing() -> None:
     stranger = Identity.derive("archives", "stranger")
     chat = encode_post(
         Text(ARCHIVES_CHANNEL, "hello"), links=(), timestamp_ms=START_MS, identity=CONTROL, dialect=LEGACY
@@ -138,7 +138,7 @@ def test_whatever_comes_when_the_last_that_counts_stands_for_20_seconds(coming: 
     assert waited(store, {at: told(number, LINKS[number], START_MS + at) for number, at in coming}) == (link, end_ms)
 
 
-def test_who_waits_is_told_for_what() -> None:
+def test_a_waiting_member_sees_what_it_waits_for() -> None:
     store = heard(told(1, LINKS[1], START_MS))
     clock = Clock(store, {START_MS + 10_500: told(2, LINKS[2], START_MS)})
     said: list[str] = []
@@ -167,7 +167,7 @@ def test_only_what_is_ones_own_is_announced() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "http://127.0.0.1/", "magnet:?dn=12", "codex:", "codex:z", "codex:magnet:?"])
-def test_what_is_no_link_is_refused(text: str) -> None:
+def test_invalid_links_are_rejected(text: str) -> None:
     with pytest.raises(ArchiveError):
         parse_link(text)
 
@@ -192,7 +192,7 @@ def test_people_are_not_shown_the_channel_of_announcements_and_peers_are() -> No
             assert list(answers.channel_list(snapshot.reader)) == [ARCHIVES_CHANNEL, "default"]
 
 
-def test_a_sync_brings_announcements_to_a_member_that_never_heard_of_the_channel(tmp_path: Path) -> None:
+def test_a_sync_brings_announcements_to_a_member_that_did_not_know_the_channel(tmp_path: Path) -> None:
     """A member that follows all channels, as by default, fetches announcements from any peer.
 
     Members do not join the channel.

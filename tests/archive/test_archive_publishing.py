@@ -182,7 +182,7 @@ def test_nothing_is_published_that_is_not_what_was_made(tmp_path: Path) -> None:
         Publisher(Identity.derive("archives", "stranger"), LEGACY).publish(files, store)
 
 
-def test_a_node_is_believed_no_id_that_is_not_of_what_was_sent(tmp_path: Path) -> None:
+def test_an_id_that_does_not_match_the_upload_is_rejected(tmp_path: Path) -> None:
     """An id of other bytes, an id of an unverifiable manifest, and no id."""
     files = made(tmp_path)
     verified = plan_of().verified(files)

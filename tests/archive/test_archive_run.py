@@ -144,7 +144,7 @@ def late_post(here: Path, words: str) -> None:
 
 
 @pytest.mark.thorough
-def test_run_makes_gives_announces_and_goes_on(here: Path) -> None:
+def test_run_makes_seeds_and_announces_archives_and_continues(here: Path) -> None:
     """The command seeds and announces new archives without a restart."""
     with running(here) as run:
         assert run.hear("archives")["archives"] == WEEKS
@@ -410,7 +410,7 @@ def test_the_message_about_missing_archives_tells_of_others_only_if_there_are_ot
 
 
 @pytest.mark.thorough
-def test_a_seed_gives_a_fetch_once_it_is_whole(here: Path, partly: tuple[Path, str, str]) -> None:
+def test_a_seed_sends_a_fetch_once_it_is_complete(here: Path, partly: tuple[Path, str, str]) -> None:
     """The seed continues with the existing data during a fetch, and then seeds everything without a restart."""
     folder, community, link = partly
     with Seed(here / "made", community) as source:

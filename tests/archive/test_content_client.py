@@ -108,7 +108,7 @@ def begin_earlier(folder: Path, lie: str) -> None:
 
 
 @pytest.mark.parametrize("lie", FALSE_CLAIMS)
-def test_a_lying_node_is_refused_and_leaves_no_file(lie: str, tmp_path: Path) -> None:
+def test_false_answers_of_a_node_are_rejected_and_leave_no_file(lie: str, tmp_path: Path) -> None:
     node = Told(**({"data": DATA, "manifest": ITEM} | FALSE_CLAIMS[lie]))
     begin_earlier(tmp_path, lie)
     with pytest.raises(ArchiveError) as refusal:
@@ -118,7 +118,7 @@ def test_a_lying_node_is_refused_and_leaves_no_file(lie: str, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("lie", FALSE_CLAIMS)
-def test_a_lying_node_does_not_touch_what_is_there(lie: str, tmp_path: Path) -> None:
+def test_false_answers_of_a_node_do_not_change_existing_files(lie: str, tmp_path: Path) -> None:
     target = tmp_path / "target"
     target.write_bytes(b"precious")
     begin_earlier(tmp_path, lie)
@@ -146,7 +146,7 @@ def test_a_wrong_block_ends_a_download_at_once_where_there_are_leaves(tmp_path: 
 
 
 @pytest.mark.parametrize("answer", [str(OTHER_CID).encode(), b"no id", b"", str(CID).encode() * 2, without_end])
-def test_an_upload_that_is_answered_with_another_id_is_refused(answer: Any) -> None:
+def test_an_upload_that_is_answered_with_another_id_is_rejected(answer: Any) -> None:
     node = Told(uploaded=answer, manifest=item_json(OTHER_CID, OTHER_MANIFEST))
     with pytest.raises(ArchiveError):
         with_client(node, lambda client: client.upload_bytes(DATA, filename="a"))
@@ -176,7 +176,7 @@ def test_an_upload_under_a_manifest_of_unknown_kind_is_taken_when_it_has_our_tre
                 with_client(node, upload)
 
 
-def test_a_list_has_the_verified_datasets_and_says_what_is_wrong_with_the_others() -> None:
+def test_a_list_has_the_verified_datasets_and_the_problems_of_the_others() -> None:
     forged = item_json(CID, OTHER_MANIFEST)
     known, refused = with_client(Told(listed={"content": [ITEM, forged, 3]}), lambda client: client.datasets())
     assert known == [(CID, MANIFEST)]
@@ -206,7 +206,7 @@ JSON = st.recursive(
 @pytest.mark.thorough
 @given(JSON)
 @settings(max_examples=120)
-def test_no_json_of_a_node_is_more_than_refused(answer: Any) -> None:
+def test_any_json_of_a_node_is_at_most_rejected(answer: Any) -> None:
     raw = json.dumps(answer).encode()
     for read in (
         lambda: read_manifest_of(CID, raw),
@@ -223,7 +223,7 @@ def test_no_json_of_a_node_is_more_than_refused(answer: Any) -> None:
 @pytest.mark.thorough
 @given(st.sampled_from(["treeCid", "datasetSize", "blockSize", "filename", "mimetype"]), JSON)
 @settings(max_examples=120)
-def test_a_manifest_with_one_field_changed_is_refused(key: str, value: Any) -> None:
+def test_a_manifest_with_one_field_changed_is_rejected(key: str, value: Any) -> None:
     raw = json.dumps({**ITEM, "manifest": {**ITEM["manifest"], key: value}}).encode()
     if value != ITEM["manifest"][key] or type(value) is not type(ITEM["manifest"][key]):
         if key == "blockSize" and value == BLOCK_SIZE_BYTES:
@@ -237,7 +237,7 @@ def test_a_manifest_with_one_field_changed_is_refused(key: str, value: Any) -> N
 # --- interruptions -----------------------------------------------------------------------------------
 
 
-def test_a_download_goes_on_behind_the_last_good_block(tmp_path: Path) -> None:
+def test_a_download_continues_behind_the_last_good_block(tmp_path: Path) -> None:
     target = tmp_path / "target"
     cut = 3 * BLOCK_SIZE_BYTES + 1_000
     node = Told(data=DATA, manifest=ITEM, leaves=LEAVES, takes_ranges=True, cut_at=cut)
@@ -289,7 +289,7 @@ def test_whatever_an_earlier_download_left_the_file_is_right_or_is_not_there(
 
 
 @pytest.mark.thorough
-def test_a_killed_download_goes_on(tmp_path: Path) -> None:
+def test_a_killed_download_continues(tmp_path: Path) -> None:
     large = random.randbytes(40 << 20)
     cid, manifest, leaves = described(large)
 
@@ -384,7 +384,7 @@ def test_an_upload_that_the_node_does_not_take_is_given_up() -> None:
     asyncio.run(run())
 
 
-def test_nobody_there_and_what_a_node_refuses(tmp_path: Path) -> None:
+def test_nobody_there_and_uploads_that_a_node_rejects(tmp_path: Path) -> None:
     with pytest.raises(UnreachableError, match="does not answer"):
         download_file("http://127.0.0.1:1", CID, tmp_path / "target")
     for url in ("", "ftp://x", "http://", "nonsense", "http://127.0.0.1:99999"):
@@ -427,7 +427,7 @@ def test_both_forms_of_exists_are_read(answer: Any) -> None:
     assert with_client(Told(exists={"has": False}), lambda client: client.exists(CID)) is False
 
 
-def test_a_client_that_is_not_open_says_so() -> None:
+def test_a_client_that_is_not_open_raises_an_error() -> None:
     with pytest.raises(ArchiveError, match="not open"):
         asyncio.run(ContentClient("http://127.0.0.1:1").exists(CID))
 

@@ -57,7 +57,7 @@ def test_nodes_that_have_each_other_as_upstream_do_not_ask_in_a_circle(tmp_path:
     asyncio.run(run())
 
 
-def test_a_lying_upstream_is_passed_over_and_nothing_of_it_is_kept(tmp_path: Path) -> None:
+def test_an_upstream_with_false_answers_is_skipped_and_nothing_of_it_is_kept(tmp_path: Path) -> None:
     data = bytes_of(1, 300_000)
     cid, good = honest(data)
     false_claims = [

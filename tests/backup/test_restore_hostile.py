@@ -80,14 +80,14 @@ CHANGES: Final[dict[str, Callable[[BackupManifest], BackupManifest]]] = {
 
 
 @pytest.mark.parametrize("kind", CHANGES)
-def test_a_backup_of_another_key_is_refused_and_salvaged(tmp_path: Path, out: Path, kind: str) -> None:
+def test_a_backup_of_another_key_is_rejected_and_salvaged(tmp_path: Path, out: Path, kind: str) -> None:
     put(out, CHANGES[kind](read_backup(folder_of(out))))
     with pytest.raises(IdentityError, match="--salvage"):
         restore(out, tmp_path / "refused", identity=AUTHORS[0], clock=now)
     require_restored(tmp_path, out, salvage=True)
 
 
-def test_the_wrong_key_is_refused(tmp_path: Path, out: Path) -> None:
+def test_the_wrong_key_is_rejected(tmp_path: Path, out: Path) -> None:
     sign(out, STRANGER)
     with pytest.raises(BackupError, match="name the right one"):
         restore(out, tmp_path / "restored", identity=STRANGER, unverified=True, clock=now)

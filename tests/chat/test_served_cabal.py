@@ -184,7 +184,7 @@ def served(store: CableStore, folder: Path, number: int) -> Iterator[list[Cabal]
 
 
 @pytest.mark.thorough
-def test_several_clients_hear_of_each_other_and_of_peers(tmp_path: Path) -> None:
+def test_several_clients_are_notified_of_each_other_and_of_peers(tmp_path: Path) -> None:
     with CableStore.in_memory() as store, served(store, tmp_path, 3) as clients:
         asyncio.run(clients[0].post("garden", "hello"))
         assert [list(changes.channels) for changes in told(*clients)] == [["garden"]] * 3

@@ -173,14 +173,14 @@ def test_a_moderation_seed_is_given_and_revoked(run: Run, tmp_path: Path, form: 
         (["block", *(f"{n:064x}" for n in range(17))], "16"),
     ],
 )
-def test_what_is_refused_says_why(run: Run, words: list[str], reason: str) -> None:
+def test_what_is_rejected_reports_why(run: Run, words: list[str], reason: str) -> None:
     code, out, err = run(*words)
     assert (code, out) == (2, "")
     assert reason in err
 
 
 @pytest.mark.thorough
-def test_two_users_of_one_name_are_told_apart(run: Run, folder: Path) -> None:
+def test_two_users_of_one_name_are_distinguished(run: Run, folder: Path) -> None:
     with CableStore.open(folder) as store:
         store.ingest(raws(CYD.named("bob")))
     code, _, err = run("hide", "bob")

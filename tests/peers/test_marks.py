@@ -245,7 +245,7 @@ def test_a_mark_stays_while_nothing_is_lost(acts: list[str]) -> None:
             history.store.close()
 
 
-def test_a_place_is_read_as_it_was_written() -> None:
+def test_a_position_is_read_as_it_was_written() -> None:
     with CableStore.in_memory() as store:
         for _ in range(2):
             assert LogPosition.read(store.parts.engine.place.fields()) == store.parts.engine.place

@@ -305,7 +305,7 @@ FALSE_CLAIMS: dict[str, str | None] = {
 @pytest.mark.thorough("foreign posts", "wrong posts", "wrong type")
 @pytest.mark.parametrize("how", FALSE_CLAIMS)
 @on_loop
-async def test_liar(how: str) -> None:
+async def test_false_claims_of_a_peer(how: str) -> None:
     """The peer offers each of five honest nodes what the node lacks. The nodes get all posts from each other."""
     posts = [Person(f"p{n % 5}").text("default", str(n)) for n in range(60)]
     hands = dealt(posts, 5, Random(how))

@@ -65,7 +65,7 @@ async def names_for(peer: Raw, offset: int = 0, limit: int = 0) -> list[str]:
 
 
 @pytest.mark.parametrize("may_be_cable_js", [True, False])
-def test_what_ends_cable_js_is_not_given(may_be_cable_js: bool) -> None:
+def test_posts_that_crash_cable_js_are_not_sent(may_be_cable_js: bool) -> None:
     async def main() -> None:
         store = memory(posts=[*ALL, *MEMBERS, *NAMED])
         settings = replace(ANSWERS_ONLY, spares_cable_js=may_be_cable_js)
@@ -90,7 +90,7 @@ def test_what_ends_cable_js_is_not_given(may_be_cable_js: bool) -> None:
 
 
 @pytest.mark.parametrize("dialect", [LEGACY, DRAFT8], ids=lambda dialect: dialect.name)
-def test_live_news_are_of_what_is_borne(dialect: Dialect) -> None:
+def test_live_changes_are_safe_for_cable_js(dialect: Dialect) -> None:
     async def main() -> None:
         async with network(memory(posts=MEMBERS), settings=ANSWERS_ONLY) as net:
             peer = await raw_peer(net.addresses[net.nodes[0]], dialect=dialect)
@@ -120,7 +120,7 @@ def test_live_news_are_of_what_is_borne(dialect: Dialect) -> None:
 
 
 @pytest.mark.parametrize("case", ["unknown key", "long topic", "text in a long channel", "17 recipients"])
-def test_who_gave_such_a_post_itself_gets_them_from_then_on(case: str) -> None:
+def test_a_peer_that_sent_such_a_post_gets_them_from_then_on(case: str) -> None:
     async def main() -> None:
         proof = ANN.post(BODIES[case][1])
         async with network(memory(posts=BAD), settings=replace(QUICK, channels=frozenset({"default"}))) as net:
@@ -140,7 +140,7 @@ def test_who_gave_such_a_post_itself_gets_them_from_then_on(case: str) -> None:
     run(main())
 
 
-def test_nothing_is_asked_that_ends_cable_js() -> None:
+def test_requests_that_crash_cable_js_are_not_sent() -> None:
     """If the peer names a channel that would crash cable.js, the node requests this one and the others."""
 
     async def main() -> None:
@@ -166,7 +166,7 @@ def test_nothing_is_asked_that_ends_cable_js() -> None:
 
 
 @pytest.mark.parametrize("is_once", [True, False])
-def test_cablestores_give_each_other_everything(is_once: bool) -> None:
+def test_cablestores_send_each_other_everything(is_once: bool) -> None:
     """One node syncs once, and one stays connected. The greeting identifies both."""
 
     async def main() -> None:
@@ -189,7 +189,7 @@ def test_cablestores_give_each_other_everything(is_once: bool) -> None:
     run(main())
 
 
-def test_nothing_that_ends_cable_js_is_passed_on() -> None:
+def test_nothing_that_crashes_cable_js_is_passed_on() -> None:
     async def main() -> None:
         async with between(memory(), *raws(*ALL)) as (_, requester, _giver):
             assert await posts_for(requester, ALL, ttl=1) == {post.hash for post in GOOD}
@@ -211,7 +211,7 @@ def test_nothing_that_ends_cable_js_is_passed_on() -> None:
     run(main())
 
 
-def test_a_request_that_ends_cable_js_goes_on_to_nobody_who_may_be_it() -> None:
+def test_a_request_that_crashes_cable_js_is_not_forwarded_to_possible_cable_js() -> None:
     """A peer that sends such a request can handle it, but the peers that it is forwarded to may not."""
 
     async def main() -> None:

@@ -62,7 +62,7 @@ async def test_both_sides_begin_the_same_channel() -> None:
 
 
 @on_loop
-async def test_who_asks_for_nothing_tells_all_the_same() -> None:
+async def test_a_node_that_requests_nothing_announces_its_posts() -> None:
     """The test has a store that only answers, and a peer that posts to it."""
     async with network(memory("a"), settings=replace(SELDOM, channels=frozenset())) as net:
         giver = net.nodes[0]
@@ -76,7 +76,7 @@ async def test_who_asks_for_nothing_tells_all_the_same() -> None:
 
 
 @on_loop
-async def test_channels_that_are_not_followed_are_not_asked_for() -> None:
+async def test_channels_that_are_not_followed_are_not_requested() -> None:
     async with network(memory("a"), settings=SELDOM) as net:
         with memory("b") as store:
             other = await net.add(store, replace(SELDOM, channels=frozenset({"followed"})))
@@ -90,7 +90,7 @@ async def test_channels_that_are_not_followed_are_not_asked_for() -> None:
 
 
 @on_loop
-async def test_an_old_client_is_asked_for_a_channel_that_the_store_gets() -> None:
+async def test_a_channel_that_the_store_gets_is_requested_from_an_old_client() -> None:
     """The client has posts in the channel too, and gets no request for its channels before."""
     async with (
         raw_listener(Keeper, posts=[ANN.text("new", "old")]) as (address, peers),
@@ -110,7 +110,7 @@ async def test_an_old_client_is_asked_for_a_channel_that_the_store_gets() -> Non
 
 
 @on_loop
-async def test_old_clients_are_asked_for_channels_again_and_again() -> None:
+async def test_channels_are_requested_from_old_clients_repeatedly() -> None:
     """LIST_EVERY_S is the interval; it is shorter in this test."""
     assert NodeSettings().list_every_s == limits.LIST_EVERY_S == 10
     async with (
@@ -125,7 +125,7 @@ async def test_old_clients_are_asked_for_channels_again_and_again() -> None:
         await has(node, "two", {"2"})
 
 
-def test_who_tells_without_end_is_not_asked_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_requests_to_an_endless_announcer_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     """CHANNELS_REQUESTED_EVERY_S: one later request covers all channels that are announced meanwhile."""
     monkeypatch.setattr(limits, "CHANNELS_REQUESTED_EVERY_S", 36_000.0)
 

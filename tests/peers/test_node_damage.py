@@ -80,7 +80,7 @@ def _hex(person: Person) -> bytes:
 
 
 @on_loop
-async def test_an_entry_that_cannot_be_read_keeps_no_other_news_from_peers() -> None:
+async def test_an_unreadable_entry_delays_no_other_announcement() -> None:
     async with followed(ANN.join(CHANNEL), BOB.join(CHANNEL)) as (here, peer):
         assert await here.health() == (200, "")
         damage_membership(here.node.store, BOB)

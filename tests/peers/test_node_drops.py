@@ -120,7 +120,7 @@ async def test_actions_and_deletions_of_a_blocked_user_come_when_it_is_unblocked
 
 @pytest.mark.thorough
 @on_loop
-async def test_what_is_remembered_is_not_asked_for_and_what_is_refused_is_asked_for_once() -> None:
+async def test_remembered_posts_are_not_requested_and_rejected_ones_once() -> None:
     old, new = written(), [CYD.text("default", "new"), ANN.text("default", "another's")]
     store = store_of("one", *old)
     store.moderation.drop(users=[CYD.key])
@@ -140,7 +140,7 @@ async def test_what_is_remembered_is_not_asked_for_and_what_is_refused_is_asked_
 
 @pytest.mark.thorough
 @on_loop
-async def test_a_dropped_channel_is_asked_of_nobody_until_it_is_undropped() -> None:
+async def test_a_dropped_channel_is_not_requested_until_it_is_undropped() -> None:
     posts = written()
     store = store_of("one", *posts)
     store.moderation.drop(channel="elsewhere")

@@ -315,7 +315,7 @@ async def refuses(call: Callable[[], Any]) -> None:
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_a_call_before_and_after_is_refused(name: str) -> None:
+def test_a_call_before_and_after_is_rejected(name: str) -> None:
     async def main() -> None:
         async with raw_listener(Raw) as (there, dialled):
             with stored() as store:
@@ -369,7 +369,7 @@ def test_a_node_can_be_used_again_but_not_twice_at_once() -> None:
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_a_call_during_the_end_is_refused_or_ends(name: str) -> None:
+def test_a_call_during_the_end_is_rejected_or_ends(name: str) -> None:
     """Nothing connects afterwards, and no task waits for the node."""
 
     async def main() -> None:
@@ -395,7 +395,7 @@ def test_a_call_during_the_end_is_refused_or_ends(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [*CALLS, "peers", "connections", "peer_events"])
-def test_a_call_of_another_thread_is_refused(name: str) -> None:
+def test_a_call_of_another_thread_is_rejected(name: str) -> None:
     def call(node: Node) -> None:
         async def elsewhere() -> None:
             found = CALLS[name](node, Address(HOST, 1)) if name in CALLS else getattr(node, name)
@@ -472,7 +472,7 @@ def test_a_node_needs_a_task_of_asyncio() -> None:
         asyncio.run(main(store))
 
 
-def test_a_sync_that_the_end_interrupts_says_so() -> None:
+def test_a_sync_interrupted_by_the_end_raises_an_error() -> None:
     async def main() -> None:
         async with raw_listener(Raw) as (there, _):
             with stored() as store:

@@ -59,7 +59,7 @@ def test_the_defaults_are_the_limits() -> None:
 
 
 @on_loop
-async def test_a_message_longer_than_max_message_size_bytes_is_refused_before_it_comes() -> None:
+async def test_a_message_longer_than_max_message_size_bytes_is_rejected_before_it_arrives() -> None:
     async with listening() as (node, address):
         with logged() as log:
             peer = await ByHand.connect(address)

@@ -172,7 +172,7 @@ async def test_idle_timeout_s() -> None:
 
 @pytest.mark.thorough
 @on_loop
-async def test_a_silent_peer_is_asked_for_no_channel_and_is_idle() -> None:
+async def test_no_channel_is_requested_from_a_silent_peer_and_it_is_idle() -> None:
     """A silent peer costs little, for any size of the store, and is disconnected after IDLE_TIMEOUT_S."""
     posts = [ANN.text(f"channel {i}", "x") for i in range(50)]
     settings: dict[str, Any] = {"channels": None, "answer_timeout_s": 0.1, "idle_timeout_s": 0.3, "list_every_s": 0.1}

@@ -66,7 +66,7 @@ async def quiet(peer: Raw, number: int, asked: bytes, wait_s: float = 0.1) -> li
 # --- time ranges -------------------------------------------------------------------------------
 
 
-def test_a_post_is_not_announced_to_the_peer_that_gave_it() -> None:
+def test_a_post_is_not_announced_to_the_peer_that_sent_it() -> None:
     """Others get it. The peer itself gets it again if the post counts again."""
 
     @on_loop
@@ -100,7 +100,7 @@ def announced(message: Message | None) -> set[bytes]:
     return set(message.hashes) if isinstance(message, HashResponse) else set()
 
 
-def test_limit_is_shared_by_history_and_news() -> None:
+def test_limit_is_shared_by_history_and_live_hashes() -> None:
     async def main() -> None:
         known = [ANN.text(CHANNEL, str(n), at=at(n)) for n in range(3)]
         async with asking(*known) as (node, store, peer):
@@ -118,7 +118,7 @@ def test_limit_is_shared_by_history_and_news() -> None:
     run(main())
 
 
-def test_deletions_are_told_in_the_channel_of_what_they_delete() -> None:
+def test_deletions_are_announced_in_the_channel_of_the_deleted_post() -> None:
     async def main() -> None:
         here, there = ANN.text(CHANNEL, "x", at=at(1)), ANN.text("there", "x", at=at(2))
         late = ANN.text(CHANNEL, "comes dead", at=at(3))
@@ -137,7 +137,7 @@ def test_deletions_are_told_in_the_channel_of_what_they_delete() -> None:
 
 
 @pytest.mark.thorough
-def test_a_deletion_of_two_texts_is_told_once() -> None:
+def test_a_deletion_of_two_texts_is_announced_once() -> None:
     async def main() -> None:
         texts = [ANN.text(CHANNEL, str(n), at=at(n)) for n in range(2)]
         async with asking(*texts) as (_, store, peer):
@@ -150,7 +150,7 @@ def test_a_deletion_of_two_texts_is_told_once() -> None:
     run(main())
 
 
-def test_every_deletion_of_what_is_deleted_is_told() -> None:
+def test_every_deletion_of_a_deleted_post_is_announced() -> None:
     """The channel's time range lists all of them, up to MAX_DELETIONS_LISTED."""
 
     async def main() -> None:
@@ -170,7 +170,7 @@ def test_every_deletion_of_what_is_deleted_is_told() -> None:
 @pytest.mark.thorough
 @settings(max_examples=12)
 @given(st.integers(0, 2**32).map(Random))
-def test_nothing_is_lost_or_told_twice_between_history_and_news(choice: Random) -> None:
+def test_nothing_is_lost_or_sent_twice_between_history_and_live_hashes(choice: Random) -> None:
     """Posts are stored at the same time as others send requests."""
     posts = [ANN.text(CHANNEL, str(n), at=at(n)) for n in range(150)]
 
@@ -247,7 +247,7 @@ def test_state_after_deletions() -> None:
     run(main())
 
 
-def test_state_tells_the_info_of_whose_leaving_is_deleted() -> None:
+def test_state_has_the_info_of_a_user_whose_leave_is_deleted() -> None:
     async def main() -> None:
         here, leaves, named = ANN.text(CHANNEL, "x", at=at(0)), ANN.leave(CHANNEL, at=at(1)), ANN.named("Ann", at=at(0))
         async with asking(here, leaves, named) as (_, store, peer):
@@ -260,7 +260,7 @@ def test_state_tells_the_info_of_whose_leaving_is_deleted() -> None:
 
 
 @pytest.mark.thorough
-def test_state_tells_the_info_of_who_left_and_writes_again() -> None:
+def test_state_has_the_info_of_a_user_who_left_and_writes_again() -> None:
     async def main() -> None:
         leaves, named = ANN.leave(CHANNEL, at=at(1)), ANN.named("Ann", at=at(0))
         async with asking(leaves, named) as (_, store, peer):
@@ -272,7 +272,7 @@ def test_state_tells_the_info_of_who_left_and_writes_again() -> None:
     run(main())
 
 
-def test_state_tells_the_info_of_a_new_member_and_new_names_of_members() -> None:
+def test_state_has_the_info_of_a_new_member_and_new_names_of_members() -> None:
     async def main() -> None:
         bob_is, cyd_is = BOB.named("Bob", at=at(1)), CYD.named("Cyd", at=at(1))
         async with asking(bob_is, cyd_is, ANN.text(CHANNEL, "x", at=at(1))) as (_, store, peer):
@@ -293,7 +293,7 @@ def test_state_tells_the_info_of_a_new_member_and_new_names_of_members() -> None
 @pytest.mark.thorough
 @settings(max_examples=15)
 @given(histories(), st.integers(0, 2**32).map(Random))
-def test_history_and_news_together_are_the_state(history: tuple[Dialect, list[Post]], choice: Random) -> None:
+def test_history_and_live_hashes_together_are_the_state(history: tuple[Dialect, list[Post]], choice: Random) -> None:
     """A peer with a request at any moment ends with the same hashes as a peer with a request at the end."""
     dialect, posts = history
     posts = public(posts)

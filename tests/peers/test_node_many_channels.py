@@ -44,7 +44,7 @@ def states_asked(node: Node) -> float:
 
 
 @on_loop
-async def test_a_sync_asks_for_a_few_channels_at_a_time() -> None:
+async def test_a_sync_requests_a_few_channels_at_a_time() -> None:
     """The answering node counts each request beyond its limit as a fault, and disconnects after some faults."""
     posts = joins(300)
     async with network(memory("a", posts=posts), settings=replace(ANSWERS_ONLY, max_requests_alive=FEW_ALIVE)) as net:
@@ -56,7 +56,7 @@ async def test_a_sync_asks_for_a_few_channels_at_a_time() -> None:
             await net.stop(node)
 
 
-def test_a_live_sync_asks_for_a_few_channels_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_live_sync_requests_a_few_channels_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """This applies also when it requests all of them again."""
     monkeypatch.setattr(limits, "MAX_LIVE_CHANNELS", 8)
     posts = joins(300)
@@ -76,7 +76,7 @@ def test_a_live_sync_asks_for_a_few_channels_at_a_time(monkeypatch: pytest.Monke
 
 
 @pytest.mark.thorough
-def test_names_beyond_one_response_are_asked_for_by_offset(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_further_names_are_requested_by_offset(monkeypatch: pytest.MonkeyPatch) -> None:
     """MAX_NAMES_PER_MESSAGE. A peer that returns the same names for every offset gets a limited number of requests."""
     monkeypatch.setattr(limits, "MAX_NAMES_PER_MESSAGE", 50)
     monkeypatch.setattr(peer_sync, "SURELY_ALL_NAMES", 50)
@@ -131,7 +131,7 @@ class Inventor(Keeper):
             super().answer(message)
 
 
-def test_a_peer_that_invents_channels_is_asked_for_a_limited_number(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_limited_number_of_invented_channels_is_requested(monkeypatch: pytest.MonkeyPatch) -> None:
     """MAX_UNSEEN_CHANNELS. The store's own channels are requested first, also new ones. Marks are not stored."""
     monkeypatch.setattr(limits, "MAX_UNSEEN_CHANNELS", 100)
     old, new = ANN.text("own", "old"), ANN.text("new", "x")
@@ -161,7 +161,7 @@ def followed(peer: Keeper) -> list[str]:
     return list(dict.fromkeys(request.channel for request in peer.asked(StateRequest)))
 
 
-def test_a_list_that_goes_on_without_end_is_not_read_to_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_endless_list_is_read_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     """MAX_UNSEEN_CHANNELS: each further part has new names."""
     monkeypatch.setattr(limits, "MAX_UNSEEN_CHANNELS", 100)
     monkeypatch.setattr(peer_sync, "SURELY_ALL_NAMES", 40)
@@ -247,7 +247,7 @@ def test_a_live_request_that_the_peer_ends_makes_room_for_one_other_channel(monk
 
 
 @on_loop
-async def test_moderation_is_asked_for_again_where_the_peer_ends_it() -> None:
+async def test_moderation_is_requested_again_after_the_peer_ends_the_request() -> None:
     async with listening(channels=None, list_every_s=0.05) as (_, address):
         peer = await raw_peer(address, Busy, posts=[ANN.text("default", "x")], ends=ModerationRequest)
         await until(lambda: len(peer.asked(ModerationRequest)) > 2)

@@ -119,7 +119,7 @@ async def test_since_window_and_channels() -> None:
 
 
 @on_loop
-async def test_who_follows_nothing_gives_and_takes_nothing() -> None:
+async def test_without_followed_channels_nothing_is_sent_or_received() -> None:
     stores = with_stores([ANN.text("default", "a")], [BOB.text("default", "b")])
     async with Node(stores[0], NodeSettings(channels=frozenset())) as one, Node(stores[1]) as other:
         report = await once(other, await one.reconcile_port.listen(Address(HOST, 0)))
@@ -282,7 +282,7 @@ def test_connections_that_break_lose_nothing(over_cable: bool, key: bytes | None
 
 @WAYS
 @on_loop
-async def test_stores_of_the_other_dialect_are_refused(over_cable: bool) -> None:
+async def test_stores_of_the_other_dialect_are_rejected(over_cable: bool) -> None:
     """Their posts differ, although on Cable both may use one dialect."""
     with memory("a") as store, memory("b", DRAFT8) as foreign:
         async with Node(store, ONLY) as one, Node(foreign, ONLY) as other:
@@ -292,7 +292,7 @@ async def test_stores_of_the_other_dialect_are_refused(over_cable: bool) -> None
 
 
 @on_loop
-async def test_another_cabal_key_and_other_ports_are_told_as_such() -> None:
+async def test_another_cabal_key_and_other_ports_are_reported_as_such() -> None:
     with memory("a") as store, memory("b") as other_store:
         quick = replace(ONLY, talk_silence_s=0.5)
         async with Node(store, replace(quick, cabal_key=CABAL_KEY)) as one, Node(other_store, quick) as plain:
@@ -314,7 +314,7 @@ async def test_another_cabal_key_and_other_ports_are_told_as_such() -> None:
                 await once(plain, Address(HOST, 1))
 
 
-def test_a_peer_that_is_no_cablestore_is_told_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_peer_that_is_not_a_cablestore_is_reported_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
     """GREETING_TIMEOUT_S: a peer that answers everything without a greeting is like a node with --no-reconcile."""
     monkeypatch.setattr(limits, "GREETING_TIMEOUT_S", 0.5)
 

@@ -54,7 +54,7 @@ def types_in(frames: list[bytes]) -> set[int]:
 @DIALECTS
 @pytest.mark.parametrize("key", [None, CABAL_KEY], ids=["plain", "encrypted"])
 @on_loop
-async def test_a_stranger_that_connects_hears_cable_alone(dialect: Dialect, key: bytes | None) -> None:
+async def test_a_stranger_that_connects_receives_cable_alone(dialect: Dialect, key: bytes | None) -> None:
     """It uses random request ids, more than a greeting has, stays a while, and is still not taken for a store."""
     with memory("a", dialect, [Person("ann", dialect).text("default", "x")]) as store:
         async with Node(store, replace(HASTY, cabal_key=key)) as node:
@@ -93,7 +93,7 @@ class _Tee(FrameReader):
 
 
 @on_loop
-async def test_an_old_client_that_is_called_hears_cable_alone() -> None:
+async def test_an_old_client_that_is_dialled_receives_cable_alone() -> None:
     """Every byte on the wire is a message in Cable's list of types, with request ids that look random."""
     async with raw_listener(Noting, posts=[ANN.text("default", f"{i}") for i in range(20)]) as (address, peers):
         with memory("a") as store:

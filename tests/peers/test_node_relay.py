@@ -69,7 +69,7 @@ def within(layout: str, hops: int, count: int = 5) -> set[int]:
 @pytest.mark.thorough("ring-16")
 @pytest.mark.parametrize("ttl", [0, 1, 2, 16])
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_all_within_ttl_hops_answer_and_nobody_else_is_told(layout: str, ttl: int) -> None:
+def test_all_within_ttl_hops_answer_and_no_other_node_is_requested(layout: str, ttl: int) -> None:
     async def main() -> None:
         async with nodes(layout) as (net, posts):
             peer, bystander = await client(net, 0), await client(net, 2, Keeper)
@@ -149,7 +149,7 @@ def test_a_post_whose_deletion_by_its_author_is_known_is_not_forwarded(knows: in
     run(main())
 
 
-def test_without_relays_nothing_goes_on() -> None:
+def test_without_relays_nothing_is_forwarded() -> None:
     async def main() -> None:
         async with nodes("line", relays=False) as (net, posts):
             peer, witness = await client(net, 0), await client(net, 0)
@@ -192,7 +192,7 @@ def test_cancel_travels() -> None:
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_news_travel_once(layout: str) -> None:
+def test_live_hashes_are_forwarded_once(layout: str) -> None:
     async def main() -> None:
         async with nodes(layout) as (net, posts):
             peer = await client(net, 0)
@@ -262,7 +262,7 @@ def test_loss_concludes(cut: str) -> None:
     run(main())
 
 
-def test_who_asked_and_is_lost_leaves_nothing() -> None:
+def test_a_lost_requester_leaves_nothing() -> None:
     async def main() -> None:
         async with nodes("ring") as (net, _):
             peer, silent = await client(net, 0), await client(net, 2, Slow)

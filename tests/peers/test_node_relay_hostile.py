@@ -77,7 +77,7 @@ def store_that_saw_a_deletion() -> CableStore:
 
 
 @pytest.mark.parametrize("case", WRONG)
-def test_what_is_wrong_is_not_passed_on_and_lies_count_against_the_giver(case: str) -> None:
+def test_invalid_posts_are_not_passed_on_and_count_against_the_sender(case: str) -> None:
     async def main() -> None:
         wrong = WRONG[case]
         async with between(store_that_saw_a_deletion(), wrong, *raws(*GOOD)) as (net, requester, giver):
@@ -103,7 +103,7 @@ def test_a_store_of_draft_8_passes_on_what_legacy_peers_say_of_themselves() -> N
     run(main())
 
 
-def test_own_local_only_posts_do_not_go_on_either() -> None:
+def test_own_local_only_posts_are_not_passed_on_either() -> None:
     """Another copy of this identity's store may have sent it to others."""
 
     async def main() -> None:
@@ -133,7 +133,7 @@ def test_hashes_of_what_is_deleted_here_are_left_out() -> None:
     run(main())
 
 
-def test_one_who_goes_on_lying_is_disconnected() -> None:
+def test_a_peer_that_continues_to_send_false_claims_is_disconnected() -> None:
     async def main() -> None:
         false_claims = [tampered(ANN.text("default", str(number))) for number in range(limits.MAX_INVALID_POSTS)]
         async with between(memory(), *false_claims) as (net, requester, giver):
@@ -146,7 +146,7 @@ def test_one_who_goes_on_lying_is_disconnected() -> None:
     run(main())
 
 
-def test_who_gives_more_than_can_be_looked_at_is_not_read_from_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_peer_that_sends_more_than_can_be_inspected_is_paused(monkeypatch: pytest.MonkeyPatch) -> None:
     """The thread that checks posts is stopped for a while. The node answers others, and all posts arrive in the end."""
     monkeypatch.setattr(limits, "MAX_INSPECTED_QUEUE_SIZE_BYTES", 100)
 

@@ -80,7 +80,7 @@ async def test_posts_of_a_fast_peer_do_not_come_from_a_slow_one_too() -> None:
 @pytest.mark.thorough("it dials", "they dial")
 @pytest.mark.parametrize("dials", [True, False], ids=["it dials", "they dial"])
 @on_loop
-async def test_peers_of_one_speed_with_the_same_posts_do_not_all_give_them(dials: bool) -> None:
+async def test_peers_of_one_speed_do_not_all_send_the_same_posts(dials: bool) -> None:
     """One of four sends them. The others wait for it: each has sent a part before, or on a second request."""
     posts = texts(MANY)
     async with AsyncExitStack() as stack:
@@ -99,7 +99,7 @@ async def test_peers_of_one_speed_with_the_same_posts_do_not_all_give_them(dials
 
 @pytest.mark.thorough
 @on_loop
-async def test_a_peer_gives_the_rest_when_the_one_that_gave_the_same_posts_is_lost() -> None:
+async def test_a_peer_sends_the_rest_when_the_one_that_sent_the_same_posts_is_lost() -> None:
     """It does so immediately, without waiting for `reconcile_delay_ms`."""
     posts, settings = texts(MANY), replace(BY_RECONCILING, reconcile_delay_ms=3_600_000)
     async with (
@@ -120,7 +120,7 @@ async def test_a_peer_gives_the_rest_when_the_one_that_gave_the_same_posts_is_lo
 
 
 @on_loop
-async def test_hashes_of_a_lost_peer_are_asked_of_the_next_one() -> None:
+async def test_hashes_of_a_lost_peer_are_requested_from_the_next_one() -> None:
     """They need not be offered again. Hashes that some peers do not have are forgotten."""
     posts = {post.hash: post.raw for post in texts(3)}
     async with listening(channels=None) as (node, address):
@@ -177,7 +177,7 @@ async def test_posts_do_not_wait_for_the_hashes_of_a_long_history() -> None:
 
 
 @on_loop
-async def test_a_peer_is_not_told_of_posts_that_it_gave() -> None:
+async def test_posts_are_not_announced_to_the_peer_that_sent_them() -> None:
     """MAX_RECEIVED_REMEMBERED of them."""
     posts = texts(30)
     async with Node(memory(posts=posts), QUICK) as one, Node(memory("empty"), QUICK) as other:

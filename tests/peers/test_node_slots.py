@@ -57,7 +57,7 @@ class Places:
         return True
 
 
-def test_one_address_has_all_places_until_another_one_comes() -> None:
+def test_one_address_has_all_slots_until_another_one_connects() -> None:
     places = Places()
     assert all(places.comes("one", 1e6 + number) for number in range(limits.MAX_TALKS))
     places.now_s[0] = 1.0
@@ -67,7 +67,7 @@ def test_one_address_has_all_places_until_another_one_comes() -> None:
     assert min(held.bytes_per_s for held in places.held if held.host == "one") == 1e6 + 1  # the slowest was stopped
 
 
-def test_places_are_shared_out_among_those_who_come() -> None:
+def test_slots_are_shared_among_addresses() -> None:
     """In any order and number, an address has at most one slot more than another, and each gets one eventually."""
     rng = random.Random("places are shared out")
     places = Places()

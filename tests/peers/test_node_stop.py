@@ -39,7 +39,7 @@ async def told(net: Network) -> tuple[Raw, CableStore, bytes]:
 
 
 @pytest.mark.parametrize("key", [None, bytes(32)], ids=["plain", "encrypted"])
-def test_what_was_written_just_before_is_given(key: bytes | None) -> None:
+def test_posts_written_just_before_the_end_are_sent(key: bytes | None) -> None:
     """The result is the same with two connections between the same peers."""
 
     async def main() -> None:
@@ -62,7 +62,7 @@ def test_what_was_written_just_before_is_given(key: bytes | None) -> None:
     run(main())
 
 
-def test_a_post_that_a_peer_got_before_it_was_told_of_it_is_not_waited_for() -> None:
+def test_a_post_that_a_peer_got_before_its_announcement_is_not_waited_for() -> None:
     told, link = AnnouncedPosts(), cast("PeerLink", SimpleNamespace(remote_static=bytes(32)))
     told.note_sent(link, [b"early"])
     told.note_announced(link, [b"early"], 1.0)

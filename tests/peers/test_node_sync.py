@@ -242,7 +242,7 @@ def test_damaged_marks_cost_a_full_pass() -> None:
         assert run(paired(folder, source, visit)).received_size_bytes < 300 * 32
 
 
-def test_a_mark_that_is_no_number_costs_a_full_pass() -> None:
+def test_a_mark_that_is_not_a_number_costs_a_full_pass() -> None:
     with scratch_folder() as folder, memory("a", clock=system_clock_ms, posts=spread(300)) as source:
         assert run(paired(folder, source, visit)).posts == 300
         for value in ("1", None, 1.5, [1]):
@@ -352,7 +352,7 @@ def test_a_pass_leaves_a_mark_although_a_peer_concludes_nothing(count: int) -> N
 
 
 @on_loop
-async def test_what_a_lost_peer_owes_is_asked_of_others() -> None:
+async def test_requests_to_a_lost_peer_are_sent_to_others() -> None:
     posts = spread(300)
     async with network(memory("a")) as net:
         node = net.nodes[0]

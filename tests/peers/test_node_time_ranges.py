@@ -66,7 +66,7 @@ def test_time_ranges_cover_all_times_once_newest_first(bears_ms: int, from_ms: i
 
 
 @pytest.mark.parametrize("shrunk", [0, 5, 30])
-def test_links_that_bear_one_conversation_each_come_to_the_end(shrunk: int) -> None:
+def test_links_that_last_one_conversation_each_complete_the_reconciliation(shrunk: int) -> None:
     """The next conversation begins when the link is about to break. That is not evidence of its length."""
     marks, connections = SyncState(None), 0
     for _ in range(shrunk):
@@ -206,7 +206,7 @@ def test_a_link_that_breaks_after_so_many_bytes_converges(
 
 @pytest.mark.thorough
 @on_loop
-async def test_a_process_goes_on_where_another_one_was_cut_off(halves: tuple[CableStore, CableStore]) -> None:
+async def test_a_process_continues_where_another_one_was_cut_off(halves: tuple[CableStore, CableStore]) -> None:
     """This is `cablestore reconcile` in repeated runs: each is a separate node over the same folder."""
     settings = replace(ONLY, channels=None)
     async with Node(halves[0], settings) as one:

@@ -192,7 +192,7 @@ def test_connections_of_the_port_for_reconciliation_are_there_too() -> None:
     run(scenario())
 
 
-def test_a_reader_that_does_not_read_is_told_that_it_missed_something() -> None:
+def test_a_slow_reader_is_notified_that_it_missed_events() -> None:
     async def scenario() -> None:
         watchers = PeerWatchers()
         events = watchers.follow()

@@ -67,7 +67,7 @@ KINDS = st.integers(0, len(requests_of_all_kinds(0)) - 1)
 @ALL_SHAPES
 @pytest.mark.parametrize("kind", HASH_REQUESTS)
 @pytest.mark.parametrize("ttl", [0, 1, 2, 4, 16])
-def test_all_within_ttl_hops_answer_and_only_to_whom_they_were_asked_for(
+def test_all_within_ttl_hops_answer_and_only_the_requester_gets_the_answers(
     edges: list[tuple[int, int]], kind: str, ttl: int
 ) -> None:
     network = Network(edges, posts=2)
@@ -221,7 +221,7 @@ def test_a_cancel_and_a_loss_travel_along_the_route(
     assert all(message.ttl == 0 and message.cancel_id == mine.request.request_id for message in cancels)
 
 
-def test_news_of_a_live_request_travel_too() -> None:
+def test_hashes_of_a_live_request_are_forwarded_too() -> None:
     network = Network(LINE)
     _, question = network.send_request(HASH_REQUESTS["live state"](4))
     network.run()
@@ -296,7 +296,7 @@ def test_what_lies_before_a_silent_peer_is_not_lost(silent: int, ttl: int, rng: 
 @ALL_SHAPES
 @FEWER
 @given(st.data())
-def test_others_are_asked_only_for_posts_that_are_missing(edges: list[tuple[int, int]], data: st.DataObject) -> None:
+def test_only_missing_posts_are_requested_from_others(edges: list[tuple[int, int]], data: st.DataObject) -> None:
     network = Network(edges, posts=0, rng=data.draw(st.randoms(use_true_random=False)))
     ttl = data.draw(st.integers(0, 5))
     known = {hash_of(0, at): post_of(0, at) for at in range(6)}

@@ -45,7 +45,7 @@ def test_a_request_that_comes_another_way_is_a_loop_while_the_first_is_connected
     assert loops.is_loop(two, request, [two, three])
 
 
-def test_what_we_asked_ourselves_is_a_loop() -> None:
+def test_an_own_request_that_returns_is_a_loop() -> None:
     one, two, _ = loop_sessions()
     mine = one.send_request(StateRequest(b"abcd", "a", 0, 3), 0)
     assert Loops().is_loop(two, StateRequest(b"abcd", "a", 0, 1), [one, two])
@@ -54,7 +54,7 @@ def test_what_we_asked_ourselves_is_a_loop() -> None:
     assert not Loops().is_loop(two, StateRequest(b"abcd", "a", 0, 1), [two])
 
 
-def test_what_was_forwarded_for_a_peer_may_be_asked_by_it_again() -> None:
+def test_a_request_of_the_peer_that_it_was_forwarded_to_is_not_a_loop_after_a_cancel() -> None:
     one, two, _ = loop_sessions()
     loops, request = Loops(), StateRequest(b"abcd", "a", 0, 3)
     assert not loops.is_loop(one, request, [one, two])
@@ -114,7 +114,7 @@ def test_any_offset_and_limit_can_be_forwarded(offset: int, limit: int) -> None:
 
 @pytest.mark.parametrize("speaks_first", [False, True])
 @pytest.mark.parametrize("dialect", [LEGACY, DRAFT8], ids=lambda d: d.name)
-def test_a_peer_that_has_said_nothing_is_not_forwarded_to(dialect: Dialect, speaks_first: bool) -> None:
+def test_nothing_is_forwarded_to_a_silent_peer(dialect: Dialect, speaks_first: bool) -> None:
     """The peer may turn out to use draft 8. A request that is never sent never times out."""
     network = Network([(0, 1)])
     session, theirs = asked_of_the_first(network, StateRequest(b"abcd", "a", 0, 2))
@@ -128,7 +128,7 @@ def test_a_peer_that_has_said_nothing_is_not_forwarded_to(dialect: Dialect, spea
     assert stranger.output() == []
 
 
-def test_half_of_what_a_peer_takes_is_left_for_our_own_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_half_of_a_peers_capacity_is_left_for_own_requests(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "MAX_REQUESTS_ALIVE", 6)
     network = Network([(0, 1), (1, 2)])
     for number in range(5):
@@ -186,7 +186,7 @@ def test_a_live_request_is_caught_up_when_the_store_is_and_not_before() -> None:
 
 @pytest.mark.parametrize("is_lost", [False, True])
 @pytest.mark.parametrize("kind", ["hashes", "posts"])
-def test_an_answer_that_is_still_being_looked_at_is_waited_for(kind: str, is_lost: bool) -> None:
+def test_an_answer_that_is_still_being_inspected_is_waited_for(kind: str, is_lost: bool) -> None:
     """The peer with the answer is done before the check. The requesting peer may be gone by then."""
     network = Network([(0, 1), (1, 2)])
     node = network.nodes[1]

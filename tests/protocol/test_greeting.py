@@ -38,7 +38,7 @@ def ask(session: Session, request: Request = ASK, times: int = 1) -> None:
 
 
 @DIALECTS
-def test_two_stores_recognise_each_other_and_may_say_more(dialect: Dialect) -> None:
+def test_two_stores_recognise_each_other_and_may_send_extra_frames(dialect: Dialect) -> None:
     one, other = greeting(dialect), greeting(dialect)
     with pytest.raises(ValueError, match="both sides"):
         one.send_extra(b"x")
@@ -80,7 +80,7 @@ def test_a_store_that_is_recognised_gets_posts_in_short_responses(dialect: Diale
 
 
 @pytest.mark.parametrize("dialects", [(LEGACY, DRAFT8), (DRAFT8, LEGACY)])
-def test_who_changes_the_dialect_greets_anew(dialects: tuple[Dialect, Dialect]) -> None:
+def test_a_peer_that_changes_the_dialect_greets_again(dialects: tuple[Dialect, Dialect]) -> None:
     """Greetings in the earlier dialect do not count."""
     one, other = greeting(dialects[0]), greeting(dialects[1], speaks_first=False)
     ask(one, times=REQUESTS)
@@ -154,7 +154,7 @@ def test_requests_that_were_forwarded_stand_between() -> None:
 
 
 @given(st.sampled_from([4, 8]), st.integers(0, 2**32), st.integers(0, 12))
-def test_a_greeting_is_heard_behind_up_to_a_dozen_others(size_bytes: int, seed: int, before: int) -> None:
+def test_a_greeting_is_detected_after_up_to_a_dozen_others(size_bytes: int, seed: int, before: int) -> None:
     rng = random.Random(seed)
     greeter, listener = Greeter(rng.randbytes), GreetingDetector()
     for _ in range(before):
@@ -165,7 +165,7 @@ def test_a_greeting_is_heard_behind_up_to_a_dozen_others(size_bytes: int, seed: 
 
 
 @pytest.mark.parametrize(("size_bytes", "needed"), [(4, 4), (8, 3)])
-def test_a_part_of_a_greeting_is_none(size_bytes: int, needed: int) -> None:
+def test_a_part_of_a_greeting_is_not_a_greeting(size_bytes: int, needed: int) -> None:
     """The probability that random ids match, three of 4 bytes or two of 8, is less than 2**-64."""
     greeter, listener = Greeter(random.randbytes), GreetingDetector()
     for number in range(needed):
@@ -189,7 +189,7 @@ def test_ids_look_random(dialect: Dialect) -> None:
 
 
 @DIALECTS
-def test_what_is_said_beside_cable_has_a_type_that_cable_does_not(dialect: Dialect) -> None:
+def test_frames_outside_of_cable_have_a_separate_type(dialect: Dialect) -> None:
     assert EXTRA_TYPE_ID not in TYPE_IDS.values()
     one, other = greeting(dialect), greeting(dialect)
     ask(one, times=REQUESTS)

@@ -160,7 +160,7 @@ def test_the_end_is_an_empty_response_of_the_right_type(dialect: Dialect, reques
 
 
 @ALL_REQUESTS
-def test_a_request_is_refused_with_an_empty_response(request_: Request) -> None:
+def test_a_request_is_rejected_with_an_empty_response(request_: Request) -> None:
     a, b = pair()
     mine, theirs = asked(a, b, request_)
     b.reject(theirs)
@@ -173,7 +173,7 @@ def test_a_request_is_refused_with_an_empty_response(request_: Request) -> None:
     st.lists(st.integers(0, 6), max_size=5),
     st.sampled_from([0, 9]),
 )
-def test_history_and_news_share_the_limit(limit: int, history: list[int], news: list[int], end_ms: int) -> None:
+def test_history_and_live_hashes_share_the_limit(limit: int, history: list[int], news: list[int], end_ms: int) -> None:
     a, b = pair()
     mine, theirs = asked(a, b, TimeRangeRequest(b"", "a", 0, end_ms, limit))
     numbers = itertools.count()

@@ -113,7 +113,7 @@ def test_nothing_goes_out_before_speak(dialect: Dialect, request_: Request) -> N
     assert said(a) == [third.request]
 
 
-def test_losing_what_was_never_said() -> None:
+def test_losing_a_request_that_was_not_sent() -> None:
     a = Watched(LEGACY, ids(1), speaks_first=False)
     mine, cancelled = a.send_request(REQUESTS["state"], 0), a.send_request(REQUESTS["state"], 0)
     a.cancel(cancelled)

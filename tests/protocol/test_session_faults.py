@@ -178,7 +178,7 @@ def test_answers_of_the_wrong_type(request_: Request, kind: Callable[..., Respon
 
 
 @given(st.permutations(list(POSTS.values())[:6]), st.integers(1, 4), st.lists(st.integers(1, 6), max_size=4))
-def test_only_posts_that_were_asked_for_are_taken_each_once(posts: list[bytes], wanted: int, counts: list[int]) -> None:
+def test_only_requested_posts_are_accepted_each_once(posts: list[bytes], wanted: int, counts: list[int]) -> None:
     a, _ = pair()
     mine = a.send_request(PostRequest(b"", HASHES[:wanted]), 0)
     taken: list[bytes] = []
@@ -238,7 +238,7 @@ def test_an_answer_without_an_end_is_cancelled(monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.parametrize("step", [Step.FINISHED, Step.LIMIT, Step.SATISFIED, Step.CANCELLED, Step.TIMED_OUT])
-def test_what_comes_late_is_no_violation(step: Step) -> None:
+def test_a_late_response_is_not_a_violation(step: Step) -> None:
     a, b = pair()
     request = REQUESTS["posts"] if step is Step.SATISFIED else REQUESTS["limited"]
     mine, theirs = asked(a, b, request)
@@ -283,7 +283,7 @@ def test_a_malformed_message_does_not_end_the_stream() -> None:
 
 
 @given(st.binary(max_size=80), st.randoms(use_true_random=False))
-def test_whatever_a_peer_says(noise: bytes, rng: random.Random) -> None:
+def test_any_messages_of_a_peer(noise: bytes, rng: random.Random) -> None:
     """The result is events, or a DecodeError that ends the stream. The number of erroneous requests is bounded."""
     a, b = Watched(LEGACY, ids(1)), Watched(LEGACY, ids(10**6), max_requests_alive=3)
     for request in rng.sample(list(REQUESTS.values()), 5):

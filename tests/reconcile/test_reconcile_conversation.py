@@ -183,7 +183,7 @@ def test_only_the_channels_that_both_want_and_what_has_none() -> None:
 
 
 @pytest.mark.parametrize("takes", [(True, False), (False, True), (False, False)])
-def test_who_takes_nothing_still_gives(takes: tuple[bool, bool]) -> None:
+def test_a_side_that_accepts_nothing_still_sends(takes: tuple[bool, bool]) -> None:
     here, there = two_halves(conversation(50))
     stores = with_stores(here, there)
     with Side(stores[0], Terms(accepts_posts=takes[0])) as one, Side(stores[1], Terms(accepts_posts=takes[1])) as other:
@@ -211,7 +211,7 @@ def test_talks_that_break_off_lose_nothing(breaks: list[int]) -> None:
 
 
 @pytest.mark.thorough
-def test_an_audit_tells_what_was_made_to_vanish() -> None:
+def test_an_audit_reports_posts_that_were_made_to_vanish() -> None:
     """Real signed posts, some of which have XOR 0, are not moved by a reconciliation. The audit reports their times."""
     hidden = vanishing(lambda i: ANN.text("spam", f"{i}", at=START_MS + 1_000_000 + 1000 * i))
     base = [ANN.text("default", f"{i}", at=START_MS + 1000 * i) for i in range(3_000)]
@@ -268,7 +268,7 @@ def refusals(side: Side) -> list[EndReason]:
         (hello(terms=Terms(until_ms=5)), EndReason.NOTHING),
     ],
 )
-def test_what_cannot_be_is_refused_politely(frame: bytes, reason: EndReason) -> None:
+def test_impossible_terms_are_rejected_with_a_reason(frame: bytes, reason: EndReason) -> None:
     [store] = with_stores([])
     with Side(store, Terms(from_ms=5)) as side:
         with pytest.raises(PeerRefusedError) as error:
@@ -320,7 +320,7 @@ NEW = ANN.text("default", "x", at=START_MS + 5_000)
     ],
     ids=["it is here", "later", "earlier", "nothing is taken"],
 )
-def test_nothing_is_taken_that_is_not_needed(held: list[Post], terms: Terms) -> None:
+def test_unneeded_posts_are_rejected(held: list[Post], terms: Terms) -> None:
     """MAX_TALK_UNASKED: other posts, and repeated ones, are not stored. Too many of them end the conversation."""
     one = PostsFrame(0, (content_of(NEW),) * limits.MAX_TALK_UNASKED)
     with begun([*conversation(20), *held], one, terms=terms) as side:
@@ -329,7 +329,7 @@ def test_nothing_is_taken_that_is_not_needed(held: list[Post], terms: Terms) -> 
             side.take(encode_frame(7, PostsFrame(1, (content_of(NEW),))))
 
 
-def test_what_came_is_not_taken_again() -> None:
+def test_received_posts_are_not_accepted_again() -> None:
     texts = [ANN.text("default", f"{i}") for i in range(3)]
     stores = with_stores([], texts)
     with Side(stores[0]) as here, Side(stores[1]) as there:

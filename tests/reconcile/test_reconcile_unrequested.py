@@ -63,7 +63,7 @@ def is_compared(post: Post, terms: Terms) -> bool:
 
 
 @given(all_terms(), all_terms(), st.lists(sent_posts(), max_size=40))
-def test_only_compared_posts_are_taken_once_under_their_own_time(
+def test_only_compared_posts_are_accepted_once_under_their_own_time(
     own: Terms, of_peer: Terms, sent: list[tuple[Post, Sent]]
 ) -> None:
     both = own.narrowed(of_peer)

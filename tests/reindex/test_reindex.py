@@ -208,7 +208,7 @@ def test_what_came_after_the_export_is_added(run: Run, tmp_path: Path) -> None:
 
 
 @pytest.mark.thorough
-def test_a_store_gets_what_other_exports_have_and_tells_its_subscribers(run: Run, tmp_path: Path) -> None:
+def test_a_store_gets_the_posts_of_other_exports_and_notifies_its_subscribers(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "store"
     store_at(path, POSTS[:600])
     with CableStore.open(path) as store:
@@ -425,7 +425,7 @@ def test_single_views_need_a_store_that_stood_still(run: Run, exports: list[Path
 
 
 @pytest.mark.thorough
-def test_verify_tells_what_is_missing_extra_and_different(run: Run, tmp_path: Path) -> None:
+def test_verify_reports_missing_extra_and_different_rows(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "store"
     store_at(path, POSTS)
     with CableStore.open(path) as store:
@@ -488,7 +488,7 @@ def test_generations_are_listed_gone_back_to_and_removed(run: Run, tmp_path: Pat
 
 
 @pytest.mark.thorough
-def test_what_was_told_of_dead_posts_is_as_after_an_import_and_stays_when_going_back(run: Run, tmp_path: Path) -> None:
+def test_claims_about_deleted_posts_are_as_after_an_import_and_stay_when_going_back(run: Run, tmp_path: Path) -> None:
     """One export has a true skeleton, one a false one of a post that the store has, and one is imported in between."""
     path = tmp_path / "store"
     first, seen, since = (BOB.text("default", text) for text in ("first", "seen", "told of since the export"))

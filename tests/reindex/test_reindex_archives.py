@@ -251,7 +251,7 @@ def made_up(folder: Path, posts: list[Post], stones: list[Tombstone]) -> tuple[I
     return read_sources([], [ArchiveSource(folder, CONTROL.public_key)]).inputs
 
 
-def test_posts_that_a_store_would_refuse(tmp_path: Path) -> None:
+def test_posts_that_a_store_would_reject(tmp_path: Path) -> None:
     """A control node vouches for others' posts.
 
     A post that is not signed by its author, or beyond MAX_FUTURE_MS, stops the job.

@@ -103,7 +103,7 @@ def test_a_long_history_with_posts_left_out(spark: SparkSession, rng: random.Ran
 
 
 @pytest.mark.thorough
-def test_what_was_told_of_deleted_posts(spark: SparkSession, rng: random.Random, tmp_path: Path) -> None:
+def test_claims_about_deleted_posts(spark: SparkSession, rng: random.Random, tmp_path: Path) -> None:
     """Exports have skeletons of posts that are in none of them. The result is that of importing them."""
     posts = long_history(rng, 200)
     manifests = [export(rng.sample(posts, 150), tmp_path / str(number), LEGACY) for number in range(2)]
@@ -129,7 +129,7 @@ def test_sealed_archives(spark: SparkSession, tmp_path: Path) -> None:
 
 
 @pytest.mark.thorough
-def test_the_source_says_what_files_say(spark: SparkSession, rng: random.Random, tmp_path: Path) -> None:
+def test_the_source_returns_the_contents_of_files(spark: SparkSession, rng: random.Random, tmp_path: Path) -> None:
     """Each post is there once per file, with each deletion by any author, and all tombstones."""
     posts = long_history(rng, 120)
     exports = [forge(tmp_path / "all", posts, []), export(posts, tmp_path / "settled", LEGACY).folder]

@@ -233,7 +233,7 @@ def test_a_message_that_names_itself_is_delivered() -> None:
 
 
 @pytest.mark.parametrize("order", [("a", "b"), ("b", "a")])
-def test_a_circle_of_dependencies_is_none(order: tuple[str, str]) -> None:
+def test_a_cycle_of_dependencies_is_impossible(order: tuple[str, str]) -> None:
     """An honest message is later than all messages in its history, so one of two that list each other is forged."""
     bob = Member("bob", PATIENT)
     circle = {"a": content("a", "b", at=1), "b": content("b", "a", at=2)}
@@ -252,7 +252,7 @@ def test_unset_and_foreign_filters_cost_no_message(foreign: bytes | None) -> Non
     assert not ann.told(PossiblyAcknowledged)  # a filter that matches everything has no information
 
 
-def test_bytes_that_are_no_message_of_the_channel_are_refused_with_a_reason() -> None:
+def test_bytes_that_are_not_a_message_of_the_channel_are_rejected_with_a_reason() -> None:
     ann = Member("ann")
     for data in (b"", b"\xff" * 50, changed(content("m"), channel_id="another")):
         received = ann.received(data)

@@ -54,7 +54,7 @@ def test_an_event_is_there_whole_or_not_at_all(instant: str) -> None:
     assert again.hears(content("a")) == [ReceiveResult.DUPLICATE]
 
 
-def test_the_outbox_goes_on_where_it_was_confirmed() -> None:
+def test_the_outbox_continues_where_it_was_confirmed() -> None:
     ann = Member("ann")
     for i in range(5):
         ann.channel.send(str(i).encode(), START_MS)
@@ -206,7 +206,7 @@ def test_kill_9_at_random_instants(tmp_path: Path, kills: int) -> None:
         assert places == sorted(places)
 
 
-def test_a_write_that_the_disk_refuses_leaves_the_log_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_write_leaves_the_log_unchanged(monkeypatch: pytest.MonkeyPatch) -> None:
     database = MemoryDB()
     ann = Member("ann", log=CausalLog.in_memory(database))
     real = database.write

@@ -181,7 +181,7 @@ def test_a_filter_of_another_length_costs_a_message_there_and_an_unset_one_does_
     assert told.told("sds:in:message-delivered") == ["b1"]
 
 
-def test_a_member_there_asks_for_repair_and_repairs_at_the_times_we_compute(alice: JsPeer) -> None:
+def test_a_member_there_requests_repair_and_repairs_at_the_times_we_compute(alice: JsPeer) -> None:
     agreed = RepairParameters(30_000, 300_000)
     missing = HistoryEntry("m0", b"hint", "carol")
     ours = SdsMessage("m1", "room", "carol", NOW_MS + 5, (missing,), content=b"x")

@@ -21,7 +21,7 @@ from cablestore.sds.settings import Backoff
 QUIET = replace(SMALL, sync_interval_ms=None, resend=Backoff(10**9, 10**9), retrieve=Backoff(10**9, 10**9))
 
 
-def test_lamport_times_far_ahead_are_refused() -> None:
+def test_lamport_times_far_ahead_are_rejected() -> None:
     """MAX_SDS_LAMPORT_AHEAD_MS: otherwise, all members' clocks would follow it permanently."""
     ann = Member("ann")
     most = limits.MAX_SDS_LAMPORT_AHEAD_MS
@@ -178,7 +178,7 @@ def test_the_outbox_is_read_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     assert parts == [10, 10, 5, 0]
 
 
-def test_giant_histories_and_ids_are_refused() -> None:
+def test_giant_histories_and_ids_are_rejected() -> None:
     """MAX_SDS_HISTORY, MAX_SDS_ID_SIZE_BYTES: the cost of a message in rows and keys."""
     bob = Member("bob", QUIET)
     most = limits.MAX_SDS_HISTORY

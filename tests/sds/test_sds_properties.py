@@ -279,7 +279,7 @@ def test_answers_come_from_the_log() -> None:
 
 
 @pins("empty participantId disables repair")
-def test_without_repairs_none_is_asked_for_or_answered() -> None:
+def test_without_repairs_none_is_requested_or_answered() -> None:
     """A sender's id that a request omits is known from the log."""
     off, on = Member("bob", replace(REPAIRS, repair=None)), Member("bob", REPAIRS)
     for member, answers in ((off, 0), (on, 1)):
@@ -349,7 +349,7 @@ def _lamports(ahead_ms: int, number: int = 1) -> list[int | None]:
 
 
 @pins("outgoing: sorted by T_req")
-def test_requests_keep_their_first_time_and_are_asked_for_in_its_order() -> None:
+def test_requests_keep_their_first_time_and_are_sent_in_its_order() -> None:
     """A full buffer evicts nothing: both waiting messages and their dependencies are limited."""
     bob = Member("bob", replace(REPAIRS, repairs_per_message=1))
     bob.hears(content("z", *"abc", at=9))

@@ -164,7 +164,7 @@ def test_the_others_of_many_have_their_turn_with_the_next_filter() -> None:
 # --- missing messages --------------------------------------------------------------------------------
 
 
-def test_missing_messages_are_told_once_and_retrieved_again_and_again() -> None:
+def test_missing_messages_are_reported_once_and_retrieved_repeatedly() -> None:
     ann = Member("ann", replace(PATIENT, retrieve=Backoff(100, 400)))
     hinted = SdsMessage(
         "b", CHANNEL, "eve", START_MS + 9, causal_history=(HistoryEntry("a", b"hint", "eve"),), content=b"x"
@@ -225,7 +225,7 @@ def test_a_sync_message_is_empty_and_kept_by_nobody() -> None:
         assert not foreign.contains(positions(sync.message_id, foreign, SPEC))
 
 
-def test_a_sync_message_tells_of_what_is_missing() -> None:
+def test_a_sync_message_reveals_missing_messages() -> None:
     ann, bob = Member("ann"), Member("bob")
     bob.hears(ann.says("x"))
     bob.effects()
@@ -236,7 +236,7 @@ def test_a_sync_message_tells_of_what_is_missing() -> None:
     assert [effect.entry for effect in cyd.told(Missing)] == [HistoryEntry(ann.ids()[0], None, "ann")]
 
 
-def test_sync_messages_are_left_out_when_another_member_told_the_same() -> None:
+def test_a_sync_message_is_omitted_when_another_member_sent_the_same() -> None:
     ann, bob, cyd = Member("ann"), Member("bob"), Member("cyd")
     said = ann.says("x")
     for member in (bob, cyd):
@@ -250,7 +250,7 @@ def test_sync_messages_are_left_out_when_another_member_told_the_same() -> None:
     assert sends(cyd.tick(31_000))  # bob's message is too old by now
 
 
-def test_what_its_sender_sends_again_is_no_reason_to_be_silent() -> None:
+def test_resent_messages_do_not_suppress_sync_messages() -> None:
     """Acknowledgements depend on other members' messages, so they must not be omitted."""
     ann, bob = Member("ann"), Member("bob")
     said = ann.says("x")
@@ -265,7 +265,7 @@ def test_what_its_sender_sends_again_is_no_reason_to_be_silent() -> None:
     assert sends(bob.tick(10_000))
 
 
-def test_nothing_is_told_of_an_empty_log() -> None:
+def test_an_empty_log_sends_no_sync_message() -> None:
     ann = Member("ann")
     assert not [effect for _ in range(100) for effect in ann.tick(10_000)]
     assert ann.channel.due_ms() is not None
@@ -305,7 +305,7 @@ def test_ephemeral_messages_are_delivered_at_once_and_kept_by_nobody() -> None:
 REPAIRS = replace(PATIENT, repair=RepairParameters(1_000, 4_000), repair_backoff=Backoff(4_000, 60_000))
 
 
-def test_a_repair_is_asked_for_at_t_req_and_answered_at_t_resp() -> None:
+def test_a_repair_is_requested_at_t_req_and_answered_at_t_resp() -> None:
     ann, bob, cyd = (Member(name, REPAIRS) for name in ("ann", "bob", "cyd"))
     first, second = ann.says("1"), ann.says("2")
     cyd.hears(first, second)
@@ -348,7 +348,7 @@ def test_an_answer_of_another_member_is_enough() -> None:
     assert not cyd.tick(10_000)
 
 
-def test_repairs_are_asked_for_again_later_and_three_at_a_time() -> None:
+def test_repairs_are_requested_again_later_and_three_at_a_time() -> None:
     bob = Member("bob", REPAIRS)
     bob.hears(content("z", *"abcdefg", at=9))
     bob.effects()
@@ -365,7 +365,7 @@ def test_repairs_are_asked_for_again_later_and_three_at_a_time() -> None:
     assert len(opened(bob.says("again")).repair_request) == 3
 
 
-def test_what_another_member_asks_for_is_not_asked_for_at_the_same_time() -> None:
+def test_a_repair_requested_by_another_member_is_not_requested_at_the_same_time() -> None:
     bob = Member("bob", REPAIRS)
     bob.hears(content("b", "a", at=1), changed(content("ask"), repair_request=(HistoryEntry("a"),)))
     bob.effects()
@@ -378,7 +378,7 @@ def test_what_another_member_asks_for_is_not_asked_for_at_the_same_time() -> Non
     assert not opened(bob.says("it is here")).repair_request
 
 
-def test_a_request_is_told_with_the_message_that_carries_it() -> None:
+def test_a_request_is_reported_with_the_message_that_contains_it() -> None:
     bob = Member("bob", REPAIRS)
     bob.hears(content("b", "a", at=1))
     bob.now_ms += 4_000
@@ -386,7 +386,7 @@ def test_a_request_is_told_with_the_message_that_carries_it() -> None:
     assert bob.told(RepairRequested) == [RepairRequested(message.message_id, (HistoryEntry("a", None, "eve"),))]
 
 
-def test_only_messages_of_the_log_are_given_and_only_by_their_group() -> None:
+def test_repairs_are_sent_only_from_the_log_and_only_by_their_group() -> None:
     many = replace(REPAIRS, repair=RepairParameters(1_000, 4_000, groups=1_000))
     members = [Member(f"member {i}", many) for i in range(40)]
     asking = changed(content("ask"), repair_request=(HistoryEntry("m"), HistoryEntry("waits"), HistoryEntry("unknown")))

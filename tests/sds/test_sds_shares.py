@@ -127,7 +127,7 @@ def test_what_was_told_and_then_waited_for_stays(monkeypatch: pytest.MonkeyPatch
     assert bob.ids() == ["ann was here", "real", "ann 1"]
 
 
-def test_a_message_with_too_many_unmet_dependencies_is_refused_and_they_are_asked_for() -> None:
+def test_a_message_with_too_many_unmet_dependencies_is_rejected_and_they_are_requested() -> None:
     """MAX_SDS_UNMET: one message uses a small part of a share; its dependencies are still requested."""
     bob = Member("bob", QUIET)
     names = [f"m{i:04}" for i in range(limits.MAX_SDS_UNMET + 1)]

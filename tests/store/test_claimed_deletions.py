@@ -60,7 +60,7 @@ def assert_whole(store: CableStore) -> None:
 # --- one post ------------------------------------------------------------------------------------
 
 
-def test_a_strangers_word_keeps_no_post_away(tmp_path: Path) -> None:
+def test_a_claim_of_another_store_rejects_no_post(tmp_path: Path) -> None:
     post = ANN.text("default", "I live", links=())
     not_his = BOB.delete(post)
     forge(tmp_path / "forged", [not_his], [told(post, not_his)])
@@ -102,7 +102,7 @@ def test_a_forged_skeleton_of_a_dead_post_gives_way_to_the_true_one(tmp_path: Pa
         assert_whole(store)
 
 
-def test_a_stranger_says_nothing_of_what_this_store_saw_dead(tmp_path: Path) -> None:
+def test_a_claim_about_a_confirmed_deletion_is_ignored(tmp_path: Path) -> None:
     post = ANN.text("default", "gone")
     deletion, not_his = ANN.delete(post), BOB.delete(post)
     forge(tmp_path / "forged", [not_his], [told(post, not_his)])
@@ -126,7 +126,7 @@ def test_a_deletion_that_was_called_deleted_lives(tmp_path: Path) -> None:
         assert list(store.dump()) == list(expected.dump())
 
 
-def test_several_told_authors_of_one_post_are_kept_apart(tmp_path: Path) -> None:
+def test_several_claimed_authors_of_one_post_are_kept_apart(tmp_path: Path) -> None:
     post, linked = CYD.text("default", "unseen"), CYD.text("default", "linked to")
     stones = [
         told(post, deletion, Skeleton(0, 7, "default", (linked.hash,)))
@@ -194,7 +194,7 @@ def parts_of(case: Claims, exports: list[Path], random: Random) -> list[Path | l
 
 @settings(max_examples=max(settings().max_examples // 2, 10))
 @given(claims(), st.randoms(use_true_random=False))
-def test_what_was_told_gives_one_database_in_any_order(case: Claims, random: Random) -> None:
+def test_claims_make_the_same_database_in_any_order(case: Claims, random: Random) -> None:
     model = Model(case.seen)
     with scratch_folder() as folder:
         exports = case.write(folder)
@@ -281,7 +281,7 @@ def test_an_export_with_a_post_that_it_calls_dead_is_found(tmp_path: Path) -> No
         assert [post.hash.hex() in problem.what for problem in problems] == ([] if skeleton is None else [True])
 
 
-def test_what_was_seen_dead_counts_only_beside_its_tombstone(tmp_path: Path) -> None:
+def test_a_confirmed_deletion_counts_only_beside_its_tombstone(tmp_path: Path) -> None:
     """If the skeleton is lost, the post is requested once more."""
     post = ANN.text("default", "gone")
     with CableStore.open(tmp_path) as store:
@@ -300,7 +300,7 @@ def test_what_was_seen_dead_counts_only_beside_its_tombstone(tmp_path: Path) -> 
         assert store.dump_digest() == before
 
 
-def test_a_store_that_does_not_say_what_it_saw_asks_once_more(tmp_path: Path) -> None:
+def test_a_store_without_confirmed_deletions_requests_once_more(tmp_path: Path) -> None:
     """If the row is lost, the tombstone of the deleted post counts as received from another store."""
     post = ANN.text("default", "gone")
     with CableStore.open(tmp_path) as store:
@@ -324,7 +324,7 @@ def two_generations(path: Path) -> None:
         folder.activate(folder.adopt(copy), keep=True)
 
 
-def test_going_back_brings_along_what_was_told_of_deleted_posts(tmp_path: Path) -> None:
+def test_going_back_keeps_claims_about_deleted_posts(tmp_path: Path) -> None:
     first = ANN.text("default", "first")
     gone = ANN.text("default", "gone", links=(first.hash,))
     last = ANN.text("default", "last", links=(gone.hash,))
@@ -346,7 +346,7 @@ def test_going_back_brings_along_what_was_told_of_deleted_posts(tmp_path: Path) 
         assert_whole(store)
 
 
-def test_going_back_brings_along_what_this_store_saw_and_every_local_row(tmp_path: Path) -> None:
+def test_going_back_keeps_confirmed_deletions_and_every_local_row(tmp_path: Path) -> None:
     """The earlier generation has other skeletons, and local rows that were removed since."""
     post, other = ANN.text("default", "gone"), ANN.text("default", "gone as well")
     deletion, not_his = ANN.delete(post, other), BOB.delete(post)
@@ -379,7 +379,7 @@ def local_rows(store: CableStore) -> dict[bytes, bytes]:
         return {key: value for key, value in snapshot.reader.prefix(b"!local!") if key != local_key(SWEPT)}
 
 
-def test_local_rows_are_carried_and_told_to_nobody(tmp_path: Path) -> None:
+def test_local_rows_are_kept_and_not_exported(tmp_path: Path) -> None:
     path = tmp_path / "store"
     post = ANN.text("default", "gone")
     with CableStore.open(path) as store:

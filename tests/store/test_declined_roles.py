@@ -147,7 +147,7 @@ def test_an_export_does_not_restore_a_declined_role(tmp_path: Path) -> None:
         assert_role(store, given, holds=False)
 
 
-def test_a_claim_never_gives_a_role_and_gives_way_to_what_is_signed(tmp_path: Path) -> None:
+def test_a_claim_never_assigns_a_role_and_is_replaced_by_signed_statements(tmp_path: Path) -> None:
     given, declines, later = role(ANN, BOB, 5), info(BOB, 10, accepts=False), info(BOB, 40, accepts=True)
     far = START_MS + 10**12
     claims = [
@@ -193,7 +193,7 @@ def test_the_latest_statements_are_remembered(monkeypatch: pytest.MonkeyPatch) -
             assert_role(store, given, holds=False)
 
 
-def test_damaged_statements_of_an_export_are_refused(tmp_path: Path) -> None:
+def test_damaged_statements_of_an_export_are_rejected(tmp_path: Path) -> None:
     declined_export(tmp_path / "e")
     manifest = read_manifest(tmp_path / "e")
     (segment,) = manifest.consent_segments

@@ -55,7 +55,7 @@ def test_each_deletion_is_listed_in_any_order(tmp_path: Path, count: int) -> Non
     assert len(dumps) == 1
 
 
-def test_a_later_deletion_is_told_live(tmp_path: Path) -> None:
+def test_a_later_deletion_is_reported_live(tmp_path: Path) -> None:
     text, deletions = repeated(3)
     with CableStore.open(tmp_path) as store:
         store.ingest(raws(text, deletions[0]))

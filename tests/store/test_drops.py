@@ -246,7 +246,7 @@ def test_what_applies_looks_through_its_drops_once() -> None:
     assert not changed.is_swept
 
 
-def test_refused_posts_are_remembered_up_to_a_limit(store: CableStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rejected_posts_are_remembered_up_to_a_limit(store: CableStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "MAX_REJECTED_REMEMBERED", 2)
     store.moderation.drop(users=[BOB.key])
     posts = chain(BOB, BOB, BOB)
@@ -345,7 +345,7 @@ def test_going_back_to_an_earlier_database_revives_nothing(tmp_path: Path) -> No
         assert_clean(store)
 
 
-def test_an_unmoderated_session_is_judged_when_a_moderated_one_opens(tmp_path: Path) -> None:
+def test_a_moderated_session_decides_about_the_posts_of_an_unmoderated_one(tmp_path: Path) -> None:
     posts = chain(BOB, CYD)
     with own(tmp_path) as store:
         store.moderation.hide(users=[DAN.key])
@@ -359,7 +359,7 @@ def test_an_unmoderated_session_is_judged_when_a_moderated_one_opens(tmp_path: P
         assert_clean(store)
 
 
-def test_what_refused_infos_say_of_roles_is_remembered_up_to_a_limit(
+def test_roles_in_rejected_infos_are_remembered_up_to_a_limit(
     store: CableStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "MAX_CONSENTS_REMEMBERED", 3)

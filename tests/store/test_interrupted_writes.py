@@ -74,7 +74,7 @@ def test_a_text_after_an_interrupted_one_has_its_own_number_and_time(
     assert len({post.timestamp_ms for post in mine}) == len(mine)
 
 
-def test_followers_are_told_of_an_interrupted_write(store: CableStore) -> None:
+def test_followers_are_notified_of_an_interrupted_write(store: CableStore) -> None:
     last = store.last_sequence
     calls: list[int] = []
     store.watch(lambda: calls.append(store.last_sequence))

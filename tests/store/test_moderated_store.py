@@ -173,7 +173,7 @@ def test_a_list_of_channels_looks_up_the_hidden_users_who_wrote(
 # --- blocks (moderation.md 4.6) -------------------------------------------------------------------
 
 
-def test_posts_of_a_blocked_user_are_refused_and_old_ones_stay(store: CableStore) -> None:
+def test_posts_of_a_blocked_user_are_rejected_and_old_ones_stay(store: CableStore) -> None:
     old, new = chain(BOB, BOB)
     told(store, old)
     store.moderation.block([BOB.key])
@@ -187,7 +187,7 @@ def test_posts_of_a_blocked_user_are_refused_and_old_ones_stay(store: CableStore
     assert told(store, new) == [Verdict.ACCEPTED]
 
 
-def test_posts_of_a_user_who_blocks_the_local_user_are_refused_once_it_is_notified(store: CableStore) -> None:
+def test_posts_of_a_user_who_blocks_the_local_user_are_rejected_once_it_is_notified(store: CableStore) -> None:
     told(store, BOB.post(Block("", 0, (ANN.key,), 0, 0)))
     assert told(store, BOB.text("c", "x")) == [Verdict.ACCEPTED]
     told(store, BOB.post(Block("", 0, (ANN.key,), 0, 1)))
@@ -213,7 +213,7 @@ def test_a_block_counts_for_later_posts_of_its_batch(store: CableStore) -> None:
 # --- writing ---------------------------------------------------------------------------------------
 
 
-def test_acts_that_the_specification_forbids_are_refused(store: CableStore) -> None:
+def test_acts_that_the_specification_forbids_are_rejected(store: CableStore) -> None:
     text, topic = BOB.text("c", "x"), BOB.topic("c", "t")
     told(store, text, topic, CYD.post(Info.of(accept_role=False)))
     moderation, sequence = store.moderation, store.last_sequence
@@ -278,7 +278,7 @@ def test_posts_of_two_channels_are_acted_on_in_two_posts_and_one_write(store: Ca
     assert list(store.channels()) == []
 
 
-def test_a_dry_run_tells_and_changes_nothing(store: CableStore) -> None:
+def test_a_dry_run_reports_and_changes_nothing(store: CableStore) -> None:
     told(store, CYD.text("c", "x"), CYD.text("c", "y"))
     told(store, BOB.post(Role("", 0, "", DAN.key, UserRole.MOD.in_post), at=NOW_MS + 1000))
     digest, sequence = store.dump_digest(), store.last_sequence
@@ -292,7 +292,7 @@ def test_a_dry_run_tells_and_changes_nothing(store: CableStore) -> None:
     assert store.user(BOB.key).role is UserRole.USER
 
 
-def test_a_dry_run_makes_no_key_and_tells_what_it_tells_with_one(tmp_path: Path) -> None:
+def test_a_dry_run_makes_no_key_and_reports_the_same_as_with_one(tmp_path: Path) -> None:
     with CableStore.open(tmp_path, options=StoreOptions(clock=clock)) as store:
         told(store, *(posts := chain(BOB, CYD)))
         told(store, BOB.post(Moderation("", 0, "", (CYD.key,), Action.HIDE_USER), at=NOW_MS + 1000))
@@ -344,7 +344,7 @@ def test_the_seed_is_kept_until_it_is_revoked(tmp_path: Path) -> None:
         assert_clean(store)
 
 
-def test_a_deletion_that_is_refused_leaves_private_acts_as_they_are(store: CableStore) -> None:
+def test_a_deletion_that_is_rejected_leaves_private_acts_as_they_are(store: CableStore) -> None:
     told(store, foreign := CYD.text("c", "x"))
     effect = store.moderation.hide(users=[CYD.key], private=True)
     (private,) = [post.hash for post in effect.posts]
@@ -378,7 +378,7 @@ def test_lists_say_who_when_and_why(store: CableStore) -> None:
     assert store.moderation.contexts() == ["c"]
 
 
-def test_followers_are_told_of_changes(store: CableStore) -> None:
+def test_followers_are_notified_of_changes(store: CableStore) -> None:
     told(store, CYD.text("c", "x"))
     found = []
     begun = threading.Event()
@@ -424,7 +424,7 @@ def test_a_store_that_gets_an_identity_decides_for_it(tmp_path: Path) -> None:
         assert texts(store.messages("c").messages) == []
 
 
-def test_the_first_own_post_is_spared_by_acts_of_others_as_any_other(tmp_path: Path) -> None:
+def test_the_first_own_post_is_exempt_from_actions_of_others_as_any_other(tmp_path: Path) -> None:
     with CableStore.open(tmp_path, options=StoreOptions(clock=clock)) as store:
         store.moderation.join_with_seed(bytes([UserRole.ADMIN]) + BOB.key)
         told(store, BOB.post(Moderation("", 0, "c", (), Action.DROP_CHANNEL)))

@@ -62,7 +62,7 @@ def test_events_tell_what_happened_in_order(store: CableStore) -> None:
         assert list(state.events()) == events  # the snapshot does not change, and does not wait
 
 
-def test_a_subscriber_hears_what_others_write(store: CableStore) -> None:
+def test_a_subscriber_gets_what_others_write(store: CableStore) -> None:
     store.join("default")
     after = store.last_sequence
     heard: list[bytes] = []

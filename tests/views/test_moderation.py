@@ -80,7 +80,7 @@ def test_one_role_for_each_author_recipient_and_context(store: CableStore) -> No
     assert told(store, "default") == hashes(active)
 
 
-def test_roles_of_who_declines_them_are_not_told(store: CableStore) -> None:
+def test_roles_of_a_user_who_declines_them_are_not_in_the_answer(store: CableStore) -> None:
     """The latest post/info decides, also if it omits the property: accepting is the default."""
     for_bob, for_cyd = role(BOB), role(CYD, "default")
     store.ingest(raws(for_bob, for_cyd, BOB.post(Info.of(accept_role=True))))
@@ -109,7 +109,7 @@ def test_actions_of_the_requested_channels_and_of_the_cabal(store: CableStore) -
 
 
 @pytest.mark.parametrize("does", [HIDE_USER, HIDE_POST, DROP_POST, DROP_CHANNEL])
-def test_what_undoes_is_told_in_place_of_what_it_undoes(store: CableStore, does: int) -> None:
+def test_an_undoing_action_replaces_the_action_it_undoes(store: CableStore, does: int) -> None:
     target = () if does == DROP_CHANNEL else (BOB.key,)
     posts = [act(does, *target), act(does + 1, *target), act(does, *target), act(does + 1, *target)]
     for length in range(1, 5):
@@ -171,7 +171,7 @@ def test_strange_channel_names(store: CableStore, name: str) -> None:
     assert told(store) == []
 
 
-def test_unknown_channels_and_those_asked_for_twice(store: CableStore) -> None:
+def test_unknown_channels_and_those_requested_twice(store: CableStore) -> None:
     everywhere, here = role(BOB), role(BOB, "default")
     store.ingest(raws(everywhere, here))
     assert told(store, "nowhere", "", "x" * 1000) == [everywhere.hash]
@@ -248,7 +248,7 @@ def test_each_part_is_oldest_first(store: CableStore) -> None:
 # --- omitted posts ---------------------------------------------------------------------------------
 
 
-def test_local_only_posts_are_not_told_nor_what_they_undo() -> None:
+def test_local_only_posts_and_what_they_undo_are_not_in_the_answer() -> None:
     """The target of a local-only undo is sent as before, because its absence would reveal the post."""
     private = [
         ANN.post(Role("", LOCAL_ONLY, "", BOB.key, USER)),
@@ -269,7 +269,7 @@ def test_local_only_posts_are_not_told_nor_what_they_undo() -> None:
         assert store.check().is_clean
 
 
-def test_other_posts_are_not_told(store: CableStore) -> None:
+def test_other_posts_are_not_in_the_answer(store: CableStore) -> None:
     posts = [ANN.text("default", "x"), ANN.join("default"), ANN.topic("default", "x"), ANN.named("ann")]
     posts.append(ANN.delete(posts[0]))
     store.ingest(raws(*posts))
