@@ -31,7 +31,7 @@ QUICK = replace(peering.QUICK, spares_cable_js=True)
 ANSWERS_ONLY = replace(peering.ANSWERS_ONLY, spares_cable_js=True)
 ALL = [post for pair in POSTS.values() for post in pair]
 CHANNELS = sorted({post.channel for post in ALL if post.channel}, key=str.encode)
-BORNE = [name for name in CHANNELS if name not in (LONG, RESERVED, "\0")]
+SAFE_CHANNELS = [name for name in CHANNELS if name not in (LONG, RESERVED, "\0")]
 MEMBERS = [ANN.join(name) for name in ("default", FITS)] + [BOB.join(name) for name in ("default", FITS)]
 NAMED = ANN.named("é" * 16), BOB.named("é" * 16 + "x")
 """The latest info of each user."""
@@ -80,7 +80,7 @@ def test_posts_that_crash_cable_js_are_not_sent(may_be_cable_js: bool) -> None:
             assert NAMED[0].hash in found
             given = await posts_for(peer, [*ALL, *NAMED])
             assert given == {post.hash for post in [*ALL, *NAMED]} - (bad if may_be_cable_js else set())
-            names = BORNE if may_be_cable_js else CHANNELS
+            names = SAFE_CHANNELS if may_be_cable_js else CHANNELS
             assert await names_for(peer) == names
             for offset in range(len(names)):
                 assert await names_for(peer, offset, 2) == names[offset : offset + 2]
@@ -102,18 +102,19 @@ def test_live_changes_are_safe_for_cable_js(dialect: Dialect) -> None:
             net.nodes[0].store.ingest(raws(*ALL))
             net.nodes[0].store.ingest(raws(last))
 
-            def heard() -> set[bytes]:
+            def received() -> set[bytes]:
                 return {digest for request_id in asked for digest in peer.hashes(request_id)}
 
-            await until(lambda: last.hash in heard())
+            await until(lambda: last.hash in received())
             await until(
-                lambda: {post.hash for post in GOOD} <= heard(), lambda: [p for p in GOOD if p.hash not in heard()]
+                lambda: {post.hash for post in GOOD} <= received(),
+                lambda: [p for p in GOOD if p.hash not in received()],
             )
             bad = {post.hash for post in BAD}
             if dialect is LEGACY:
-                assert not heard() & bad
+                assert not received() & bad
             else:
-                await until(lambda: bad <= heard(), lambda: [post for post in BAD if post.hash not in heard()])
+                await until(lambda: bad <= received(), lambda: [post for post in BAD if post.hash not in received()])
             await peer.close()
 
     run(main())
@@ -126,8 +127,8 @@ def test_a_peer_that_sent_such_a_post_gets_them_from_then_on(case: str) -> None:
         async with network(memory(posts=BAD), settings=replace(QUICK, channels=frozenset({"default"}))) as net:
             peer = await raw_peer(net.addresses[net.nodes[0]], Keeper, posts=[proof])
             assert await posts_for(peer, BAD) == set()
-            await until(lambda: [asked for asked in peer.asked(StateRequest) if asked.channel == "default"])
-            state = next(asked for asked in peer.asked(StateRequest) if asked.channel == "default")
+            await until(lambda: [asked for asked in peer.requests_of(StateRequest) if asked.channel == "default"])
+            state = next(asked for asked in peer.requests_of(StateRequest) if asked.channel == "default")
             peer.say(HashResponse(state.request_id, (proof.hash,)))
             await until(lambda: net.nodes[0].store.get(proof.hash))
             await until(lambda: next(iter(net.nodes[0].connections)).session.reads_everything)
@@ -148,14 +149,14 @@ def test_requests_that_crash_cable_js_are_not_sent() -> None:
             peer = await raw_peer(net.addresses[net.nodes[0]], Keeper)
 
             def asked_for() -> set[str]:
-                requests = [*peer.asked(StateRequest), *peer.asked(TimeRangeRequest)]
-                moderated = [name for asked in peer.asked(ModerationRequest) for name in asked.channels]
+                requests = [*peer.requests_of(StateRequest), *peer.requests_of(TimeRangeRequest)]
+                moderated = [name for asked in peer.requests_of(ModerationRequest) for name in asked.channels]
                 return {*(request.channel for request in requests), *moderated}
 
-            await until(lambda: asked_for() == set(BORNE), asked_for)
-            lists = len(peer.asked(ListRequest))
-            await until(lambda: len(peer.asked(ListRequest)) > lists + 2)
-            assert asked_for() == set(BORNE)
+            await until(lambda: asked_for() == set(SAFE_CHANNELS), asked_for)
+            lists = len(peer.requests_of(ListRequest))
+            await until(lambda: len(peer.requests_of(ListRequest)) > lists + 2)
+            assert asked_for() == set(SAFE_CHANNELS)
             theirs = BOB.text("é" * 40, "in a channel of the peer's")
             peer.posts[theirs.hash] = theirs
             await until(lambda: net.nodes[0].store.get(theirs.hash))
@@ -203,10 +204,10 @@ def test_nothing_that_crashes_cable_js_is_passed_on() -> None:
                 assert requester.hashes(asked) == []
             asked = requester.send_request(ModerationRequest(b"", ("default", LONG), 0, 0, 1))
             await until(lambda: requester.is_concluded(asked))
-            assert [request.channels for request in giver.asked(ModerationRequest)] == [("default",)]
-            assert {request.channel for request in (*giver.asked(StateRequest), *giver.asked(TimeRangeRequest))} == {
-                "default"
-            }
+            assert [request.channels for request in giver.requests_of(ModerationRequest)] == [("default",)]
+            assert {
+                request.channel for request in (*giver.requests_of(StateRequest), *giver.requests_of(TimeRangeRequest))
+            } == {"default"}
 
     run(main())
 
@@ -229,8 +230,8 @@ def test_a_request_that_crashes_cable_js_is_not_forwarded_to_possible_cable_js()
                 TimeRangeRequest(b"", "default", 0, 2**50, 0, 1),
             ):
                 requester.send_request(request)
-            await until(lambda: giver.asked(TimeRangeRequest))
-            assert [request.channel for request in giver.asked(TimeRangeRequest)] == ["default"]
+            await until(lambda: giver.requests_of(TimeRangeRequest))
+            assert [request.channel for request in giver.requests_of(TimeRangeRequest)] == ["default"]
             await requester.close()
             await giver.close()
 

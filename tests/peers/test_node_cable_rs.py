@@ -53,9 +53,9 @@ def test_a_cabin_user_with_a_name_of_five_bytes_is_known_by_it() -> None:
             net.nodes[0].keep_connected(address)
             await until(lambda: here.user(BOB.key).name == "Bobby")
             (cabin,) = peers
-            assert (named.hash,) in [asked.hashes for asked in cabin.asked(PostRequest)]
-            await until(lambda: [asked for asked in cabin.asked(TimeRangeRequest) if asked.is_live])
-            (live,) = [asked for asked in cabin.asked(TimeRangeRequest) if asked.is_live]
+            assert (named.hash,) in [asked.hashes for asked in cabin.requests_of(PostRequest)]
+            await until(lambda: [asked for asked in cabin.requests_of(TimeRangeRequest) if asked.is_live])
+            (live,) = [asked for asked in cabin.requests_of(TimeRangeRequest) if asked.is_live]
             cabin.posts[text.hash] = text
             cabin.say(HashResponse(live.request_id, (text.hash,)))
             await until(lambda: here.get(text.hash))  # the rest of the stream is read too

@@ -102,11 +102,11 @@ async def test_a_channel_that_the_store_gets_is_requested_from_an_old_client() -
         [peer] = peers
         other = BOB.text("newer", "there")
         peer.posts[other.hash] = other
-        asked = len(peer.asked(ListRequest))
+        asked = len(peer.requests_of(ListRequest))
         node.store.ingest(raws(ANN.text("newer", "here")))
         await has(node, "newer", {"here", "there"})
-        assert "newer" in {request.channel for request in peer.asked(StateRequest)}
-        assert len(peer.asked(ListRequest)) == asked
+        assert "newer" in {request.channel for request in peer.requests_of(StateRequest)}
+        assert len(peer.requests_of(ListRequest)) == asked
 
 
 @on_loop

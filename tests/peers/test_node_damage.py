@@ -50,7 +50,7 @@ class Follower(NamedTuple):
     async def hears(self, *posts: Post) -> None:
         """Wait until these posts are the latest that are announced to the peer."""
         hashes = [post.hash for post in posts]
-        await until(lambda: self.peer.hashes(self.texts)[-len(hashes) :] == hashes, lambda: self.peer.heard)
+        await until(lambda: self.peer.hashes(self.texts)[-len(hashes) :] == hashes, lambda: self.peer.received)
 
 
 @asynccontextmanager

@@ -132,7 +132,7 @@ async def test_remembered_posts_are_not_requested_and_rejected_ones_once() -> No
             await until(lambda: not node.parts.sync.fetches.pending and not node.parts.sync.fetches.storing)
             link.close("again")
             await until(lambda: not node.connections)
-        asked = [digest for keeper in keepers for m in keeper.asked(PostRequest) for digest in m.hashes]
+        asked = [digest for keeper in keepers for m in keeper.requests_of(PostRequest) for digest in m.hashes]
         assert not any(has(store, *old, new[0]))
         assert asked.count(new[0].hash) == 1
         assert set(asked) == {post.hash for post in new}
@@ -148,9 +148,9 @@ async def test_a_dropped_channel_is_not_requested_until_it_is_undropped() -> Non
         await net.nodes[0].connect(address)
         await until(lambda: keepers)
         [keeper] = keepers
-        await until(lambda: [m for m in keeper.asked(TimeRangeRequest) if m.is_live])
-        assert {m.channel for m in keeper.asked(TimeRangeRequest)} == {"default"}
-        assert {m.channel for m in keeper.asked(StateRequest)} == {"default"}
+        await until(lambda: [m for m in keeper.requests_of(TimeRangeRequest) if m.is_live])
+        assert {m.channel for m in keeper.requests_of(TimeRangeRequest)} == {"default"}
+        assert {m.channel for m in keeper.requests_of(StateRequest)} == {"default"}
         client = await raw_peer(net.addresses[net.nodes[0]])
         assert await named_to(client) == {"default"}
         assert not await told_to(client, "elsewhere")
@@ -207,12 +207,12 @@ async def test_a_channel_that_is_dropped_before_its_history_came_is_not_followed
         [keeper] = keepers
 
         def asked(channel: str) -> list[TimeRangeRequest]:
-            return [message for message in keeper.asked(TimeRangeRequest) if message.channel == channel]
+            return [message for message in keeper.requests_of(TimeRangeRequest) if message.channel == channel]
 
         await until(lambda: asked("elsewhere"))
         [history] = asked("elsewhere")
         store.moderation.drop(channel="elsewhere")
-        await until(lambda: history.request_id in [message.cancel_id for message in keeper.asked(CancelRequest)])
+        await until(lambda: history.request_id in [message.cancel_id for message in keeper.requests_of(CancelRequest)])
         store.ingest([ANN.text("third", "a channel that is followed later").raw])
         await until(lambda: [message for message in asked("third") if message.is_live])
         assert asked("elsewhere") == [history]

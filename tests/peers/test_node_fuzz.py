@@ -49,12 +49,12 @@ def some_posts(dialect: Dialect) -> tuple[Post, ...]:
 async def recorded(dialect: Dialect) -> list[bytes]:
     """Return every message, without lengths, of two nodes that sync with each other and get changes."""
     first, second = memory("first", dialect, some_posts(dialect)), memory("second", dialect, some_posts(dialect)[40:45])
-    heard: list[bytes] = []
+    received: list[bytes] = []
 
     async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         frames = FrameReader()
         while data := await reader.read(65536):
-            heard.extend(frames.feed(data))
+            received.extend(frames.feed(data))
             writer.write(data)
         writer.close()
 
@@ -74,7 +74,7 @@ async def recorded(dialect: Dialect) -> list[bytes]:
         server.close()
         await server.wait_closed()
         await asyncio.sleep(0.05)
-    return heard
+    return received
 
 
 async def changes(net: Network, dialect: Dialect) -> None:

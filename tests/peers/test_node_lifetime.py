@@ -58,7 +58,7 @@ def stored() -> Iterator[CableStore]:
         assert store.check().is_clean
 
 
-async def told(node: Node, store: CableStore) -> Raw:
+async def with_announced_post(node: Node, store: CableStore) -> Raw:
     """Connect a peer that is notified of an own post and does not request it, so that the node waits when it stops."""
     peer: Raw = await raw_peer(await node.listen(Address(HOST, 0)))
     asked = peer.send_request(TimeRangeRequest(b"", "default", 0, 0, 0))
@@ -76,7 +76,7 @@ async def leave(node_is_left: asyncio.Event, peers: list[Raw], store: CableStore
         node.reconcile_port.keep_connected(there)
         await node.reconcile_port.listen(Address(HOST, 0))
         await until(lambda: node.connections)
-        peers.append(await told(node, store))
+        peers.append(await with_announced_post(node, store))
         node_is_left.set()
 
 
@@ -376,7 +376,7 @@ def test_a_call_during_the_end_is_rejected_or_ends(name: str) -> None:
         async with raw_listener(Raw) as (there, dialled), nothing_is_left():
             with stored() as store:
                 async with Node(store, QUICK) as node:
-                    peer = await told(node, store)
+                    peer = await with_announced_post(node, store)
                     asked = node, Address("192.0.2.1", 1)
                     call = CALLS[name](*asked) if "once" in name or name == "connect" else asyncio.sleep(0)
                     pending = asyncio.ensure_future(call)

@@ -191,7 +191,7 @@ def test_max_invalid_posts() -> None:
         forged = [post.raw[:40] + bytes((post.raw[40] ^ 1,)) + post.raw[41:] for post in good]
         by_hash = {post_hash(raw): raw for raw in forged}
 
-        class Liar(Keeper):
+        class FalsePeer(Keeper):
             def range_of(self, asked: TimeRangeRequest) -> tuple[bytes, ...]:
                 return tuple(by_hash) if asked.limit else ()
 
@@ -200,7 +200,7 @@ def test_max_invalid_posts() -> None:
 
         with memory() as store, logged() as log:
             async with running(store, channels=None) as (node, address):
-                peer = await raw_peer(address, Liar, posts=good[:1])
+                peer = await raw_peer(address, FalsePeer, posts=good[:1])
                 if number >= limits.MAX_INVALID_POSTS:
                     await until(lambda: peer.is_over)
                     assert f"{limits.MAX_INVALID_POSTS} invalid posts" in log.reasons()[0]

@@ -383,6 +383,6 @@ async def test_max_live_channels(monkeypatch: pytest.MonkeyPatch) -> None:
     async with listening(channels=None, list_every_s=0.1) as (node, address):
         peer = await raw_peer(address, Keeper, posts=posts)
         await until(lambda: all(node.store.get(post.hash) for post in posts))
-        await until(lambda: len(peer.asked(TimeRangeRequest)) > 10)
-        assert len([asked for asked in peer.asked(TimeRangeRequest) if asked.is_live]) == 2
+        await until(lambda: len(peer.requests_of(TimeRangeRequest)) > 10)
+        assert len([asked for asked in peer.requests_of(TimeRangeRequest) if asked.is_live]) == 2
         await peer.close()

@@ -51,14 +51,14 @@ async def asking(*posts: Post) -> AsyncIterator[tuple[Node, CableStore, Raw]]:
 
 async def settled(peer: Raw) -> None:
     """Wait until all stored posts are announced: the last stored post is announced last."""
-    number = len(peer.heard)
+    number = len(peer.received)
     request_id = peer.send_request(ListRequest(b"", 0, 0))
-    await until(lambda: peer.is_concluded(request_id), lambda: peer.heard[number:])
+    await until(lambda: peer.is_concluded(request_id), lambda: peer.received[number:])
 
 
 async def quiet(peer: Raw, number: int, asked: bytes, wait_s: float = 0.1) -> list[bytes]:
     """Wait for N hashes, and a moment longer for an extra one."""
-    await until(lambda: len(peer.hashes(asked)) >= number, lambda: peer.heard)
+    await until(lambda: len(peer.hashes(asked)) >= number, lambda: peer.received)
     await asyncio.sleep(wait_s)
     return peer.hashes(asked)
 
@@ -83,15 +83,15 @@ def test_a_post_is_not_announced_to_the_peer_that_sent_it() -> None:
             other.send(*live)
             await offered(giver, tuple(posts))
             await deliver(giver, posts)
-            heard: set[bytes] = set()
-            while len(heard) < len(posts):
-                heard |= announced(await other.receive())
+            received: set[bytes] = set()
+            while len(received) < len(posts):
+                received |= announced(await other.receive())
             deletion = ANN.delete(second, at=at(5))
             node.store.ingest([deletion.raw])
-            heard.clear()
-            while len(heard) < 2:
-                heard |= announced(await giver.receive())
-            assert heard == {deletion.hash, first.hash}
+            received.clear()
+            while len(received) < 2:
+                received |= announced(await giver.receive())
+            assert received == {deletion.hash, first.hash}
 
     scenario()
 

@@ -90,7 +90,10 @@ def test_further_names_are_requested_by_offset(monkeypatch: pytest.MonkeyPatch) 
                 assert (await sync_of(node, net.addresses[net.nodes[0]])).posts == len(posts)
                 async with raw_listener(Keeper, posts=posts[:50]) as (address, peers):
                     assert (await sync_of(node, address)).channels == len(posts)
-                    assert [request.offset for request in peers[0].asked(ListRequest) if not request.limit] == [0, 50]
+                    assert [request.offset for request in peers[0].requests_of(ListRequest) if not request.limit] == [
+                        0,
+                        50,
+                    ]
                 await net.stop(node)
 
     scenario()
@@ -125,7 +128,7 @@ class Inventor(Keeper):
 
     def answer(self, message: Message) -> None:
         if isinstance(message, ListRequest) and not message.limit:
-            count = len(self.asked(ListRequest))
+            count = len(self.requests_of(ListRequest))
             self.say(ListResponse(message.request_id, tuple(f"{count} {n}" for n in range(self.names_at_once))))
         else:
             super().answer(message)
@@ -144,7 +147,7 @@ def test_a_limited_number_of_invented_channels_is_requested(monkeypatch: pytest.
         ):
             [node] = net.nodes
             await node.connect(address)
-            await until(lambda: peers and len(peers[0].asked(ListRequest)) > 12)
+            await until(lambda: peers and len(peers[0].requests_of(ListRequest)) > 12)
             node.store.ingest(raws(new))
             await until(lambda: "new" in followed(peers[0]))
             assert followed(peers[0])[0] == "own"
@@ -158,7 +161,7 @@ def test_a_limited_number_of_invented_channels_is_requested(monkeypatch: pytest.
 
 def followed(peer: Keeper) -> list[str]:
     """Return the channels whose state a peer was asked for, each once."""
-    return list(dict.fromkeys(request.channel for request in peer.asked(StateRequest)))
+    return list(dict.fromkeys(request.channel for request in peer.requests_of(StateRequest)))
 
 
 def test_an_endless_list_is_read_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -170,7 +173,7 @@ def test_an_endless_list_is_read_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) 
     async def scenario() -> None:
         async with network(memory("a")) as net, raw_listener(Inventor) as (address, peers):
             assert (await sync_of(net.nodes[0], address)).channels == 100
-            assert len([request for request in peers[0].asked(ListRequest) if not request.limit]) == 3
+            assert len([request for request in peers[0].requests_of(ListRequest) if not request.limit]) == 3
 
     scenario()
 
@@ -217,11 +220,13 @@ async def test_a_channel_whose_live_request_the_peer_ends_is_asked_for_again(kin
     async with listening(channels=None, list_every_s=0.05) as (node, address):
         first, text, join = ANN.text("default", "first"), BOB.text("default", "later"), BOB.join("default")
         peer = await raw_peer(address, Busy, posts=[first], ends=kind)
-        await until(lambda: node.store.get(first.hash) and [r for r in peer.asked(kind) if r.is_live])
+        await until(lambda: node.store.get(first.hash) and [r for r in peer.requests_of(kind) if r.is_live])
         peer.add(text, join)
         await every((text, join), lambda post: node.store.get(post.hash))
-        lives = [r.request_id for r in (*peer.asked(StateRequest), *peer.asked(TimeRangeRequest)) if r.is_live]
-        cancelled = [request.cancel_id for request in peer.asked(CancelRequest)]
+        lives = [
+            r.request_id for r in (*peer.requests_of(StateRequest), *peer.requests_of(TimeRangeRequest)) if r.is_live
+        ]
+        cancelled = [request.cancel_id for request in peer.requests_of(CancelRequest)]
         assert len(set(lives) - set(cancelled)) == 1
         await peer.close()
 
@@ -235,12 +240,12 @@ def test_a_live_request_that_the_peer_ends_makes_room_for_one_other_channel(monk
         async with listening(channels=None, list_every_s=0.05) as (node, address):
             posts = [ANN.text(name, "x") for name in "abcd"]
             peer = await raw_peer(address, Busy, posts=posts[:1], ends=TimeRangeRequest)
-            await until(lambda: [r for r in peer.asked(TimeRangeRequest) if r.is_live])
+            await until(lambda: [r for r in peer.requests_of(TimeRangeRequest) if r.is_live])
             peer.ends = CancelRequest  # the peer does not end further requests
             peer.add(*posts[1:])
             await every(posts, lambda post: node.store.get(post.hash))
-            await until(lambda: len(peer.asked(TimeRangeRequest)) > 20)
-            assert [r.channel for r in peer.asked(TimeRangeRequest) if r.is_live] == ["a", "b"]
+            await until(lambda: len(peer.requests_of(TimeRangeRequest)) > 20)
+            assert [r.channel for r in peer.requests_of(TimeRangeRequest) if r.is_live] == ["a", "b"]
             await peer.close()
 
     scenario()
@@ -250,5 +255,5 @@ def test_a_live_request_that_the_peer_ends_makes_room_for_one_other_channel(monk
 async def test_moderation_is_requested_again_after_the_peer_ends_the_request() -> None:
     async with listening(channels=None, list_every_s=0.05) as (_, address):
         peer = await raw_peer(address, Busy, posts=[ANN.text("default", "x")], ends=ModerationRequest)
-        await until(lambda: len(peer.asked(ModerationRequest)) > 2)
+        await until(lambda: len(peer.requests_of(ModerationRequest)) > 2)
         await peer.close()

@@ -63,13 +63,13 @@ async def test_a_stranger_that_connects_receives_cable_alone(dialect: Dialect, k
             requests: list[Request] = [ALL, LIVE, ListRequest(b"", 0, 1)]
             for number, each in enumerate(ids):
                 peer.send(requests[number % 3]._replace(request_id=each))
-            heard = [await peer.receive() for _ in range(30)]
+            received = [await peer.receive() for _ in range(30)]
             await asyncio.sleep(0.5)
             [connection] = node.connections
             assert not connection.session.is_cablestore
             assert not connection.met.done()
-            assert all(type(message) in TYPE_IDS for message in heard)
-            assert len([message for message in heard if isinstance(message, ListResponse | ListRequest)]) >= 5
+            assert all(type(message) in TYPE_IDS for message in received)
+            assert len([message for message in received if isinstance(message, ListResponse | ListRequest)]) >= 5
             await peer.close()
 
 
@@ -142,9 +142,9 @@ async def greeted(address: Address, extra: bytes) -> tuple[asyncio.StreamReader,
 
 async def heard_extra(reader: asyncio.StreamReader, frames: FrameReader) -> tuple[int, ConversationMessage]:
     """Return the next message of a conversation."""
-    heard: list[bytes] = []
-    while not (extras := [extra for frame in heard if (extra := extra_of(frame)) not in (None, UNLISTED)]):
-        heard += frames.feed(await asyncio.wait_for(reader.read(4096), LIMIT_S))
+    received: list[bytes] = []
+    while not (extras := [extra for frame in received if (extra := extra_of(frame)) not in (None, UNLISTED)]):
+        received += frames.feed(await asyncio.wait_for(reader.read(4096), LIMIT_S))
     return decode_frame(extras[0])
 
 

@@ -49,9 +49,9 @@ async def nodes(layout: str, count: int = 5, *, relays: bool = True) -> AsyncIte
 async def client(net: Network, number: int, kind: type[Raw] = Raw, **options: object) -> Raw:
     """Connect a client to a node and announce its dialect."""
     peer: Raw = await raw_peer(net.addresses[net.nodes[number]], kind, **options)
-    before = len(peer.heard)
+    before = len(peer.received)
     asked = peer.send_request(ListRequest(b"", 0, 0))
-    await until(lambda: peer.is_concluded(asked), lambda: peer.heard[before:])
+    await until(lambda: peer.is_concluded(asked), lambda: peer.received[before:])
     return peer
 
 
@@ -160,7 +160,7 @@ def test_without_relays_nothing_is_forwarded() -> None:
             assert peer.hashes(asked) == [posts[0].hash]
             assert peer.answers_to(names) == [ListResponse(names, (CHANNEL, "only 0"))]
             assert peer.answers_to(wanted) == [PostResponse(wanted, ())]
-            assert not [m for m in witness.heard if getattr(m, "ttl", 0) or getattr(m, "channel", "") == CHANNEL]
+            assert not [m for m in witness.received if getattr(m, "ttl", 0) or getattr(m, "channel", "") == CHANNEL]
             await peer.close()
             await witness.close()
 
@@ -176,14 +176,16 @@ def test_cancel_travels() -> None:
             asked = peer.send_request(TimeRangeRequest(b"", CHANNEL, 0, 0, 0, 16))
 
             def forwarded() -> list[bytes]:
-                return [request.request_id for request in end.asked(TimeRangeRequest) if request.channel == CHANNEL]
+                return [
+                    request.request_id for request in end.requests_of(TimeRangeRequest) if request.channel == CHANNEL
+                ]
 
             await until(lambda: forwarded() and len(peer.hashes(asked)) == 5)
             assert live(net) == [1] * 5
             assert forwarded() == [asked]
             peer.say(CancelRequest(b"\xffcan", asked))
             await until(lambda: live(net) == [0] * 5)
-            await until(lambda: asked in [cancel.cancel_id for cancel in end.asked(CancelRequest)])
+            await until(lambda: asked in [cancel.cancel_id for cancel in end.requests_of(CancelRequest)])
             assert not any(node.parts.serving.routes for node in net.nodes)
             await peer.close()
             await end.close()
@@ -245,7 +247,9 @@ def test_loss_concludes(cut: str) -> None:
             asked = peer.send_request(EVERYTHING._replace(ttl=16))
             state = peer.send_request(StateRequest(b"", CHANNEL, 0, 16))
             names = peer.send_request(ListRequest(b"", 0, 0, 16))
-            await until(lambda: [m for m in silent.asked(ListRequest) if m.ttl] and silent.asked(TimeRangeRequest))
+            await until(
+                lambda: [m for m in silent.requests_of(ListRequest) if m.ttl] and silent.requests_of(TimeRangeRequest)
+            )
             await until(lambda: len(peer.hashes(asked)) == 5)
             assert not any(map(peer.is_concluded, (asked, state, names)))
             if cut == "client":
@@ -269,10 +273,10 @@ def test_a_lost_requester_leaves_nothing() -> None:
             for _ in range(10):
                 peer.send_request(EVERYTHING._replace(ttl=16))
                 peer.send_request(TimeRangeRequest(b"", CHANNEL, 0, 0, 0, 16))
-            await until(lambda: len(silent.asked(TimeRangeRequest)) >= 20)
+            await until(lambda: len(silent.requests_of(TimeRangeRequest)) >= 20)
             peer.cut()
             await until(lambda: not any(node.parts.serving.routes for node in net.nodes))
-            await until(lambda: len(silent.asked(CancelRequest)) == 20)
+            await until(lambda: len(silent.requests_of(CancelRequest)) == 20)
             await peer.close()
             await silent.close()
 

@@ -66,7 +66,7 @@ WRONG = {
     "far in the future": ANN.text("default", "later", at=NOW_MS + 2 * WEEK_MS).raw,
     "deleted here": DELETED.raw,
 }
-ARE_LIES = {"bad signature", "random bytes", "short bytes"}
+FALSE_CASES = {"bad signature", "random bytes", "short bytes"}
 
 
 def store_that_saw_a_deletion() -> CableStore:
@@ -83,9 +83,9 @@ def test_invalid_posts_are_not_passed_on_and_count_against_the_sender(case: str)
         async with between(store_that_saw_a_deletion(), wrong, *raws(*GOOD)) as (net, requester, giver):
             wanted = [post_hash(wrong), *(post.hash for post in GOOD)]
             assert await posts_asked_for(requester, wanted) == {post.hash for post in GOOD}
-            asked = [digest for request in giver.asked(PostRequest) for digest in request.hashes]
+            asked = [digest for request in giver.requests_of(PostRequest) for digest in request.hashes]
             assert (post_hash(wrong) in asked) == (case != "deleted here")
-            assert sum(peer.invalid_posts for peer in net.nodes[0].connections) == (case in ARE_LIES)
+            assert sum(peer.invalid_posts for peer in net.nodes[0].connections) == (case in FALSE_CASES)
 
     run(main())
 
@@ -124,7 +124,7 @@ def test_hashes_of_what_is_deleted_here_are_left_out() -> None:
             assert await hashes_asked_for(requester) == {DELETION.hash, *(post.hash for post in GOOD)}
             live = requester.send_request(TimeRangeRequest(b"", "default", 0, 0, 0, 1))
             await until(lambda: len(requester.hashes(live)) == len(GOOD) + 1)
-            (asked,) = [request for request in giver.asked(TimeRangeRequest) if request.is_live]
+            (asked,) = [request for request in giver.requests_of(TimeRangeRequest) if request.is_live]
             changes = ANN.text("default", "news")
             giver.say(HashResponse(asked.request_id, (DELETED.hash,)), HashResponse(asked.request_id, (changes.hash,)))
             await until(lambda: changes.hash in requester.hashes(live))

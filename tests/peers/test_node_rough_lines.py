@@ -18,7 +18,7 @@ from cablestore.protocol.message import HashResponse, PostRequest, PostResponse
 
 POSTS = 600
 MANY = 1_500
-BEARS = 40_000
+CUT_SIZE_BYTES = 40_000
 """Bytes in both directions before the link breaks: a third of all posts."""
 LINKS = 40
 """More connections than are needed. Without progress the test ends here."""
@@ -37,7 +37,7 @@ async def test_each_connection_continues_where_the_last_one_broke(settings: Node
     posts = texts(POSTS)
     answering = replace(settings, channels=frozenset())
     async with Node(memory(posts=posts), answering) as full, Node(memory("empty"), settings) as empty:
-        line = RoughLine(await full.listen(Address(HOST, 0)), cut_size_bytes=BEARS, is_tapped=True)
+        line = RoughLine(await full.listen(Address(HOST, 0)), cut_size_bytes=CUT_SIZE_BYTES, is_tapped=True)
         known = set[bytes]()
         async with line as through:
             while len(line.passed) < LINKS and len(known) < POSTS:

@@ -27,7 +27,7 @@ async def stops(net: Network, node: Node) -> None:
     await soon(net.stop(node))
 
 
-async def told(net: Network) -> tuple[Raw, CableStore, bytes]:
+async def with_announced_post(net: Network) -> tuple[Raw, CableStore, bytes]:
     """Connect a raw peer, and announce an own post of the first node to it. Return the post's hash."""
     node = net.nodes[0]
     peer: Raw = await raw_peer(net.addresses[node])
@@ -76,7 +76,7 @@ def test_a_post_that_a_peer_got_before_its_announcement_is_not_waited_for() -> N
 def test_a_peer_that_asks_while_the_node_stops_is_answered() -> None:
     async def main() -> None:
         async with network(memory("ann"), settings=replace(ANSWERS_ONLY, grace_s=LONG_S)) as net:
-            peer, store, digest = await told(net)
+            peer, store, digest = await with_announced_post(net)
             stopping = asyncio.create_task(stops(net, net.nodes[0]))
             await asyncio.sleep(0.1)
             assert not stopping.done()
@@ -95,7 +95,7 @@ def test_a_peer_that_asks_while_the_node_stops_is_answered() -> None:
 def test_a_peer_that_does_not_ask_is_not_waited_for_any_longer() -> None:
     async def main() -> None:
         async with network(memory("ann"), settings=replace(ANSWERS_ONLY, grace_s=limits.GRACE_S / 5)) as net:
-            peer, *_ = await told(net)
+            peer, *_ = await with_announced_post(net)
             await stops(net, net.nodes[0])
             await peer.close()
 
@@ -107,9 +107,9 @@ def test_nobody_is_waited_for_if_nothing_is_missing() -> None:
 
     async def main() -> None:
         async with network(memory("ann"), settings=replace(ANSWERS_ONLY, grace_s=LONG_S)) as net:
-            gone, *_ = await told(net)
+            gone, *_ = await with_announced_post(net)
             await gone.close()
-            peer, store, digest = await told(net)
+            peer, store, digest = await with_announced_post(net)
             asked = peer.send_request(PostRequest(b"", (digest,)))
             await until(lambda: peer.is_concluded(asked))
             post = ANN.text(CHANNEL, "of somebody else", at=START_MS)
@@ -125,7 +125,7 @@ def test_nobody_is_waited_for_if_nothing_is_missing() -> None:
 def test_of_many_posts_the_latest_are_waited_for() -> None:
     async def main() -> None:
         async with network(memory("ann"), settings=replace(ANSWERS_ONLY, grace_s=LONG_S)) as net:
-            peer, store, first = await told(net)
+            peer, store, first = await with_announced_post(net)
             ranged = peer.send_request(TimeRangeRequest(b"", CHANNEL, 0, 0, 0))
             later = [store.post(CHANNEL, str(number)).hash for number in range(limits.MAX_ANNOUNCED_REMEMBERED)]
             await until(lambda: {*later} <= {*peer.hashes(ranged)})

@@ -257,7 +257,7 @@ class Owing(Keeper):
     cuts = True
 
     def give(self, request_id: bytes, hashes: Iterable[bytes]) -> None:
-        if len(self.asked(PostRequest)) <= self.after:
+        if len(self.requests_of(PostRequest)) <= self.after:
             super().give(request_id, hashes)
         elif self.cuts:
             self.cut()
@@ -297,7 +297,7 @@ class Pausing(Keeper):
     hangs = False
 
     def tell(self, request_id: bytes, hashes: tuple[bytes, ...], *, ends: bool) -> None:
-        if len(self.asked(TimeRangeRequest)) == 1:
+        if len(self.requests_of(TimeRangeRequest)) == 1:
             super().tell(request_id, hashes[: self.part], ends=False)
         elif not self.hangs:
             super().tell(request_id, hashes, ends=ends)
@@ -358,11 +358,11 @@ async def test_requests_to_a_lost_peer_are_sent_to_others() -> None:
         node = net.nodes[0]
         owing = await raw_peer(net.addresses[node], Owing, posts=posts, after=0, cuts=False)
         owing.give = lambda *_: None  # does not answer
-        await until(lambda: owing.asked(PostRequest))
+        await until(lambda: owing.requests_of(PostRequest))
         other = await raw_peer(net.addresses[node], Keeper, posts=posts)
-        await until(lambda: other.asked(TimeRangeRequest))
+        await until(lambda: other.requests_of(TimeRangeRequest))
         await asyncio.sleep(0.1)
-        assert not other.asked(PostRequest), "what one was asked is asked of nobody else meanwhile"
+        assert not other.requests_of(PostRequest), "what one was asked is asked of nobody else meanwhile"
         owing.cut()
         await until(lambda: all(node.store.get(post.hash) is not None for post in posts))
         await owing.close()

@@ -9,7 +9,7 @@ from weakref import ref
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from network import LINE, ORIGIN, Network, Unlooked, hash_of
+from network import LINE, ORIGIN, Network, PassingInspector, hash_of
 
 from cablestore import DRAFT8, LEGACY, Dialect, limits
 from cablestore.peers.relay import Loops, Route
@@ -93,7 +93,7 @@ def asked_of_the_first(network: Network, request: Request) -> tuple[Session, Exc
 def test_times_grow_towards_the_origin_and_stay_below_its_own(ttl: int) -> None:
     network = Network(LINE)
     _, theirs = asked_of_the_first(network, StateRequest(b"abcd", "a", 0, ttl))
-    route = Route(network.nodes[1].sessions[0], theirs, Unlooked())
+    route = Route(network.nodes[1].sessions[0], theirs, PassingInspector())
     route.forward(network.nodes[1].sessions.values(), 0)
     (forwarded,) = network.nodes[1].sessions[2].open_requests.values()
     assert forwarded.deadline_s is not None
@@ -105,7 +105,7 @@ def test_times_grow_towards_the_origin_and_stay_below_its_own(ttl: int) -> None:
 def test_any_offset_and_limit_can_be_forwarded(offset: int, limit: int) -> None:
     network = Network([(0, 1), (1, 2)])
     session, theirs = asked_of_the_first(network, ListRequest(b"abcd", offset, limit, 2))
-    Route(session, theirs, Unlooked()).forward(network.nodes[1].sessions.values(), 0)
+    Route(session, theirs, PassingInspector()).forward(network.nodes[1].sessions.values(), 0)
     network.flush()
     (request,) = [message for near, _, message in network.log if near == 1 and isinstance(message, ListRequest)]
     assert (request.offset, request.ttl) == (0, 1)
@@ -119,7 +119,7 @@ def test_nothing_is_forwarded_to_a_silent_peer(dialect: Dialect, speaks_first: b
     network = Network([(0, 1)])
     session, theirs = asked_of_the_first(network, StateRequest(b"abcd", "a", 0, 2))
     stranger = Session(dialect, lambda size_bytes: b"\x01" * size_bytes, speaks_first=speaks_first)
-    route = Route(session, theirs, Unlooked())
+    route = Route(session, theirs, PassingInspector())
     route.forward([session, stranger], 0)
     route.finish()
     assert theirs.is_over
@@ -133,7 +133,7 @@ def test_half_of_a_peers_capacity_is_left_for_own_requests(monkeypatch: pytest.M
     network = Network([(0, 1), (1, 2)])
     for number in range(5):
         session, theirs = asked_of_the_first(network, StateRequest(bytes((number,)) * 4, "a", 1, 2))
-        Route(session, theirs, Unlooked()).forward(network.nodes[1].sessions.values(), 0)
+        Route(session, theirs, PassingInspector()).forward(network.nodes[1].sessions.values(), 0)
     assert len(network.nodes[1].sessions[2].open_requests) == 3
 
 
@@ -148,7 +148,7 @@ def test_a_peer_that_knows_the_request_is_not_asked_it_again(is_asked: bool) -> 
     else:
         far.receive(encode_message(request, LEGACY), 0)
     far.output()
-    Route(session, theirs, Unlooked()).forward([session, far], 0)
+    Route(session, theirs, PassingInspector()).forward([session, far], 0)
     assert far.output() == session.output() == []
     assert theirs.holds == 1
     assert far.open_requests == ({b"abcd": known} if is_asked else {})
@@ -162,7 +162,7 @@ def test_a_hash_is_passed_on_once_as_far_as_memory_goes(parts: list[list[int]], 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(limits, "ROUTE_HASHES_REMEMBERED", most)
         network = Network([(0, 1)])
-        route = Route(*asked_of_the_first(network, StateRequest(b"abcd", "a", 0, 2)), Unlooked())
+        route = Route(*asked_of_the_first(network, StateRequest(b"abcd", "a", 0, 2)), PassingInspector())
         kept: list[bytes] = []
         for part in parts:
             hashes = [hash_of(0, number) for number in part]
@@ -174,7 +174,7 @@ def test_a_hash_is_passed_on_once_as_far_as_memory_goes(parts: list[list[int]], 
 def test_a_live_request_is_caught_up_when_the_store_is_and_not_before() -> None:
     network = Network([(0, 1), (1, 2)])
     session, theirs = asked_of_the_first(network, StateRequest(b"abcd", "a", 1, 2))
-    route = Route(session, theirs, Unlooked())
+    route = Route(session, theirs, PassingInspector())
     far = network.nodes[1].sessions[2]
     route.forward([far], 0)
     network.nodes[1].handle(far, far.receive(encode_message(HashResponse(b"abcd", ()), LEGACY), 0))

@@ -137,7 +137,7 @@ def test_a_talk_compares_the_state_at_its_beginning() -> None:
         talk_between(one, other, most=3)
         late = [ANN.text("default", f"late {i}") for i in range(10)]
         stores[0].ingest(raws(*late))
-    with Side(stores[0], hears_unlisted=False) as one, Side(stores[1], hears_unlisted=False) as other:
+    with Side(stores[0], receives_unlisted=False) as one, Side(stores[1], receives_unlisted=False) as other:
         one.talk.begin()
         kept = [post for post in here if post not in there and stores[0].get(post.hash)][:5]
         stores[0].discard([post.hash for post in kept])

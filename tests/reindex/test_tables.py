@@ -55,7 +55,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         yield started
 
 
-def assert_says(
+def assert_equals_model(
     spark: SparkSession,
     exports: Sequence[Location],
     store: CableStore,
@@ -87,7 +87,7 @@ def test_any_history_in_any_exports(spark: SparkSession, history: tuple[Dialect,
         exports = [export(part, Path(scratch, str(at)), dialect).folder for at, part in enumerate(parts)]
         exports.append(forge(Path(scratch, "rest"), posts, [], dialect))
         rng.shuffle(exports)
-        assert_says(spark, exports, store)
+        assert_equals_model(spark, exports, store)
 
 
 @pytest.mark.thorough
@@ -97,9 +97,9 @@ def test_a_long_history_with_posts_left_out(spark: SparkSession, rng: random.Ran
     drops = Drops(frozenset({posts[0].author}), frozenset({"a b", posts[-1].channel or "a"}), TIMES_MS[3])
     exports = [forge(tmp_path / "all", posts, [], DRAFT8), export(posts[:200], tmp_path / "half", DRAFT8).folder]
     with in_memory(DRAFT8, posts) as store:
-        assert_says(spark, exports, store)
+        assert_equals_model(spark, exports, store)
         store.discard([post.hash for post in posts if drops.reason(post)])
-        assert_says(spark, exports, store, drops)
+        assert_equals_model(spark, exports, store, drops)
 
 
 @pytest.mark.thorough
@@ -117,7 +117,7 @@ def test_claims_about_deleted_posts(spark: SparkSession, rng: random.Random, tmp
     exports = [manifest.folder for manifest in manifests] + [forge(tmp_path / "lies", [], false_claims)]
     with in_memory(LEGACY) as store:
         store.import_exports(exports)
-        assert_says(spark, exports, store)
+        assert_equals_model(spark, exports, store)
 
 
 @pytest.mark.thorough
@@ -125,7 +125,7 @@ def test_sealed_archives(spark: SparkSession, tmp_path: Path) -> None:
     posts, plan = some_weeks(), plan_of(key=KEY)
     archived(store_of(posts), tmp_path / CONTROL.public_key.hex(), plan)
     with in_memory(LEGACY, posts) as store:
-        assert_says(spark, [], store, archives=[ArchiveSource(tmp_path, CONTROL.public_key, KEY)])
+        assert_equals_model(spark, [], store, archives=[ArchiveSource(tmp_path, CONTROL.public_key, KEY)])
 
 
 @pytest.mark.thorough

@@ -29,7 +29,7 @@ def asks_for_much(dialect: SdsDialect) -> Member:
     ann = Member("ann", replace(ASKING, dialect=dialect))
     longest = tuple(HistoryEntry(f"{LONGEST_ID}{i}", LONGEST_HINT, "e" * 512) for i in range(3))
     asking = SdsMessage("sync", CHANNEL, "eve", START_MS, longest, content=b"x")
-    ann.hears(encode(asking, dialect))
+    ann.receives(encode(asking, dialect))
     ann.effects()
     ann.now_ms += 1_000
     return ann

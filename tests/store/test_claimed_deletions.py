@@ -32,7 +32,7 @@ from cablestore.store.closed import ClosedStore, locked_folder
 FORGED = Skeleton(0, 7, "a!b", (bytes([9]) * 32,))
 
 
-def told(target: Post, deletion: Post, skeleton: Skeleton | None = FORGED) -> Tombstone:
+def claimed(target: Post, deletion: Post, skeleton: Skeleton | None = FORGED) -> Tombstone:
     """Return the tombstone in an export for a target of a post/delete."""
     return Tombstone(target.hash, deletion.author, deletion.timestamp_ms, deletion.hash, skeleton)
 
@@ -63,7 +63,7 @@ def assert_whole(store: CableStore) -> None:
 def test_a_claim_of_another_store_rejects_no_post(tmp_path: Path) -> None:
     post = ANN.text("default", "I live", links=())
     not_his = BOB.delete(post)
-    forge(tmp_path / "forged", [not_his], [told(post, not_his)])
+    forge(tmp_path / "forged", [not_his], [claimed(post, not_his)])
     assert verify_export(tmp_path / "forged", signatures=True).is_clean
     with in_memory(LEGACY) as store, in_memory(LEGACY, [not_his, post]) as expected:
         assert store.import_exports([tmp_path / "forged"]).skeletons == 1
@@ -83,7 +83,7 @@ def test_a_claim_of_another_store_rejects_no_post(tmp_path: Path) -> None:
 def test_a_forged_skeleton_of_a_dead_post_gives_way_to_the_true_one(tmp_path: Path) -> None:
     post, last = ANN.text("default", "gone"), BOB.text("default", "stays")
     deletion = ANN.delete(post)
-    forge(tmp_path / "forged", [deletion], [told(post, deletion)])
+    forge(tmp_path / "forged", [deletion], [claimed(post, deletion)])
     with in_memory(LEGACY) as store, in_memory(LEGACY, [deletion, last, post]) as expected:
         store.import_exports([tmp_path / "forged"])
         assert requested(store, [post]) == {post.hash}
@@ -105,7 +105,7 @@ def test_a_forged_skeleton_of_a_dead_post_gives_way_to_the_true_one(tmp_path: Pa
 def test_a_claim_about_a_confirmed_deletion_is_ignored(tmp_path: Path) -> None:
     post = ANN.text("default", "gone")
     deletion, not_his = ANN.delete(post), BOB.delete(post)
-    forge(tmp_path / "forged", [not_his], [told(post, not_his)])
+    forge(tmp_path / "forged", [not_his], [claimed(post, not_his)])
     with in_memory(LEGACY) as store, in_memory(LEGACY, [post, deletion, not_his]) as expected:
         store.import_exports([tmp_path / "forged"])
         store.ingest(raws(deletion, post))
@@ -118,7 +118,7 @@ def test_a_deletion_that_was_called_deleted_lives(tmp_path: Path) -> None:
     """A post/delete cannot be deleted, whatever type a skeleton under its author's own deletion claims for it."""
     deletion = ANN.delete(BOB.text("default", "x"))
     second = ANN.delete(deletion)
-    forge(tmp_path / "forged", [second], [told(deletion, second)])
+    forge(tmp_path / "forged", [second], [claimed(deletion, second)])
     with in_memory(LEGACY) as store, in_memory(LEGACY, [second, deletion]) as expected:
         store.import_exports([tmp_path / "forged"])
         assert requested(store, [deletion]) == {deletion.hash}
@@ -129,7 +129,7 @@ def test_a_deletion_that_was_called_deleted_lives(tmp_path: Path) -> None:
 def test_several_claimed_authors_of_one_post_are_kept_apart(tmp_path: Path) -> None:
     post, linked = CYD.text("default", "unseen"), CYD.text("default", "linked to")
     stones = [
-        told(post, deletion, Skeleton(0, 7, "default", (linked.hash,)))
+        claimed(post, deletion, Skeleton(0, 7, "default", (linked.hash,)))
         for deletion in (ANN.delete(post), BOB.delete(post))
     ]
     deletions = [ANN.delete(post, at=stones[0].deleted_at_ms), BOB.delete(post, at=stones[1].deleted_at_ms)]
@@ -152,7 +152,7 @@ def test_several_claimed_authors_of_one_post_are_kept_apart(tmp_path: Path) -> N
 
 # --- any order -----------------------------------------------------------------------------------
 
-deletions_told = st.builds(
+claimed_deletions = st.builds(
     Tombstone,
     target=st.just(bytes(32)),
     author=st.just(bytes([1]) * 32),
@@ -162,7 +162,7 @@ deletions_told = st.builds(
 )
 
 
-@given(st.lists(deletions_told, min_size=1, max_size=4))
+@given(st.lists(claimed_deletions, min_size=1, max_size=4))
 def test_tombstones_merge_in_any_order(stones: list[Tombstone]) -> None:
     merged = {reduce(Tombstone.merge, order) for order in permutations([*stones, stones[0]][:4])}
     assert len(merged) == 1
@@ -258,7 +258,7 @@ def test_a_live_post_under_a_tombstone_in_effect_is_found_and_mended(tmp_path: P
     with CableStore.open(tmp_path) as store:
         store.ingest(raws(post, not_his))
         before = store.dump_digest()
-    stone = told(post, not_his)
+    stone = claimed(post, not_his)
     key = tombstone_key(stone.target_hex, BOB.key.hex().encode())
     plant(tmp_path, "generation-000001", {key: stone.encode()})
     with CableStore.open(tmp_path) as store:
@@ -276,7 +276,7 @@ def test_an_export_with_a_post_that_it_calls_dead_is_found(tmp_path: Path) -> No
     post = ANN.text("default", "gone")
     deletion = ANN.delete(post)
     for skeleton in (Skeleton.of(post), None):
-        export = forge(tmp_path / str(skeleton is None), [post, deletion], [told(post, deletion, skeleton)])
+        export = forge(tmp_path / str(skeleton is None), [post, deletion], [claimed(post, deletion, skeleton)])
         problems = verify_export(export).problems
         assert [post.hash.hex() in problem.what for problem in problems] == ([] if skeleton is None else [True])
 
@@ -350,7 +350,11 @@ def test_going_back_keeps_confirmed_deletions_and_every_local_row(tmp_path: Path
     """The earlier generation has other skeletons, and local rows that were removed since."""
     post, other = ANN.text("default", "gone"), ANN.text("default", "gone as well")
     deletion, not_his = ANN.delete(post, other), BOB.delete(post)
-    forge(tmp_path / "forged", [deletion, not_his], [told(post, deletion), told(post, not_his), told(other, deletion)])
+    forge(
+        tmp_path / "forged",
+        [deletion, not_his],
+        [claimed(post, deletion), claimed(post, not_his), claimed(other, deletion)],
+    )
     path = tmp_path / "store"
     with CableStore.open(path) as store:
         store.import_exports([tmp_path / "forged"])

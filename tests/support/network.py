@@ -76,7 +76,7 @@ class Question:
                 self.ends.append(step)
 
 
-class Unlooked:
+class PassingInspector:
     """Inspector that forwards posts immediately or, with `later`, when `release` is called."""
 
     def __init__(self) -> None:
@@ -120,7 +120,7 @@ class Node:
         self.names = [f"channel {number}"]
         self.sessions: dict[int, Session] = {}
         self.loops = Loops()
-        self.inspector = Unlooked()
+        self.inspector = PassingInspector()
         self.routes: dict[Exchange, Route] = {}
         self.asked = 0
         self.is_silent = False

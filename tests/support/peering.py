@@ -258,14 +258,14 @@ def with_key(settings: NodeSettings, key: bytes | None, *, separate: bool = Fals
 
 
 class Raw:
-    """Peer that sends messages of the test. It keeps received ones in `heard`; `answer` answers them."""
+    """Peer that sends messages of the test. It keeps received ones in `received`; `answer` answers them."""
 
     connected: ClassVar[set[Raw]] = set()
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, dialect: Dialect = LEGACY) -> None:
         self.connected.add(self)
         self.dialect = dialect
-        self.heard: list[Message] = []
+        self.received: list[Message] = []
         self.is_over = False
         self._reader = reader
         self._writer = writer
@@ -280,7 +280,7 @@ class Raw:
                     with suppress(DecodeError):  # the other dialect, before it received this one
                         message = decode_message(frame, self.dialect)
                         if message is not None:
-                            self.heard.append(message)
+                            self.received.append(message)
                             self.answer(message)
         self.is_over = True
 
@@ -304,7 +304,7 @@ class Raw:
 
     def answers_to(self, request_id: bytes) -> list[Message]:
         kinds = HashResponse | PostResponse | ListResponse
-        return [m for m in self.heard if isinstance(m, kinds) and m.request_id == request_id]
+        return [m for m in self.received if isinstance(m, kinds) and m.request_id == request_id]
 
     def hashes(self, request_id: bytes) -> list[bytes]:
         found = [m.hashes for m in self.answers_to(request_id) if isinstance(m, HashResponse)]
@@ -314,8 +314,8 @@ class Raw:
         answers = self.answers_to(request_id)
         return bool(answers) and (isinstance(answers[-1], ListResponse) or not answers[-1][1])
 
-    def asked(self, kind: type[Message]) -> list[Any]:
-        return [message for message in self.heard if isinstance(message, kind)]
+    def requests_of(self, kind: type[Message]) -> list[Any]:
+        return [message for message in self.received if isinstance(message, kind)]
 
     async def close(self) -> None:
         self.connected.discard(self)
