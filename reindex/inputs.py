@@ -53,7 +53,7 @@ class Input(Protocol):
         """
 
 
-def refusal(source: Input, problem: str) -> CableStoreError:
+def rejection(source: Input, problem: str) -> CableStoreError:
     """Return the error for a damaged input that must not be skipped."""
     return source.error(f"{problem}. Copy it again, or leave it out with --skip-corrupt")
 

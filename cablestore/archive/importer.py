@@ -216,7 +216,7 @@ def write_archive(
         deleted_here.extend(_held_targets(reader, admitted.posts))
         return [] if others is None else list(posts_beside(reader, form, entry, {*others, *hashes}))
 
-    if problem := admitted.refusal():
+    if problem := admitted.rejection():
         raise ArchiveError(f"archive {entry.archive_id} was not imported: {problem}")
     with gc_paused():
         outcomes, discarded = store.parts.writer.replace(admitted, surplus, sync=True)

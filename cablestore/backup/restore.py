@@ -86,7 +86,7 @@ class RestoreReport:
     """Files of the backup that are damaged or were modified."""
 
     @property
-    def is_whole(self) -> bool:
+    def is_complete(self) -> bool:
         """True if nothing was rejected or lost."""
         return not self.rejected and not self.problems
 

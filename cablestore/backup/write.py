@@ -163,10 +163,10 @@ def _write_claimed(
     reader, writer = source.reader, PieceWriter(place, present, again=full)
     identity = _signer(source)
     damaged = [] if last is None else [problem.file for problem in damaged_files(place, last, present)]
-    is_whole = last is not None and not any(piece.file in damaged for piece in last.of("posts"))
+    is_complete = last is not None and not any(piece.file in damaged for piece in last.of("posts"))
     rows = writer.add("rows", _other_rows(reader), limits.BACKUP_ROWS_SIZE_BYTES)
     # The backup that this one extends; None if all posts are written.
-    base = last if last is not None and is_whole and not full and _is_own(last, identity) else None
+    base = last if last is not None and is_complete and not full and _is_own(last, identity) else None
     posts = None if base is None else _posts_since(reader, base, place, writer, progress)
     if posts is None:
         base, posts = None, _all_posts(reader, writer, progress)

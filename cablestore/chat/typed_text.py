@@ -30,7 +30,7 @@ class Paste(NamedTuple):
     """Pasted text as the terminal sent it, or only its beginning if it is too long to be accepted."""
 
     text: str
-    is_whole: bool
+    is_complete: bool
 
 
 def as_typed(text: str) -> str:

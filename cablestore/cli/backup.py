@@ -147,7 +147,7 @@ def restore_command(
     _print_restored(report, out)
     if report.has_key and key_file is None:
         out.note(f"the store has the key in the backup, {report.key}. Is it yours? A copy of your own is safer: --key")
-    return 0 if report.is_whole else 1
+    return 0 if report.is_complete else 1
 
 
 def _print_restored(report: RestoreReport, out: Output) -> None:

@@ -69,7 +69,7 @@ class Transaction:
 
     def __exit__(self, kind: object, *exc_info: object) -> None:
         try:
-            self._engine.end_transaction(is_whole=kind is None)
+            self._engine.end_transaction(is_complete=kind is None)
         finally:
             self._writing.release()
 
@@ -257,12 +257,12 @@ class Engine(ProcessBound):
                     if self._is_stale:
                         self._reload()
 
-    def end_transaction(self, *, is_whole: bool) -> None:
+    def end_transaction(self, *, is_complete: bool) -> None:
         """Keep cached data after a successful transaction. After another one, reload it.
 
         Ctrl-C may arrive before or after the rows are on the disk.
         """
-        self._is_stale = not is_whole
+        self._is_stale = not is_complete
         if self._is_stale:
             with suppress(CableStoreError):  # otherwise the next transaction does it, or raises the same error
                 self._reload()

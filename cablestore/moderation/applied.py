@@ -103,7 +103,7 @@ class AppliedModeration:
         drop = self.drops.get(user_key(user))
         return drop is not None and drop.place is None and drop.until_ms is None and drop.exempt != user
 
-    def refusal(self, post: Post) -> tuple[Verdict, ModerationAct] | None:
+    def rejection(self, post: Post) -> tuple[Verdict, ModerationAct] | None:
         """Return why a post is rejected and the action that causes it, None if it may be stored."""
         block, since_ms = self._blocking(post)
         if block is not None and post.type in KEPT_TYPES and post.timestamp_ms > since_ms:

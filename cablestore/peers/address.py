@@ -23,8 +23,8 @@ class Address(NamedTuple):
         host, port = text, str(default_port)
         if text.startswith("["):
             host, bracket, rest = text[1:].partition("]")
-            is_whole = bracket and rest[:1] in ("", ":")
-            port = (rest[1:] or port) if is_whole else ""
+            is_complete = bracket and rest[:1] in ("", ":")
+            port = (rest[1:] or port) if is_complete else ""
         elif text.count(":") == 1:
             host, port = text.split(":")
         if not host or not port.isdecimal() or len(port) > 5 or int(port) > 65_535:

@@ -132,7 +132,7 @@ class CableConnection(Connection):
 
     def _answer(self, answer: Answer, part: list[Any]) -> None:
         self._port.serving.answer(self, answer, part)
-        if answer.is_whole and answer.exchange.is_over and PauseReason.REQUESTS in self.pauses:
+        if answer.is_complete and answer.exchange.is_over and PauseReason.REQUESTS in self.pauses:
             self._weigh()
         self.flush()
 

@@ -160,9 +160,9 @@ class PeerLink(asyncio.Protocol, ABC):
             connection = transport.get_extra_info("socket")
             keep_alive(connection)
             self._delivery = Delivery(connection, self.began_s)
-        refusal = self._admit()
-        if refusal:
-            self.close(refusal)
+        rejection = self._admit()
+        if rejection:
+            self.close(rejection)
             return
         keep_queue_short(self._transport)
         self._channel = self._context.new_channel(is_initiator=self.is_ours, port_name=self.port_name)

@@ -79,9 +79,9 @@ class PeerListener(ABC, Generic[L]):
 
     def _accept(self, connection: socket.socket) -> None:
         """Create a link for an accepted connection, unless it would use up the file descriptors."""
-        refusal = descriptors.refusal(connection.fileno())
-        if refusal:
-            self._refuse(connection, refusal)
+        rejection = descriptors.rejection(connection.fileno())
+        if rejection:
+            self._refuse(connection, rejection)
             return
 
         async def use() -> None:

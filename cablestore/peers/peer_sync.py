@@ -292,8 +292,8 @@ class PeerSync:
             await answer.done
             offset += len(answer.names)
             listed.update(answer.names)
-            is_whole = len(answer.names) < SURELY_ALL_NAMES or len(listed) == known
-            if is_whole or len(listed - own) >= limits.MAX_UNSEEN_CHANNELS:
+            is_complete = len(answer.names) < SURELY_ALL_NAMES or len(listed) == known
+            if is_complete or len(listed - own) >= limits.MAX_UNSEEN_CHANNELS:
                 return listed
             known = len(listed)
 

@@ -27,8 +27,8 @@ class ReconcileConnection(PeerLink):
         self._frames = ReconcileFrameReader(limits.MAX_TALK_FRAME_SIZE_BYTES)
 
     def _admit(self) -> str:
-        refusal = self._port.admit(self)
-        return "" if self.is_ours else refusal
+        rejection = self._port.admit(self)
+        return "" if self.is_ours else rejection
 
     def _begin(self) -> None:
         """Close the connection if the local user blocks the peer. The side that connected sends the first frame."""

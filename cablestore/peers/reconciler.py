@@ -288,9 +288,9 @@ class Reconciler:
         """
         link, terms, report, is_complete, purpose, progress = job
         is_known = _peer_of(link) in self._by_peer or link in self._by_link
-        refusal = _UNDER_WAY if is_known else self._refusal(link)
-        if refusal:
-            raise PeerRefusedError("busy", f"this node cannot reconcile now: {refusal}")
+        rejection = _UNDER_WAY if is_known else self._rejection(link)
+        if rejection:
+            raise PeerRefusedError("busy", f"this node cannot reconcile now: {rejection}")
         current = Reconciliation(self._context, self._sync.fetches, self._thread, link, terms, purpose, progress)
         self._take_up(current)
         await self._run(current, report, is_ours=True, is_complete=is_complete)
@@ -328,9 +328,9 @@ class Reconciler:
         if error is not None:
             link.faulted("reconciliation", str(error))
             return
-        refusal = self._refusal(link)
-        if refusal:
-            self._refuse(link, frame, refusal)
+        rejection = self._rejection(link)
+        if rejection:
+            self._refuse(link, frame, rejection)
             return
         before = self._by_link.get(link)
         if before is not None:
@@ -353,7 +353,7 @@ class Reconciler:
         current.link.coverage.end(failed=failed)
         current.over.set_result(None)
 
-    def _refusal(self, link: PeerLink) -> str:
+    def _rejection(self, link: PeerLink) -> str:
         """Return why a conversation with this peer cannot begin now, or "". Another conversation may be stopped for it."""
         if self._context.writes.failure:
             return "posts cannot be stored"

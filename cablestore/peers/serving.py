@@ -164,7 +164,7 @@ class Serving:
             session.answer_posts(exchange, part)
         elif not isinstance(exchange.request, ListRequest):  # names are sent in only one response
             session.answer_hashes(exchange, part if route is None else route.fresh(part))
-        if answer.is_whole:
+        if answer.is_complete:
             self._conclude(connection, answer, route)
         if is_announced:
             connection.flush()

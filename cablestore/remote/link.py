@@ -422,7 +422,7 @@ def _greet(connection: socket.socket, timeout_s: float) -> tuple[Offer, bytes]:
             f"{owner}, which has the store open, runs an earlier version of cablestore, which serves no programs: "
             "restart it with this version"
         )
-    if problem := messages.refusal(offer, owner) or offer.err:
+    if problem := messages.rejection(offer, owner) or offer.err:
         raise CableStoreError(problem)
     return offer, rest
 

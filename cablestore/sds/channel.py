@@ -133,7 +133,7 @@ class ChannelTransaction:
 
     def _accept(self, message: SdsMessage, now_ms: int, hint: bytes | None, *, retrieved: bool) -> Received:
         state, message_id = self.state, message.message_id
-        reason = self._refusal(message, now_ms)
+        reason = self._rejection(message, now_ms)
         if reason is not None:
             return Received(ReceiveResult.REFUSED, message_id, reason)
         repair_answers.answered(state, message)
@@ -160,7 +160,7 @@ class ChannelTransaction:
             state.filter.add(message_id)
         return received
 
-    def _refusal(self, message: SdsMessage, now_ms: int) -> str | None:
+    def _rejection(self, message: SdsMessage, now_ms: int) -> str | None:
         if message.channel_id != self.state.channel_id:
             return f"it is for channel {message.channel_id!r}, not {self.state.channel_id!r}"
         lamport_ms = message.lamport_ms

@@ -154,7 +154,7 @@ class StoreServer(Closable, ProcessBound):
             return "the first line of a program is JSON: its version of cablestore, and its versions of the protocol"
         if len(self._programs) >= limits.MAX_REMOTE_CLIENTS:
             return f"{limits.MAX_REMOTE_CLIENTS} programs already use this store: end some, or wait"
-        return messages.refusal(hello, "the program")
+        return messages.rejection(hello, "the program")
 
     def _offer(self, problem: str) -> Offer:
         path = self._store.path

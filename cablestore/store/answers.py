@@ -178,8 +178,8 @@ def appraised(reader: Reader, applied: AppliedModeration | None, post: Post) -> 
         return Verdict.LOCAL_ONLY
     if is_deleted_here(reader, post.hash) or is_deleted_by_author(reader, post):
         return Verdict.DELETED
-    refusal = None if applied is None else applied.refusal(post)
-    return Verdict.ACCEPTED if refusal is None else refusal[0]
+    rejection = None if applied is None else applied.rejection(post)
+    return Verdict.ACCEPTED if rejection is None else rejection[0]
 
 
 def is_deleted_here(reader: Reader, digest: bytes) -> bool:

@@ -83,9 +83,9 @@ class Writer:
     ) -> tuple[list[Outcome], list[Outcome]]:
         """Store an admitted batch and discard other posts, in one write. Returns the outcomes of both.
 
-        Raises ArgumentError, before it writes, if `admitted.refusal` names a post.
+        Raises ArgumentError, before it writes, if `admitted.rejection` names a post.
         """
-        if problem := admitted.refusal():
+        if problem := admitted.rejection():
             raise ArgumentError(problem)
         signed = admitted.signed()
         with self._engine.transaction() as transaction:

@@ -111,9 +111,9 @@ def begin_earlier(folder: Path, lie: str) -> None:
 def test_false_answers_of_a_node_are_rejected_and_leave_no_file(lie: str, tmp_path: Path) -> None:
     node = ScriptedNode(**({"data": DATA, "manifest": ITEM} | FALSE_CLAIMS[lie]))
     begin_earlier(tmp_path, lie)
-    with pytest.raises(ArchiveError) as refusal:
+    with pytest.raises(ArchiveError) as rejection:
         fetch(node, tmp_path / "target")
-    assert not isinstance(refusal.value, UnreachableError)
+    assert not isinstance(rejection.value, UnreachableError)
     assert list(tmp_path.iterdir()) == []
 
 

@@ -231,7 +231,7 @@ def test_a_backup_of_0_12_is_restored_and_replaced(tmp_path: Path) -> None:
         as_of_0_12(out)
         assert verify_backup(out)[1] == []
         report = restore(out, tmp_path / "posts", identity=AUTHORS[0])
-        assert (report.is_whole, report.is_authentic, report.left_out_rows > 0) == (True, False, True)
+        assert (report.is_complete, report.is_authentic, report.left_out_rows > 0) == (True, False, True)
         assert restore(out, tmp_path / "all", identity=AUTHORS[0], unverified=True).left_out_rows == 0
         assert rows_of(tmp_path / "all") == rows_of(store)
         with opened(tmp_path / "posts") as restored:

@@ -71,7 +71,7 @@ def test_forged_posts_are_rejected_and_the_rest_is_restored(
         return
     report = restore(out, tmp_path / "restored", identity=identity, without_sealed=identity is None, clock=now)
     assert report.rejected == {"posts: bad signature": 1, "posts: too far in the future": 1, "posts: malformed": 2}
-    assert (report.is_whole, report.is_authentic) == (False, False)
+    assert (report.is_complete, report.is_authentic) == (False, False)
     with opened(tmp_path / "restored") as store:
         assert hashes_of(store) == known
         assert store.check(signatures=True).is_clean
@@ -88,7 +88,7 @@ def test_a_manifest_that_was_changed_is_noticed_by_its_signature(tmp_path: Path,
     [problem] = verify_backup(out, clock=now)[1]
     assert (problem.file, "invalid signature" in problem.what) == ("backup.json", True)
     report = restore(out, tmp_path / "restored", identity=AUTHORS[0], clock=now)
-    assert (report.is_whole, report.is_authentic, report.rejected) == (False, False, {})
+    assert (report.is_complete, report.is_authentic, report.rejected) == (False, False, {})
     assert [found.file for found in report.problems] == ["backup.json"]
 
 

@@ -52,7 +52,7 @@ def require_restored(tmp_path: Path, out: Path, *, salvage: bool = False) -> Non
     with opened(tmp_path / "store") as store:
         known = hashes_of(store)
     report = restore(out, tmp_path / "restored", identity=AUTHORS[0], salvage=salvage, clock=now)
-    assert (report.is_whole, report.is_authentic, report.sealed) == (False, False, 1)
+    assert (report.is_complete, report.is_authentic, report.sealed) == (False, False, 1)
     with opened(tmp_path / "restored") as store:
         assert hashes_of(store) == known
         store.post("default", "and it can be written")

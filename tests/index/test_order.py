@@ -229,7 +229,7 @@ class Life(RuleBasedStateMachine):
         assert list(self.store.dump()) == before
 
     @invariant()
-    def is_whole(self) -> None:
+    def is_complete(self) -> None:
         assert_whole(self.store)
 
     @invariant()

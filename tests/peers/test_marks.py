@@ -99,17 +99,17 @@ def test_the_next_sync_brings_back_what_was_lost(tmp_path: Path, lose: Callable[
     CableStore.open(folder, identity=BOB.identity).close()
     shutil.copytree(folder, earlier)
     source = memory("a", clock=system_clock_ms, posts=TEXTS)
-    assert run(paired(folder, source, visit, is_whole=False)).posts == POSTS
+    assert run(paired(folder, source, visit, is_complete=False)).posts == POSTS
     lose(folder, earlier)
     with CableStore.open(folder) as store:
         lost = sum(store.get(post.hash) is None for post in TEXTS)
     assert lost
-    assert run(paired(folder, source, visit, is_whole=False)).posts == lost
+    assert run(paired(folder, source, visit, is_complete=False)).posts == lost
     with CableStore.open(folder) as store:
         assert all(store.get(post.hash) for post in TEXTS)
         # An older database is reported until a rebuild, even after its posts were fetched again.
         assert all(problem.what.startswith("lost writes") for problem in store.check().problems)
-    assert run(paired(folder, source, visit, is_whole=False)).received_size_bytes < 32 * POSTS
+    assert run(paired(folder, source, visit, is_complete=False)).received_size_bytes < 32 * POSTS
     source.close()
 
 

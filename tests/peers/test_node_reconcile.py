@@ -13,7 +13,7 @@ import pytest
 from by_hand import CABAL_KEY, on_loop
 from peering import HOST, memory, network, run, soon, until
 from people import ANN, BOB, START_MS, Person, raws
-from reconciling_nodes import ONLY, Cutter, are_alike, is_whole, once, two_nodes
+from reconciling_nodes import ONLY, Cutter, are_alike, is_complete, once, two_nodes
 from talking import conversation, hello, two_halves, with_stores
 
 from cablestore import DRAFT8, LEGACY, CableStore, Dialect, Post, StoreOptions, limits
@@ -264,7 +264,7 @@ def test_connections_that_break_lose_nothing(over_cable: bool, key: bytes | None
             async with cutter as through:
                 for _ in range(8):
                     cutter.left = rng.randrange(120_000)
-                    while await is_whole(other, through, over_cable):
+                    while await is_complete(other, through, over_cable):
                         pass
                     await until(lambda: not len(one.parts.reconciler))
                 cutter.left = 2**60

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from peering import run, until
 from people import ANN, BOB, raws
-from reconciling_nodes import ONLY, Cutter, are_alike, is_whole, once, two_nodes
+from reconciling_nodes import ONLY, Cutter, are_alike, is_complete, once, two_nodes
 
 from cablestore import CableStore, Post
 from cablestore.peers import Address, Node
@@ -192,7 +192,7 @@ def test_a_link_that_breaks_after_so_many_bytes_converges(
             async with cutter as through:
                 for _ in range(LINKS):
                     cutter.left = CUT_SIZE_BYTES
-                    if await is_whole(other, through, over_cable=False):
+                    if await is_complete(other, through, over_cable=False):
                         break
                     await until(lambda: not len(one.parts.reconciler))
                 else:
@@ -217,7 +217,7 @@ async def test_a_process_continues_where_another_one_was_cut_off(halves: tuple[C
             for _ in range(LINKS):
                 cutter.left = CUT_SIZE_BYTES
                 async with Node(halves[1], settings) as other:
-                    is_done = await is_whole(other, through, over_cable=False)
+                    is_done = await is_complete(other, through, over_cable=False)
                 await until(lambda: not len(one.parts.reconciler))
                 if is_done:
                     break

@@ -167,19 +167,19 @@ def test_skip_for_equal_sets_only_where_the_peer_is_known_to_take_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("dialect", "one", "other", "refusal"),
+    ("dialect", "one", "other", "rejection"),
     [
         (SPEC, Shards(1, (0,)), Shards(1, (1,)), b"\x01\x01\x01"),
         (NWAKU_036, Shards(1, (0,)), Shards(2, (0,)), b""),
         (NWAKU_037, Topics(("a",)), Topics(("b",)), b""),
     ],
 )
-def test_peers_that_do_not_match(dialect: SyncDialect, one: Header, other: Header, refusal: bytes) -> None:
+def test_peers_that_do_not_match(dialect: SyncDialect, one: Header, other: Header, rejection: bytes) -> None:
     """Each dialect has a separate answer, and both sides detect it."""
     initiator, responder = session([an_id("a")], dialect, header=one), session([], dialect, header=other)
     first = initiator.initiate(at_s=0.0)
-    assert responder.receive(first, at_s=0.0) == (refusal, [], [])
-    assert initiator.receive(refusal, at_s=0.0) == (None, [], [])
+    assert responder.receive(first, at_s=0.0) == (rejection, [], [])
+    assert initiator.receive(rejection, at_s=0.0) == (None, [], [])
     for side in (initiator, responder):
         assert side.is_done
         assert side.is_mismatch

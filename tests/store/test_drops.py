@@ -12,9 +12,9 @@ import pytest
 from moderated import (
     DAN,
     NOW_MS,
+    answered,
     assert_clean,
     chain,
-    given,
     is_sweeping,
     own,
     texts,
@@ -82,7 +82,7 @@ def test_dropped_posts_go_stay_away_and_come_back(store: CableStore, what: str) 
         assert store.get(post.hash) is None
         assert store.links(post.hash) == post.links
     assert wanted(store, *posts) == []
-    assert given(store, *mine) == []
+    assert answered(store, *mine) == []
     assert verdicts_of(store, *mine) == [Verdict.DROPPED] * len(mine)
     assert store.heads("c") == heads
     assert list(store.missing("c")) == []

@@ -10,10 +10,10 @@ import pytest
 from moderated import (
     DAN,
     NOW_MS,
+    answered,
     assert_clean,
     chain,
     clock,
-    given,
     own,
     texts,
     verdicts_of,
@@ -56,7 +56,7 @@ def test_a_hidden_user_is_left_out_marked_or_shown(store: CableStore) -> None:
     assert not marked[1].is_hidden
     assert texts(store.causal_messages("c", 0)) == ["text 1"]
     assert {user.public_key: user.is_hidden for user in store.members("c")} == {BOB.key: True, CYD.key: False}
-    assert len(given(store, *posts)) == 3  # hidden posts are stored, and sent to peers
+    assert len(answered(store, *posts)) == 3  # hidden posts are stored, and sent to peers
     late = BOB.text("c", "late")
     assert verdicts_of(store, late) == [Verdict.ACCEPTED]
     assert store.resolve(late).is_hidden

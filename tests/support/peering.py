@@ -410,7 +410,7 @@ async def paired(
     settings: NodeSettings = UNHURRIED,
     key: bytes = bytes(32),
     *,
-    is_whole: bool = True,
+    is_complete: bool = True,
 ) -> Any:
     """Run an action with a node on a folder, and the address of a node with `source`."""
     async with Node(source, with_key(ANSWERS_ONLY, key)) as serving:
@@ -419,7 +419,7 @@ async def paired(
             async with Node(store, with_key(settings, key)) as node:
                 found = await act(node, address)
             report = store.check()
-            assert report.is_clean or not is_whole, report.problems
+            assert report.is_clean or not is_complete, report.problems
         return found
 
 
