@@ -12,7 +12,7 @@ from functools import partial
 from itertools import islice
 from pathlib import Path
 
-from common import chat, size, size_given, tell
+from common import chat, print_result, size, size_given
 
 from cablestore import CableStore
 from cablestore.aio import AsyncCableStore
@@ -59,13 +59,13 @@ async def reads(blocking: CableStore, hashes: list[bytes], times: int) -> None:
     ]
     for what, in_place, awaited, count in kinds:
         alone_us = direct_us(in_place, count)
-        tell(f"{what}: direct", f"{alone_us:.0f} us", "")
+        print_result(f"{what}: direct", f"{alone_us:.0f} us", "")
         for threads in (1, 2, 4):
             store = AsyncCableStore(blocking, read_threads=threads)
             one_us = await awaited_us(partial(awaited, store), count)
             many_us = await awaited_us(partial(awaited, store), count, TASKS)
             value = f"{one_us:.0f} us, {many_us:.0f} us each"
-            tell(f"{what}: awaited, and by {TASKS} tasks; threads: {threads}", value, "")
+            print_result(f"{what}: awaited, and by {TASKS} tasks; threads: {threads}", value, "")
     store = AsyncCableStore(blocking)
     count = size(10_000, tiny=20)
     started = time.perf_counter()
@@ -75,7 +75,7 @@ async def reads(blocking: CableStore, hashes: list[bytes], times: int) -> None:
     for _ in range(taken):
         await anext(items)
     awaited_s = time.perf_counter() - started
-    tell(
+    print_result(
         "a row of an iterator: direct, awaited",
         f"{direct_s / taken * 1e6:.1f} us, {awaited_s / taken * 1e6:.1f} us",
         "",
@@ -91,7 +91,7 @@ async def writes(blocking: CableStore, times: int) -> None:
         one = await awaited_us(partial(store.post, f"awaited {sync}", "text", sync=sync), times)
         many = await awaited_us(partial(store.post, f"by many {sync}", "text", sync=sync), times, TASKS)
         what = f"a text written, {'on the disk' if sync else 'not synced'}"
-        tell(f"{what}: direct, awaited, by {TASKS} tasks", f"{direct:.0f}, {one:.0f}, {many:.0f} us", "")
+        print_result(f"{what}: direct, awaited, by {TASKS} tasks", f"{direct:.0f}, {one:.0f}, {many:.0f} us", "")
 
 
 async def following(blocking: CableStore, number: int) -> None:
@@ -106,7 +106,9 @@ async def following(blocking: CableStore, number: int) -> None:
     await asyncio.gather(*waiting)
     spent_ms = (time.perf_counter() - started) * 1000
     more = threading.active_count() - before
-    tell(f"a text reaches {number:,} tasks that follow; threads", f"{spent_ms:.0f} ms; {more} more", "few threads")
+    print_result(
+        f"a text reaches {number:,} tasks that follow; threads", f"{spent_ms:.0f} ms; {more} more", "few threads"
+    )
 
 
 async def main() -> None:

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Iterable
 from pathlib import Path
 
-from common import chain10k, median, size, state1k, tell
+from common import chain10k, median, print_result, size, state1k
 
 from cablestore import CableStore
 from cablestore.store import answers
@@ -54,7 +54,7 @@ def main() -> None:
             for name, (work, target_ms) in asked.items():
                 found_ms = 1000 * median(work, REPEATS)
                 goal = "" if target_ms is None else f"under {target_ms} ms"
-                tell(name, f"{found_ms:.2f} ms", goal, None if target_ms is None else found_ms < target_ms)
+                print_result(name, f"{found_ms:.2f} ms", goal, None if target_ms is None else found_ms < target_ms)
 
 
 if __name__ == "__main__":

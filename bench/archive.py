@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from common import chat, seconds, size, size_given, tell
+from common import chat, print_result, seconds, size, size_given
 
 from cablestore import CableStore, Identity
 from cablestore.archive.create import create_archives
@@ -35,14 +35,14 @@ def creating(store: CableStore, scratch: Path, profile: str, key: bytes | None) 
         runs.append((made.posts / (time.perf_counter() - started), folder))
     rate, folder = sorted(runs, key=lambda run: run[0])[REPEATS // 2]
     name = f"create, {profile}, {'sealed' if key else 'public'}"
-    tell(name, f"{rate:,.0f} posts/s", "at least 100,000", rate >= 100_000)
+    print_result(name, f"{rate:,.0f} posts/s", "at least 100,000", rate >= 100_000)
     return plan, folder
 
 
 def creating_again(store: CableStore, plan: ArchivePlan, folder: ArchiveFolder, posts: int) -> None:
     """Measure a run without new posts."""
     elapsed = seconds(lambda: create_archives(store, folder, plan, LATE_MS))
-    tell("  again, when nothing is new", f"{posts / elapsed:,.0f} posts/s", "")
+    print_result("  again, when nothing is new", f"{posts / elapsed:,.0f} posts/s", "")
 
 
 def ingesting(posts: list[bytes], path: Path) -> float:
@@ -50,7 +50,7 @@ def ingesting(posts: list[bytes], path: Path) -> float:
     with CableStore.open(path) as store:
         elapsed = seconds(lambda: store.ingest(posts, batch_posts=1000, sync=True))
     rate = len(posts) / elapsed
-    tell("ingest of the same posts, verified, for comparison", f"{rate:,.0f} posts/s", "")
+    print_result("ingest of the same posts, verified, for comparison", f"{rate:,.0f} posts/s", "")
     return rate
 
 
@@ -69,8 +69,8 @@ def importing(plan: ArchivePlan, folder: ArchiveFolder, path: Path, compared_rat
 
         elapsed = seconds(run)
         rate = total.posts / elapsed
-        tell("import, everything verified", f"{rate:,.0f} posts/s", "at least 12,000", rate >= 12_000)
-        tell("  against ingest", f"{rate / compared_rate:.2f}", "")
+        print_result("import, everything verified", f"{rate:,.0f} posts/s", "at least 12,000", rate >= 12_000)
+        print_result("  against ingest", f"{rate / compared_rate:.2f}", "")
         return store.dump_digest()
 
 
@@ -96,7 +96,7 @@ def main() -> None:
         rate = ingesting(posts, scratch / "ingested")
         assert importing(plan, folder, scratch / "imported", rate) == expected
     peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1000
-    tell("peak resident memory, the posts and mapped files included", f"{peak_mb:.0f} MB", "")
+    print_result("peak resident memory, the posts and mapped files included", f"{peak_mb:.0f} MB", "")
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from common import START_MS, authors, median, seconds, signed, size_given, tell
+from common import START_MS, authors, median, print_result, seconds, signed, size_given
 
 from cablestore import CableStore, Join, Topic
 
@@ -44,15 +44,15 @@ def main() -> None:
                 for outcomes in store.parts.writer.ingest(joins(number), sync=False, batch_posts=500, verify=False):
                     stored += len(outcomes)
 
-            tell(f"{number:,} joins stored, not verified", f"{number / seconds(fill):,.0f}/s", "")
+            print_result(f"{number:,} joins stored, not verified", f"{number / seconds(fill):,.0f}/s", "")
             assert stored == number
         with CableStore.open(Path(folder)) as store:
             first_ms = 1000 * seconds(lambda: list(store.channels()))
             again_ms = 1000 * median(lambda: list(store.channels()), 15)
             members = sum(channel.members for channel in store.channels())
             assert members == number + CHANNELS
-            tell("channels, the first time after opening", f"{first_ms:.1f} ms", "")
-            tell("channels", f"{again_ms:.1f} ms", "at most 20 ms", again_ms <= 20)
+            print_result("channels, the first time after opening", f"{first_ms:.1f} ms", "")
+            print_result("channels", f"{again_ms:.1f} ms", "at most 20 ms", again_ms <= 20)
 
 
 if __name__ == "__main__":

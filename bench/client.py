@@ -14,7 +14,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from common import START_MS, authors, median, seconds, sentence, signed, size, size_given, tell
+from common import START_MS, authors, median, print_result, seconds, sentence, signed, size, size_given
 
 from cablestore import CableStore, Moderation, StoreOptions, Text
 from cablestore.moderation import Action
@@ -61,11 +61,11 @@ def read_all(store: CableStore) -> None:
         store.mark_read(channel.name)
 
 
-def tell_lists(store: CableStore, unread: int, what: str) -> None:
+def print_lists(store: CableStore, unread: int, what: str) -> None:
     """Measure the list of channels. `unread` is the expected number of unread texts."""
     assert sum(channel.unread for channel in store.channels()) == unread
     list_ms = 1000 * median(lambda: list(store.channels()), ROUNDS)
-    tell(f"channels, {unread:,} unread in {CHANNELS}{what}", f"{list_ms:.1f} ms", "under 30 ms", list_ms < 30)
+    print_result(f"channels, {unread:,} unread in {CHANNELS}{what}", f"{list_ms:.1f} ms", "under 30 ms", list_ms < 30)
 
 
 def measure_reads(folder: Path, number: int) -> None:
@@ -74,14 +74,14 @@ def measure_reads(folder: Path, number: int) -> None:
         store.set_info(name=NAME)
         fill(store, texts(number, 0))
         read_all(store)
-        tell("mentions, the first time: all texts are searched", f"{seconds(store.find_mentions):.2f} s", "")
+        print_result("mentions, the first time: all texts are searched", f"{seconds(store.find_mentions):.2f} s", "")
         fill(store, texts(UNREAD, number))
     with opened(folder) as store:
         first_ms = 1000 * seconds(lambda: list(store.channels()))
-        tell("channels, the first time after opening", f"{first_ms:.1f} ms", "")
-        tell_lists(store, UNREAD, "")
+        print_result("channels, the first time after opening", f"{first_ms:.1f} ms", "")
+        print_lists(store, UNREAD, "")
         by_activity_ms = 1000 * median(lambda: list(store.channels(order="activity")), ROUNDS)
-        tell("channels, latest message first", f"{by_activity_ms:.1f} ms", "")
+        print_result("channels, latest message first", f"{by_activity_ms:.1f} ms", "")
         with store.snapshot() as snapshot:
             hidden = authors(PEOPLE)[:HIDDEN]
             found = (message for channel in snapshot.channels() for message in snapshot.messages(channel.name, 1000)[0])
@@ -89,11 +89,11 @@ def measure_reads(folder: Path, number: int) -> None:
             shown = sum(
                 message.author not in keys for message in found if message.timestamp_ms >= START_MS + 1000 * number
             )
-        tell("a page of 50", f"{1000 * median(lambda: store.messages('channel-0'), 9 * ROUNDS):.2f} ms", "")
-        tell("a page of 50 mentions", f"{1000 * median(store.mentions, ROUNDS):.2f} ms", "")
+        print_result("a page of 50", f"{1000 * median(lambda: store.messages('channel-0'), 9 * ROUNDS):.2f} ms", "")
+        print_result("a page of 50 mentions", f"{1000 * median(store.mentions, ROUNDS):.2f} ms", "")
         names = iter([channel.name for channel in store.channels()] * ROUNDS)
         mark_ms = 1000 * median(lambda: store.mark_read(next(names), MessageCursor("0" * 16 + "." + "0" * 32)), ROUNDS)
-        tell("a mark", f"{mark_ms:.2f} ms", "")
+        print_result("a mark", f"{mark_ms:.2f} ms", "")
         for channel in range(CHANNELS):
             newest_read = next(
                 message
@@ -101,21 +101,21 @@ def measure_reads(folder: Path, number: int) -> None:
                 if message.timestamp_ms < START_MS + 1000 * number
             )
             store.mark_read(f"channel-{channel}", newest_read.cursor)
-        tell_lists(store, UNREAD, ", again")
+        print_lists(store, UNREAD, ", again")
         if shown != UNREAD:
             store.write(Moderation("", 0, "", tuple(each.public_key for each in hidden), Action.HIDE_USER))
-            tell_lists(store, shown, f", {HIDDEN} users hidden")
-        tell_search(store, number + UNREAD)
+            print_lists(store, shown, f", {HIDDEN} users hidden")
+        print_search(store, number + UNREAD)
 
 
-def tell_search(store: CableStore, number: int) -> None:
+def print_search(store: CableStore, number: int) -> None:
     """Measure the first search, which creates the index, and later ones."""
     made_s = seconds(lambda: store.search("lorem", limit=20))
-    tell(f"the first search: {number:,} texts are indexed", f"{made_s:.2f} s", "")
+    print_result(f"the first search: {number:,} texts are indexed", f"{made_s:.2f} s", "")
     targets: tuple[tuple[Order, int], ...] = (("newest", 30), ("ranked", 100))
     for order, target_ms in targets:
         found_ms = 1000 * median(partial(store.search, "lorem", order=order, limit=20), ROUNDS)
-        tell(f"a search, {order}", f"{found_ms:.1f} ms", f"under {target_ms} ms", found_ms < target_ms)
+        print_result(f"a search, {order}", f"{found_ms:.1f} ms", f"under {target_ms} ms", found_ms < target_ms)
 
 
 def measure_changes(posts: list[bytes]) -> None:
@@ -126,7 +126,7 @@ def measure_changes(posts: list[bytes]) -> None:
         began = time.perf_counter()
         while (found := store.next_changes(cursor, timeout_s=0)).changes:
             told, cursor = told + len(found.changes), found.cursor
-        tell("changes of texts that arrived", f"{told / (time.perf_counter() - began):,.0f} a second", "")
+        print_result("changes of texts that arrived", f"{told / (time.perf_counter() - began):,.0f} a second", "")
 
 
 def measure_storing(posts: list[bytes]) -> None:
@@ -151,8 +151,8 @@ def measure_storing(posts: list[bytes]) -> None:
         plain.append(run(lambda _: None))
         with_marks.append(run(marked))
     before_us, after_us = statistics.median(plain), statistics.median(with_marks)
-    tell("one post, without marks", f"{before_us:.1f} us", "")
-    tell("one post, with marks and mentions", f"{after_us:.1f} us ({after_us / before_us:.3f})", "")
+    print_result("one post, without marks", f"{before_us:.1f} us", "")
+    print_result("one post, with marks and mentions", f"{after_us:.1f} us ({after_us / before_us:.3f})", "")
 
 
 def main() -> None:

@@ -69,7 +69,7 @@ def median(work: Callable[[], object], repeats: int) -> float:
     return statistics.median(seconds(work) for _ in range(repeats))
 
 
-def tell(name: str, value: str, target: str, reached: bool | None = None) -> None:
+def print_result(name: str, value: str, target: str, reached: bool | None = None) -> None:
     """Print one result beside its target."""
     mark = "" if reached is None else " ok" if reached else " MISSED"
     print(f"{name:<58} {value:>24}   {target}{mark}", flush=True)

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TypeVar
 
-from common import median, size, size_given, tell
+from common import median, print_result, size, size_given
 
 from cablestore.archive.content.client import ContentClient
 from cablestore.archive.content.server import ContentServer
@@ -48,7 +48,7 @@ def rate(name: str, size_bytes: int, elapsed_s: float, target: int | None = None
     """Print MB per second."""
     found = size_bytes / elapsed_s / 1e6
     said = f"at least {target}" if target else ""
-    tell(name, f"{found:,.0f} MB/s", said, found >= target if target else None)
+    print_result(name, f"{found:,.0f} MB/s", said, found >= target if target else None)
 
 
 def measure_store(folder: Path, data: bytes) -> None:

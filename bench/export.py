@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from common import START_MS, resident_mb, seconds, sentence, size, size_given, tell
+from common import START_MS, print_result, resident_mb, seconds, sentence, size, size_given
 
 from cablestore import LEGACY, CableStore, Text
 from cablestore.export import verify_export
@@ -62,17 +62,17 @@ def measure(folder: Path, out: Path) -> None:
     print(json.dumps({"seconds": elapsed, "highest_mb": highest_mb}))
 
 
-def tell_all(scratch: Path, number: int) -> float:
+def print_results(scratch: Path, number: int) -> float:
     """Print the result of a process that measured a store of this many posts. Return its memory in MB."""
     store, out = scratch / f"store {number}", scratch / f"export {number}"
     build(store, unsigned(number))
     command = [sys.executable, __file__, "--measure", str(store), str(out)]
     found = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
     rate = number / found["seconds"]
-    tell(f"export of {number:,} posts", f"{rate:,.0f} posts/s", "at least 150,000", rate >= 150_000)
-    tell("  highest resident memory, without mapped files", f"{found['highest_mb']:.0f} MB", "")
+    print_result(f"export of {number:,} posts", f"{rate:,.0f} posts/s", "at least 150,000", rate >= 150_000)
+    print_result("  highest resident memory, without mapped files", f"{found['highest_mb']:.0f} MB", "")
     size_bytes = sum(path.stat().st_size for path in out.iterdir())
-    tell("  bytes for a post", f"{size_bytes / number:.0f}", "")
+    print_result("  bytes for a post", f"{size_bytes / number:.0f}", "")
     return float(found["highest_mb"])
 
 
@@ -82,11 +82,13 @@ def main() -> None:
     print(f"# export: texts of 224 bytes, segments of 64 MB, runs of 64 MB; {number:,} posts and a quarter of them")
     with tempfile.TemporaryDirectory() as folder:
         scratch = Path(folder)
-        small_mb, large_mb = tell_all(scratch, number // 4), tell_all(scratch, number)
-        tell("memory of the whole against the quarter", f"{large_mb / small_mb:.2f}", "flat once two runs are full")
+        small_mb, large_mb = print_results(scratch, number // 4), print_results(scratch, number)
+        print_result(
+            "memory of the whole against the quarter", f"{large_mb / small_mb:.2f}", "flat once two runs are full"
+        )
         out = scratch / f"export {number}"
         elapsed = seconds(lambda: verify_export(out))
-        tell("verify-export without signatures", f"{number / elapsed:,.0f} posts/s", "")
+        print_result("verify-export without signatures", f"{number / elapsed:,.0f} posts/s", "")
 
 
 if __name__ == "__main__":

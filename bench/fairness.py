@@ -13,7 +13,7 @@ import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
-from common import size, tell
+from common import print_result, size
 
 TESTS = Path(__file__).resolve().parent.parent / "tests" / "support"
 sys.path.insert(0, str(TESTS))
@@ -91,7 +91,7 @@ def main() -> None:
     for kind in KINDS:
         with served() as address:
             left = run(ratio(address, kind))
-        tell(f"rate beside one that asks for {kind}", f"{left:.0%}", "at least half", left >= 0.5)
+        print_result(f"rate beside one that asks for {kind}", f"{left:.0%}", "at least half", left >= 0.5)
 
 
 if __name__ == "__main__":

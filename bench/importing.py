@@ -7,7 +7,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from common import refusing, seconds, tell
+from common import print_result, refusing, seconds
 
 import cablestore
 from cablestore import CableStore
@@ -34,14 +34,14 @@ def main() -> None:
         print(
             f"# import: {report.files:,} files, {report.lines:,} lines, {posts:,} posts, skipped {dict(report.skips.reasons)}"
         )
-        tell(
+        print_result(
             "first run, signing included", f"{posts / elapsed:,.0f} posts/s", "at least 5,000", posts / elapsed >= 5000
         )
         elapsed = seconds(run)
         assert report.verdicts.keys() == {"duplicate"}
-        tell("second run, all known", f"{posts / elapsed:,.0f} posts/s", "adds nothing")
+        print_result("second run, all known", f"{posts / elapsed:,.0f} posts/s", "adds nothing")
         peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1000
-        tell("peak resident memory, mapped files included", f"{peak_mb:.0f} MB", "")
+        print_result("peak resident memory, mapped files included", f"{peak_mb:.0f} MB", "")
 
 
 if __name__ == "__main__":

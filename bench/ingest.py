@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from common import chain10k, known_posts, seconds, size, size_given, tell
+from common import chain10k, known_posts, print_result, seconds, size, size_given
 
 from cablestore import CableStore
 from cablestore.index.signatures import SignatureVerifier
@@ -56,7 +56,7 @@ def main() -> None:
     print(f"# ingest: {len(posts):,} posts ({source}), medians of {ROUNDS} rounds")
     for name, rate in found.items():
         text, least = targets.get(name, ("", 0))
-        tell(name, f"{rate:,.0f}/s ({rate / alone:.2f})", text, rate >= least if text else None)
+        print_result(name, f"{rate:,.0f}/s ({rate / alone:.2f})", text, rate >= least if text else None)
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from common import refusing, seconds, sentence, tell
+from common import print_result, refusing, seconds, sentence
 
 from cablestore import LEGACY, Body, Delete, Identity, Info, Join, Leave, Text, Topic
 from cablestore.export.manifest import MANIFEST, Segment
@@ -165,7 +165,7 @@ def make_slice(work: Work) -> list[Segment]:
         record = post_record(*post)
         for export in _exports_of(index, plan.exports, rng):
             records[export].append(record)
-            stones[export] += [stone.target + stone.author + stone.told().encode() for stone in laid]
+            stones[export] += [stone.target + stone.author + stone.for_export().encode() for stone in laid]
     for export, of_export in enumerate(stones):
         write_sorted(_run(scratch, export, number), of_export)
     return [_segment(folder, number, of_export) for folder, of_export in zip(folders, records, strict=True)]
@@ -378,7 +378,9 @@ def main() -> None:
 
     with refusing():
         rate = arguments.posts / seconds(make)
-    tell(f"{arguments.posts:,} posts made and signed", f"{rate:,.0f}/s", "at least 25,000 on two cores", rate >= 25_000)
+    print_result(
+        f"{arguments.posts:,} posts made and signed", f"{rate:,.0f}/s", "at least 25,000 on two cores", rate >= 25_000
+    )
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from common import START_MS, authors, median, sentence, signed, size, size_given, tell
+from common import START_MS, authors, median, print_result, sentence, signed, size, size_given
 
 from cablestore import Block, CableStore, Moderation, Role, StoreOptions, Text, Unblock
 from cablestore.limits import MAX_RECIPIENTS
@@ -93,7 +93,9 @@ def bench_drops(folder: Path) -> None:
         drop(DROPPED)
         for name, each in work.items():
             share = median(each, 50) / before_s[name]
-            tell(f"{name}, {DROPPED:,} more users dropped", f"{share:.2f} times", "at most 1.5 times", share <= 1.5)
+            print_result(
+                f"{name}, {DROPPED:,} more users dropped", f"{share:.2f} times", "at most 1.5 times", share <= 1.5
+            )
 
 
 def main() -> None:
@@ -107,7 +109,7 @@ def main() -> None:
 
         plain_s = median(lambda: CableStore.open(folder, options=StoreOptions(moderated=False)).close(), 5)
         more_s = median(lambda: CableStore.open(folder).close(), 5) - plain_s
-        tell("opening, more than without moderation", f"{more_s:.3f} s", "at most 0.5 s", more_s <= 0.5)
+        print_result("opening, more than without moderation", f"{more_s:.3f} s", "at most 0.5 s", more_s <= 0.5)
         with CableStore.open(folder, options=StoreOptions(moderated=False)) as store:
             assert len(store.messages(CHANNEL, limit=PAGE).messages) == PAGE
             plain_ms = 1000 * median(lambda: store.messages(CHANNEL, limit=PAGE), 50)
@@ -117,8 +119,10 @@ def main() -> None:
             assert not any(message.is_hidden for message in page)
             page_ms = 1000 * median(lambda: store.messages(CHANNEL, limit=PAGE), 50)
             share = page_ms / plain_ms
-            tell(f"a page of {PAGE}", f"{plain_ms:.2f} ms", "")
-            tell(f"a page of {PAGE}, one in ten hidden", f"{share:.2f} times", "at most 1.3 times", share <= 1.3)
+            print_result(f"a page of {PAGE}", f"{plain_ms:.2f} ms", "")
+            print_result(
+                f"a page of {PAGE}, one in ten hidden", f"{share:.2f} times", "at most 1.3 times", share <= 1.3
+            )
             users = iter([each.public_key for each in authors(USERS)[1200:1300]])
 
             def hide_one_more() -> None:
@@ -126,7 +130,7 @@ def main() -> None:
                 store.moderation.hide(users=[user], sync=False)
                 assert store.user(user).is_hidden
 
-            tell("an act, written and counting", f"{1000 * median(hide_one_more, 5):.1f} ms", "")
+            print_result("an act, written and counting", f"{1000 * median(hide_one_more, 5):.1f} ms", "")
     with tempfile.TemporaryDirectory() as name:
         bench_drops(Path(name))
 

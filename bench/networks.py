@@ -20,7 +20,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from common import IS_TINY, chat, refusing, size, tell
+from common import IS_TINY, chat, print_result, refusing, size
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "support"))
 
@@ -116,8 +116,10 @@ async def reconnect(scratch: Path, posts: list[bytes]) -> dict[str, Any]:
                 times.append({"size_bytes": size_of(line), "cpu_ms": 1000 * (time.process_time() - cpu_s)})
             await until(lambda: not one.peers() and not other.peers())
         found = min(times, key=lambda each: float(each["cpu_ms"]))
-    tell("reconnect with nothing new", f"{found['size_bytes']:,} bytes", "under 5 kB", found["size_bytes"] < 5_000)
-    tell("  CPU of both sides", f"{found['cpu_ms']:.0f} ms", "under 20 ms", found["cpu_ms"] < 20)
+    print_result(
+        "reconnect with nothing new", f"{found['size_bytes']:,} bytes", "under 5 kB", found["size_bytes"] < 5_000
+    )
+    print_result("  CPU of both sides", f"{found['cpu_ms']:.0f} ms", "under 20 ms", found["cpu_ms"] < 20)
     return found
 
 
@@ -139,11 +141,15 @@ async def fetch(scratch: Path, posts: list[bytes], name: str, **line: Any) -> di
         "delivered_twice": sum(times - 1 for times in rough.delivered().values()),
         "requested_twice": sum(times - 1 for times in rough.asked().values()),
     }
-    tell(f"{name}: {len(posts):,} posts", f"{seconds:.1f} s", f"{1.3 * ideal_s:.1f} s", seconds <= 1.3 * ideal_s)
+    print_result(
+        f"{name}: {len(posts):,} posts", f"{seconds:.1f} s", f"{1.3 * ideal_s:.1f} s", seconds <= 1.3 * ideal_s
+    )
     share = found["mean_share"]
-    tell(f"  share of missing posts, {len(rough.passed)} connections", f"{share:.0%}", "at least 70%", share >= 0.7)
-    tell("  least share of a connection", f"{found['least_share']:.0%}", "")
-    tell("  delivered, requested twice", f"{found['delivered_twice']}, {found['requested_twice']}", "none")
+    print_result(
+        f"  share of missing posts, {len(rough.passed)} connections", f"{share:.0%}", "at least 70%", share >= 0.7
+    )
+    print_result("  least share of a connection", f"{found['least_share']:.0%}", "")
+    print_result("  delivered, requested twice", f"{found['delivered_twice']}, {found['requested_twice']}", "none")
     return found
 
 
@@ -158,8 +164,8 @@ async def partition(scratch: Path, name: str, pairs: list[tuple[int, int]]) -> d
         found = {"seconds": seconds, "cpu_s": time.process_time() - cpu_s, "size_bytes": size_of(*lines)}
     least = 2 * posts
     found["excess"] = found["size_bytes"] / least
-    tell(f"{name} of three after a partition, {APART:,} posts each", f"{seconds:.1f} s", "")
-    tell("  bytes, against each post sent twice", f"{found['size_bytes']:,} ({found['excess']:.2f})", "")
+    print_result(f"{name} of three after a partition, {APART:,} posts each", f"{seconds:.1f} s", "")
+    print_result("  bytes, against each post sent twice", f"{found['size_bytes']:,} ({found['excess']:.2f})", "")
     return found
 
 
@@ -172,8 +178,8 @@ async def crowd(scratch: Path, posts: list[bytes]) -> dict[str, Any]:
         lines = [await stack.enter_async_context(linked(other, full)) for other in others]
         seconds = await until(lambda: all(count(other) >= count(full) for other in others))
         found = {"seconds": seconds, "cpu_s": time.process_time() - cpu_s, "size_bytes": size_of(*lines)}
-    tell(f"{CROWD} peers reconnect at once, {LACKING} posts new to each", f"{seconds:.1f} s", "")
-    tell("  CPU of all; bytes a peer", f"{found['cpu_s']:.1f} s; {found['size_bytes'] / CROWD:,.0f}", "")
+    print_result(f"{CROWD} peers reconnect at once, {LACKING} posts new to each", f"{seconds:.1f} s", "")
+    print_result("  CPU of all; bytes a peer", f"{found['cpu_s']:.1f} s; {found['size_bytes'] / CROWD:,.0f}", "")
     return found
 
 
@@ -225,7 +231,7 @@ def has_event(log: Path, event: str) -> bool:
 async def vanish(scratch: Path) -> dict[str, Any]:
     """Disconnect the network of a peer, and wait until the other one detects it."""
     if IS_TINY or os.geteuid() != 0 or not IP:
-        tell("time to notice a vanished network", "skipped", "needs root and ip")
+        print_result("time to notice a vanished network", "skipped", "needs root and ip")
         return {}
     for name in "ab":
         CableStore.open(scratch / name).close()
@@ -238,7 +244,7 @@ async def vanish(scratch: Path) -> dict[str, Any]:
         ip("-n", here, "link", "set", here, "down")
         async with asyncio.timeout(VANISH_LIMIT_S):
             seconds = await until(lambda: has_event(log, "disconnected"))
-    tell("time to notice a vanished network", f"{seconds:.0f} s", "within 60 s", seconds <= 60)
+    print_result("time to notice a vanished network", f"{seconds:.0f} s", "within 60 s", seconds <= 60)
     return {"seconds": seconds}
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import cast
 
 import uvloop
-from common import chat, size, size_given, tell
+from common import chat, print_result, size, size_given
 
 from cablestore import LEGACY, CableStore
 from cablestore.peers import Address, Node, NodeSettings, SyncReport
@@ -56,7 +56,7 @@ class Client(asyncio.Protocol):
         self._load = load
         self._frames = FrameReader()
         self._hashes = 0
-        self._asked_s = 0.0
+        self._probed_s = 0.0
         self._transport: asyncio.Transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -66,7 +66,7 @@ class Client(asyncio.Protocol):
 
     def _ask(self) -> None:
         self._hashes = 0
-        self._asked_s = time.perf_counter()
+        self._probed_s = time.perf_counter()
         self._transport.write(self._load.request)
 
     def data_received(self, data: bytes) -> None:
@@ -80,7 +80,7 @@ class Client(asyncio.Protocol):
 
     def _answered(self) -> None:
         assert self._hashes == HASHES
-        self._load.took_s.append(time.perf_counter() - self._asked_s)
+        self._load.took_s.append(time.perf_counter() - self._probed_s)
         if len(self._load.took_s) < REQUESTS:
             self._ask()
         elif not self._load.done.done():
@@ -96,7 +96,7 @@ class Load:
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
 
-async def ask_much(address: Address, channel: str) -> tuple[float, list[float]]:
+async def send_requests(address: Address, channel: str) -> tuple[float, list[float]]:
     """Return requests per second, and the duration of each."""
     load = Load(channel)
     began_s = time.perf_counter()
@@ -113,13 +113,17 @@ def bench_requests(path: Path, channel: str) -> None:
         for thread in Path(f"/proc/{process.pid}/task").iterdir():
             os.sched_setaffinity(int(thread.name), cores[:1])
         os.sched_setaffinity(0, cores[1:] or cores)
-        rate, took_s = uvloop.run(ask_much(address, channel))
+        rate, took_s = uvloop.run(send_requests(address, channel))
         os.sched_setaffinity(0, cores)
         cpu_s = sum(map(int, Path(f"/proc/{process.pid}/stat").read_text().split()[13:15])) / 100
-    tell(f"time ranges of {HASHES}, {CONNECTIONS} connections, one core", f"{rate:,.0f}/s", "10,000/s", rate >= 10_000)
+    print_result(
+        f"time ranges of {HASHES}, {CONNECTIONS} connections, one core", f"{rate:,.0f}/s", "10,000/s", rate >= 10_000
+    )
     p50_ms, p99_ms = 1000 * took_s[len(took_s) // 2], 1000 * took_s[len(took_s) * 99 // 100]
-    tell("  half of them within; 99 of 100", f"{p50_ms:.1f}; {p99_ms:.1f} ms", "99 of 100 in 20 ms", p99_ms < 20)
-    tell("  the node's own time for one", f"{1e6 * cpu_s / REQUESTS:.0f} us", "")
+    print_result(
+        "  half of them within; 99 of 100", f"{p50_ms:.1f}; {p99_ms:.1f} ms", "99 of 100 in 20 ms", p99_ms < 20
+    )
+    print_result("  the node's own time for one", f"{1e6 * cpu_s / REQUESTS:.0f} us", "")
 
 
 async def sync(address: Address, path: Path) -> SyncReport:
@@ -135,11 +139,11 @@ def bench_sync(source: Path, target: Path) -> None:
         first = uvloop.run(sync(address, target))
         second = uvloop.run(sync(address, target))
     rate = first.posts / first.seconds
-    tell(f"sync of {first.posts:,} posts", f"{rate:,.0f} posts/s", "6,000 posts/s", rate >= 6000)
+    print_result(f"sync of {first.posts:,} posts", f"{rate:,.0f} posts/s", "6,000 posts/s", rate >= 6000)
     bytes_1, bytes_2 = (each.received_size_bytes + each.sent_size_bytes for each in (first, second))
-    tell("  bytes; bytes a post", f"{bytes_1:,}; {bytes_1 / first.posts:.0f}", "")
+    print_result("  bytes; bytes a post", f"{bytes_1:,}; {bytes_1 / first.posts:.0f}", "")
     share = bytes_2 / bytes_1
-    tell("  bytes of a second sync", f"{bytes_2:,} ({share:.3%})", "under 1%", share < 0.01)
+    print_result("  bytes of a second sync", f"{bytes_2:,} ({share:.3%})", "under 1%", share < 0.01)
 
 
 def main() -> None:

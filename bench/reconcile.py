@@ -11,7 +11,7 @@ import statistics
 import time
 from typing import NamedTuple
 
-from common import resident_mb, size_given, tell
+from common import print_result, resident_mb, size_given
 
 from cablestore.reconcile.dialects import NWAKU_037, SPEC, SyncDialect
 from cablestore.reconcile.ids import EVERYTHING, SyncID, of_times
@@ -94,13 +94,15 @@ def sessions(number: int) -> None:
             what = f"{dialect.name}, {differences:,} of {number:,} differ"
             bounded = dialect is SPEC and number <= 1_000_000
             told = (f"at most {size_bytes / 1000:g} kB", f"at most {cpu_s * 1000:g} ms") if bounded else ("", "")
-            tell(what, f"{cost.size_bytes / 1000:,.1f} kB", told[0], cost.size_bytes <= size_bytes if bounded else None)
-            tell(
+            print_result(
+                what, f"{cost.size_bytes / 1000:,.1f} kB", told[0], cost.size_bytes <= size_bytes if bounded else None
+            )
+            print_result(
                 "  CPU of both sides", f"{cost.cpu_s * 1000:,.1f} ms", told[1], cost.cpu_s <= cpu_s if bounded else None
             )
-            tell("  payloads", f"{cost.payloads:g}", "")
+            print_result("  payloads", f"{cost.payloads:g}", "")
     cost = differences_among(number, min(100, number // 2), SPEC, 1, newest=True)
-    tell("spec, the 100 newest differ", f"{cost.size_bytes / 1000:,.1f} kB", "")
+    print_result("spec, the 100 newest differ", f"{cost.size_bytes / 1000:,.1f} kB", "")
 
 
 def questions(number: int) -> None:
@@ -109,11 +111,11 @@ def questions(number: int) -> None:
     before_mb = resident_mb()[0]
     started = time.process_time()
     changing = MemorySet(drawn(rng) for _ in range(number))
-    tell(f"a set of {number:,}: making it", f"{time.process_time() - started:.2f} s", "")
-    tell("  memory", f"{resident_mb()[0] - before_mb:,.0f} MB", "")
+    print_result(f"a set of {number:,}: making it", f"{time.process_time() - started:.2f} s", "")
+    print_result("  memory", f"{resident_mb()[0] - before_mb:,.0f} MB", "")
     started = time.process_time()
     state = changing.snapshot()
-    tell("  a snapshot", f"{(time.process_time() - started) * 1000:.1f} ms", "")
+    print_result("  a snapshot", f"{(time.process_time() - started) * 1000:.1f} ms", "")
     ranges = []
     for _ in range(5_000):
         low, high = sorted(rng.sample(range(HOUR_NS), 2))
@@ -128,12 +130,12 @@ def questions(number: int) -> None:
         started = time.process_time()
         for within in ranges:
             ask(within)
-        tell(f"  {name} of a range", f"{(time.process_time() - started) / len(ranges) * 1e6:.1f} us", "")
+        print_result(f"  {name} of a range", f"{(time.process_time() - started) / len(ranges) * 1e6:.1f} us", "")
     new = [drawn(rng) for _ in range(5_000)]
     started = time.process_time()
     for sync_id in new:
         changing.add(sync_id)
-    tell("  adding an id", f"{(time.process_time() - started) / len(new) * 1e6:.1f} us", "")
+    print_result("  adding an id", f"{(time.process_time() - started) / len(new) * 1e6:.1f} us", "")
 
 
 def main() -> None:

@@ -9,7 +9,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from common import START_MS, chain10k, seconds, size, size_given, tell
+from common import START_MS, chain10k, print_result, seconds, size, size_given
 
 from cablestore import LEGACY, CableStore, StoreOptions
 from cablestore.index.batches import batches
@@ -91,7 +91,7 @@ def sessions(number: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         started = time.perf_counter()
         ours, theirs = filled(Path(folder) / "ours", items), filled(Path(folder) / "theirs", items)
-        tell(f"two databases of {number:,} ids with their sums", f"{time.perf_counter() - started:.1f} s", "")
+        print_result(f"two databases of {number:,} ids with their sums", f"{time.perf_counter() - started:.1f} s", "")
         del items
         with ours.snapshot() as state:
             questions(Reader(state, LEGACY))
@@ -105,19 +105,19 @@ def sessions(number: int) -> None:
             size, payloads = runs[0][:2]
             spent_s = statistics.median(run[2] for run in runs)
             is_whole = number <= 1_000_000
-            tell(
+            print_result(
                 f"{differences:,} differ: bytes",
                 f"{size / 1000:,.1f} kB",
                 f"at most {size_bytes / 1000:g} kB",
                 size <= size_bytes if is_whole else None,
             )
-            tell(
+            print_result(
                 "  CPU of both sides",
                 f"{spent_s * 1000:,.1f} ms",
                 f"at most {cpu_s * 1000:g} ms",
                 spent_s <= cpu_s if is_whole else None,
             )
-            tell("  payloads", f"{payloads}", "")
+            print_result("  payloads", f"{payloads}", "")
         ours.close()
         theirs.close()
 
@@ -139,7 +139,7 @@ def questions(reader: Reader) -> None:
             else:
                 found.select(within, 10)
             spent.append(time.perf_counter() - started)
-        tell(f"  {name} of a range, nothing remembered", f"{statistics.median(spent) * 1e6:.0f} us", "")
+        print_result(f"  {name} of a range, nothing remembered", f"{statistics.median(spent) * 1e6:.0f} us", "")
 
 
 def ingest() -> None:
@@ -156,7 +156,9 @@ def ingest() -> None:
 
     ratios = sorted(stored(CATALOG) / stored(without) for _ in range(2 * ROUNDS))
     cost = statistics.median(ratios) - 1
-    tell("what the view costs ingest of durable batches of 100", f"{100 * cost:.1f}%", "at most 15%", cost <= 0.15)
+    print_result(
+        "what the view costs ingest of durable batches of 100", f"{100 * cost:.1f}%", "at most 15%", cost <= 0.15
+    )
 
 
 def main() -> None:

@@ -20,7 +20,7 @@ from pathlib import Path
 from threading import Event, Thread
 from typing import Any, Final
 
-from common import IS_TINY, refusing, seconds, tell
+from common import IS_TINY, print_result, refusing, seconds
 from make_export import export_folders, make_exports
 
 from cablestore.export.manifest import MANIFEST
@@ -195,37 +195,39 @@ def size_bytes(folder: Path) -> int:
 # --- output ---------------------------------------------------------------------------------------
 
 
-def tell_rate(name: str, posts: int, elapsed: float, target: tuple[int, int] | None) -> None:
+def print_rate(name: str, posts: int, elapsed: float, target: tuple[int, int] | None) -> None:
     """Print posts per second. A target is for a number of posts; with fewer it is only shown."""
     rate = posts / elapsed
     if target is None:
-        tell(name, f"{rate:,.0f} posts/s", "")
+        print_result(name, f"{rate:,.0f} posts/s", "")
         return
     size, wanted = target
-    tell(name, f"{rate:,.0f} posts/s", f"{wanted:,} at {size:,}", rate >= wanted if posts >= size else None)
+    print_result(name, f"{rate:,.0f} posts/s", f"{wanted:,} at {size:,}", rate >= wanted if posts >= size else None)
 
 
-def tell_memory(found: Found, names: Mapping[str, str]) -> None:
+def print_memory(found: Found, names: Mapping[str, str]) -> None:
     """Print the memory of each part that ran."""
     for part, name in names.items():
         if part in found["peak_mb"]:
             own_mb = found["own_mb"][part]
-            tell(f"  memory of {name}", f"{found['peak_mb'][part]:,.0f} MB", f"without mapped files {own_mb:,.0f} MB")
+            print_result(
+                f"  memory of {name}", f"{found['peak_mb'][part]:,.0f} MB", f"without mapped files {own_mb:,.0f} MB"
+            )
 
 
-def tell_reindex(posts: int, found: Found) -> None:
+def print_reindex(posts: int, found: Found) -> None:
     """Print the cost of reindexing."""
-    tell_rate(f"reindex of {posts:,} posts, all in all", posts, found["seconds"], END_TO_END)
+    print_rate(f"reindex of {posts:,} posts, all in all", posts, found["seconds"], END_TO_END)
     for stage, elapsed in found["stages"].items():
-        tell(f"  {stage}", f"{elapsed:.1f} s", f"{posts / elapsed:,.0f} posts/s" if elapsed >= 1 else "")
+        print_result(f"  {stage}", f"{elapsed:.1f} s", f"{posts / elapsed:,.0f} posts/s" if elapsed >= 1 else "")
     rest = found["seconds"] - sum(found["stages"].values())
-    tell("  the rest: starting and ending Spark, samples", f"{rest:.1f} s", "")
+    print_result("  the rest: starting and ending Spark, samples", f"{rest:.1f} s", "")
     rate = found["rows"] / found["stages"]["load"]
-    tell(f"  loader, {found['rows']:,} rows", f"{rate:,.0f} rows/s", f"{LOADED_ROWS:,}", rate >= LOADED_ROWS)
+    print_result(f"  loader, {found['rows']:,} rows", f"{rate:,.0f} rows/s", f"{LOADED_ROWS:,}", rate >= LOADED_ROWS)
     for stage, tasks in found["tasks"].items():
         longest, median = max(tasks), statistics.median(tasks)
         figures = f"{longest:.2f}, {median:.2f}, {sum(tasks):.2f} s"
-        tell(
+        print_result(
             f"  {stage}, {len(tasks)} tasks: longest, median, sum",
             figures,
             f"longest / median {_ratio(longest, median)}",
@@ -236,35 +238,35 @@ def tell_reindex(posts: int, found: Found) -> None:
         "workers": "Spark's workers",
         "others": "what loads and checks",
     }
-    tell_memory(found, names)
+    print_memory(found, names)
     for part, elapsed in found["cpu_s"].items():
-        tell(f"  processor time of {names[part]}", f"{elapsed:.1f} s", f"{1e6 * elapsed / posts:.1f} us a post")
-    tell("  work folder at the end", f"{found['work_size_bytes'] / 1e6:,.0f} MB", f"{found['files']:,} files")
+        print_result(f"  processor time of {names[part]}", f"{elapsed:.1f} s", f"{1e6 * elapsed / posts:.1f} us a post")
+    print_result("  work folder at the end", f"{found['work_size_bytes'] / 1e6:,.0f} MB", f"{found['files']:,} files")
     per_post = found["store_size_bytes"] / found["live_posts"]
-    tell("  store", f"{found['store_size_bytes'] / 1e6:,.0f} MB", f"{per_post:,.0f} bytes a post")
+    print_result("  store", f"{found['store_size_bytes'] / 1e6:,.0f} MB", f"{per_post:,.0f} bytes a post")
 
 
 def _ratio(one: float, other: float) -> str:
     return f"{one / other:.2f}" if other else "-"
 
 
-def tell_in_process(rebuilt: Found, checked: Found) -> None:
+def print_in_process(rebuilt: Found, checked: Found) -> None:
     """Print the cost without Spark."""
-    tell_rate("rebuild of the same store in process", rebuilt["posts"], rebuilt["seconds"], IN_PROCESS)
-    tell_memory(rebuilt, {"python": "the process"})
-    tell_rate("check of the rebuilt store", checked["posts"], checked["seconds"], None)
+    print_rate("rebuild of the same store in process", rebuilt["posts"], rebuilt["seconds"], IN_PROCESS)
+    print_memory(rebuilt, {"python": "the process"})
+    print_rate("check of the rebuilt store", checked["posts"], checked["seconds"], None)
 
 
-def tell_scaling(one: Mapping[str, float], two: Mapping[str, float]) -> float:
+def print_scaling(one: Mapping[str, float], two: Mapping[str, float]) -> float:
     """Print the stages on Spark on one core and on two. Return the speed-up of two."""
     for stage in SPARK_STAGES:
-        tell(
+        print_result(
             f"{stage} on 1 core, on 2",
             f"{one[stage]:.1f}, {two[stage]:.1f} s",
             f"{_ratio(one[stage], two[stage])} times",
         )
     ratio = sum(one[stage] for stage in SPARK_STAGES) / sum(two[stage] for stage in SPARK_STAGES)
-    tell("both stages, 2 cores against 1", f"{ratio:.2f} times", f"{SCALING}", ratio >= SCALING)
+    print_result("both stages, 2 cores against 1", f"{ratio:.2f} times", f"{SCALING}", ratio >= SCALING)
     return ratio
 
 
@@ -278,7 +280,7 @@ def exports_of(folder: Path, posts: int, exports: int, *, is_hot: bool) -> list[
     missing = [path for path in folders if not (path / MANIFEST).exists()]
     if missing:
         elapsed = seconds(lambda: make_exports(out, posts, exports=exports, is_hot=is_hot))
-        tell_rate(f"{posts:,} posts made and signed", posts, elapsed, None)
+        print_rate(f"{posts:,} posts made and signed", posts, elapsed, None)
     return folders
 
 
@@ -287,13 +289,13 @@ def run(posts: int, exports: Sequence[Path], scratch: Path, *, is_scaling: bool)
     found: Found = {"posts": posts, "exports": len(exports)}
     if is_scaling:
         one, two = (apart(measure_stages, exports, scratch / f"work-{cores}", cores) for cores in (1, 2))
-        return found | {"stages_on_1": one, "stages_on_2": two, "ratio": tell_scaling(one, two)}
+        return found | {"stages_on_1": one, "stages_on_2": two, "ratio": print_scaling(one, two)}
     store = scratch / "store"
     found["reindex"] = apart(measure_reindex, exports, store, scratch / "work")
-    tell_reindex(posts, found["reindex"])
+    print_reindex(posts, found["reindex"])
     found["rebuild"] = apart(measure_rebuild, store)
     found["check"] = apart(measure_check, store)
-    tell_in_process(found["rebuild"], found["check"])
+    print_in_process(found["rebuild"], found["check"])
     return found
 
 

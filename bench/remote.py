@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
-from common import chat, size, size_given, tell
+from common import chat, print_result, size, size_given
 
 import cablestore
 from cablestore import CableStore
@@ -63,7 +63,7 @@ def main() -> None:
         with cablestore.connect(Path(folder) / "there") as remote:
             there = measure(remote, posts, times)
     for what, value in here.items():
-        tell(f"{what}: here, in another process", f"{value:,.1f}, {there[what]:,.1f}", "")
+        print_result(f"{what}: here, in another process", f"{value:,.1f}, {there[what]:,.1f}", "")
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from common import chat, median, resident_mb, seconds, size_given, tell
+from common import chat, median, print_result, resident_mb, seconds, size_given
 
 from cablestore import CableStore
 from cablestore.store import answers
@@ -24,8 +24,8 @@ def build(folder: Path, number: int) -> None:
         for outcomes in store.parts.writer.ingest(chat(number), sync=False, batch_posts=500, verify=False):
             stored += len(outcomes)
         elapsed = time.perf_counter() - started
-        tell(f"{stored:,} posts made, signed and stored", f"{stored / elapsed:,.0f}/s", "")
-        tell("compaction", f"{seconds(store.compact):.1f} s", "")
+        print_result(f"{stored:,} posts made, signed and stored", f"{stored / elapsed:,.0f}/s", "")
+        print_result("compaction", f"{seconds(store.compact):.1f} s", "")
 
 
 def measure(folder: Path) -> None:
@@ -63,7 +63,7 @@ def measure(folder: Path) -> None:
     }))  # fmt: skip
 
 
-def tell_all(folder: Path) -> None:
+def print_results(folder: Path) -> None:
     """Print the measurements of the other process."""
     found = json.loads(
         subprocess.run(
@@ -71,20 +71,22 @@ def tell_all(folder: Path) -> None:
         ).stdout
     )
     total = found["posts"]
-    tell("open", f"{found['opened_ms']:.0f} ms", "under 1,000 ms", found["opened_ms"] < 1000)
-    tell("stats", f"{found['stats_ms']:.1f} ms", "does not scan posts", found["stats_ms"] < 100)
-    tell("channels", f"{found['channels_ms']:.1f} ms", "does not scan posts", found["channels_ms"] < 100)
-    tell("newest page of 50", f"{found['page_ms']:.2f} ms", "under 3 ms", found["page_ms"] < 3)
-    tell("page of 50 in the middle", f"{found['deep_ms']:.2f} ms", "under 3 ms", found["deep_ms"] < 3)
-    tell("time range, 10,000 newest", f"{found['range_ms']:.1f} ms", "under 15 ms", found["range_ms"] < 15)
-    tell("10,000 random posts by hash", f"{found['posts_ms']:.0f} ms", "")
-    tell("resident memory so far", f"{found['all_mb']:.0f} MB", "under 200 MB", found["all_mb"] < 200)
-    tell("  of it the process's own (without mapped files)", f"{found['own_mb']:.0f} MB", "")
-    tell("  after reading random posts all over", f"{found['after_mb']:.0f}, own {found['after_own_mb']:.0f} MB", "")
+    print_result("open", f"{found['opened_ms']:.0f} ms", "under 1,000 ms", found["opened_ms"] < 1000)
+    print_result("stats", f"{found['stats_ms']:.1f} ms", "does not scan posts", found["stats_ms"] < 100)
+    print_result("channels", f"{found['channels_ms']:.1f} ms", "does not scan posts", found["channels_ms"] < 100)
+    print_result("newest page of 50", f"{found['page_ms']:.2f} ms", "under 3 ms", found["page_ms"] < 3)
+    print_result("page of 50 in the middle", f"{found['deep_ms']:.2f} ms", "under 3 ms", found["deep_ms"] < 3)
+    print_result("time range, 10,000 newest", f"{found['range_ms']:.1f} ms", "under 15 ms", found["range_ms"] < 15)
+    print_result("10,000 random posts by hash", f"{found['posts_ms']:.0f} ms", "")
+    print_result("resident memory so far", f"{found['all_mb']:.0f} MB", "under 200 MB", found["all_mb"] < 200)
+    print_result("  of it the process's own (without mapped files)", f"{found['own_mb']:.0f} MB", "")
+    print_result(
+        "  after reading random posts all over", f"{found['after_mb']:.0f}, own {found['after_own_mb']:.0f} MB", ""
+    )
     size_bytes = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
-    tell("bytes on disk for a post", f"{size_bytes / total:,.0f}", "at most 1,200", size_bytes / total <= 1200)
+    print_result("bytes on disk for a post", f"{size_bytes / total:,.0f}", "at most 1,200", size_bytes / total <= 1200)
     for name, (rows, raw_size_bytes, disk_size_bytes) in sorted(found["views"].items(), key=lambda item: -item[1][2]):
-        tell(
+        print_result(
             f"  {name}",
             f"{disk_size_bytes / total:.0f} ({raw_size_bytes / total:.0f} raw)",
             f"{rows / total:.2f} rows a post",
@@ -97,10 +99,10 @@ def main() -> None:
     print(f"# scale: {number:,} texts of 224 bytes")
     with tempfile.TemporaryDirectory() as folder:
         build(Path(folder), number)
-        tell_all(Path(folder))
+        print_results(Path(folder))
         with CableStore.open(Path(folder)) as store:
-            tell("check", f"{number / seconds(store.check):,.0f}/s", "")
-            tell("rebuild in process", f"{number / seconds(store.rebuild):,.0f}/s", "")
+            print_result("check", f"{number / seconds(store.check):,.0f}/s", "")
+            print_result("rebuild in process", f"{number / seconds(store.rebuild):,.0f}/s", "")
 
 
 if __name__ == "__main__":

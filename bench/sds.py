@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from common import resident_mb, size_given, tell
+from common import print_result, resident_mb, size_given
 
 from cablestore.sds.effects import Deliver, Send
 from cablestore.sds.log import CausalLog, LogChannel
@@ -58,10 +58,10 @@ def throughput(number: int, name: str, settings: Settings, most_overhead: int) -
                 started = time.perf_counter()
             assert delivered == number
             assert [m.message_id for m in bob.newest(5)] == [m.message_id for m in ann.newest(5)]
-    tell(f"sent, {name}", f"{number / send_s:,.0f} /s", "at least 2,000 /s", number / send_s >= 2_000)
-    tell(f"received, {name}", f"{number / receive_s:,.0f} /s", "at least 2,000 /s", number / receive_s >= 2_000)
+    print_result(f"sent, {name}", f"{number / send_s:,.0f} /s", "at least 2,000 /s", number / send_s >= 2_000)
+    print_result(f"received, {name}", f"{number / receive_s:,.0f} /s", "at least 2,000 /s", number / receive_s >= 2_000)
     overhead = size_bytes / number - len(CONTENT) - 5
-    tell(
+    print_result(
         f"overhead of a message, {name}",
         f"{overhead:,.0f} bytes",
         f"at most {most_overhead:,}",
@@ -77,7 +77,7 @@ def one_by_one(number: int) -> None:
         for i in range(number):
             channel.send(CONTENT, START_MS + 1_000 * i)
         took_s = time.perf_counter() - started
-    tell("sent one by one, each on the disk, 1,880 bytes of filter", f"{number / took_s:,.0f} /s", "")
+    print_result("sent one by one, each on the disk, 1,880 bytes of filter", f"{number / took_s:,.0f} /s", "")
 
 
 def memory(number: int) -> None:
@@ -88,17 +88,17 @@ def memory(number: int) -> None:
         for done, _ in enumerate(sent(channel, number, log), 1):
             if done * BATCH * 4 % number == 0:
                 everything, without_files = resident_mb()
-                tell(
+                print_result(
                     f"memory with a log of {done * BATCH:,}",
                     f"{everything:,.0f}, {without_files:,.0f} MB",
                     "all, without mapped files",
                 )
         size_bytes = sum(file.stat().st_size for file in Path(folder).rglob("*") if file.is_file())
-        tell("disk, a message", f"{size_bytes / number:,.0f} bytes", "")
+        print_result("disk, a message", f"{size_bytes / number:,.0f} bytes", "")
         started = time.perf_counter()
         for _ in range(100):
             channel.newest(50)
-        tell("the newest 50", f"{(time.perf_counter() - started) * 10:.2f} ms", "")
+        print_result("the newest 50", f"{(time.perf_counter() - started) * 10:.2f} ms", "")
 
 
 def main() -> None:

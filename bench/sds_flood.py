@@ -6,7 +6,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from common import size, size_given, tell
+from common import print_result, size, size_given
 
 from cablestore.sds.settings import COMPACT_FILTER, Settings
 
@@ -36,11 +36,13 @@ def main() -> None:
         f"# {participants} participants, {messages} messages in {SECONDS} s, 30% lost; beside {flood.attackers} attackers"
     )
     calm = Simulation(conditions, SEED).run()
-    tell("without attackers, from sending to delivery: half, all", delays(calm), "")
+    print_result("without attackers, from sending to delivery: half, all", delays(calm), "")
     flooded = FloodedSimulation(conditions, SEED, flood).run()
-    tell("beside attackers, from sending to delivery: half, all", delays(flooded), "")
+    print_result("beside attackers, from sending to delivery: half, all", delays(flooded), "")
     ratio = flooded.latency_ms(1.0) / calm.latency_ms(1.0)
-    tell("slowest delivery beside attackers", f"{ratio:.2f} of the other", f"at most {MOST_DELAY}", ratio <= MOST_DELAY)
+    print_result(
+        "slowest delivery beside attackers", f"{ratio:.2f} of the other", f"at most {MOST_DELAY}", ratio <= MOST_DELAY
+    )
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from common import tell
+from common import print_result
 
 from cablestore.index.database import Database
 from cablestore.index.leveldb import LevelDB, Tuning
@@ -63,32 +63,32 @@ def show(result: Result, conditions: Conditions, took_s: float) -> None:
     """Print the results."""
     counts, others = result.counts, conditions.participants - 1
     sends = {reason: counts[f"send {reason}"] for reason in ("new", "resend", "repair", "sync")}
-    tell(
+    print_result(
         "delivered",
         f"{len(result.latencies_ms):,} of {result.sent * others:,}",
         "all",
         len(result.latencies_ms) == result.sent * others,
     )
-    tell("all logs equal after the last message or partition", f"{result.converged_ms / 1000:,.0f} s", "")
-    tell(
+    print_result("all logs equal after the last message or partition", f"{result.converged_ms / 1000:,.0f} s", "")
+    print_result(
         "from sending to delivery: mean, median",
         f"{result.mean_latency_ms / 1000:.1f}, {result.latency_ms(0.5) / 1000:.1f} s",
         "",
     )
-    tell(
+    print_result(
         "  95%, 99%, longest",
         ", ".join(f"{result.latency_ms(share) / 1000:.1f}" for share in (0.95, 0.99, 1.0)) + " s",
         "",
     )
-    tell("broadcasts for each message", f"{sum(sends.values()) / result.sent:.1f}", "")
+    print_result("broadcasts for each message", f"{sum(sends.values()) / result.sent:.1f}", "")
     for reason, number in sends.items():
-        tell(f"  {reason}", f"{number:,}", "")
-    tell("bytes broadcast for each message", f"{counts['bytes sent'] / result.sent:,.0f}", "")
-    tell("heard twice or more, ignored", f"{counts['duplicate']:,}", "")
-    tell("delivered at once, after waiting", f"{counts['delivered']:,}, {counts['waiting']:,}", "")
-    tell("missed, retrieved from the store", f"{counts['missing']:,}, {counts['retrieved']:,}", "")
-    tell("killed and started again", f"{counts['kills']:,}", "")
-    tell("took", f"{took_s:.1f} s", "")
+        print_result(f"  {reason}", f"{number:,}", "")
+    print_result("bytes broadcast for each message", f"{counts['bytes sent'] / result.sent:,.0f}", "")
+    print_result("heard twice or more, ignored", f"{counts['duplicate']:,}", "")
+    print_result("delivered at once, after waiting", f"{counts['delivered']:,}, {counts['waiting']:,}", "")
+    print_result("missed, retrieved from the store", f"{counts['missing']:,}, {counts['retrieved']:,}", "")
+    print_result("killed and started again", f"{counts['kills']:,}", "")
+    print_result("took", f"{took_s:.1f} s", "")
 
 
 def main() -> None:

@@ -15,7 +15,7 @@ from functools import partial
 from itertools import islice
 from pathlib import Path
 
-from common import IS_TINY, START_MS, authors, median, seconds, sentence, signed, size_given, tell
+from common import IS_TINY, START_MS, authors, median, print_result, seconds, sentence, signed, size_given
 
 from cablestore import CableStore, Text
 from cablestore.index.folder import SEARCH_FILES
@@ -55,10 +55,10 @@ def measure(store: CableStore, number: int) -> None:
     made_s = seconds(store.update_search_index)
     cpu_s = time.process_time() - cpu_s
     rate = number / made_s
-    tell("index made", f"{rate:,.0f} messages/s", "at least 50,000", rate >= 50_000)
-    tell("the same by CPU time", f"{number / cpu_s:,.0f} messages/s", "")
+    print_result("index made", f"{rate:,.0f} messages/s", "at least 50,000", rate >= 50_000)
+    print_result("the same by CPU time", f"{number / cpu_s:,.0f} messages/s", "")
     taken = sum((store.path / name).stat().st_size for name in SEARCH_FILES if (store.path / name).exists())
-    tell("file", f"{taken / number:.0f} bytes a message", "")
+    print_result("file", f"{taken / number:.0f} bytes a message", "")
     words = (
         ("the", "in", "perl", '"in the"', "pe*", "t*")
         if next(real_texts(), None)
@@ -68,15 +68,15 @@ def measure(store: CableStore, number: int) -> None:
     for order, target_ms in orders:
         for word in words:
             found_ms = 1000 * median(partial(store.search, word, order=order, limit=PAGE), 9)
-            tell(f"{order}, {word}", f"{found_ms:.1f} ms", f"at most {target_ms} ms", found_ms <= target_ms)
+            print_result(f"{order}, {word}", f"{found_ms:.1f} ms", f"at most {target_ms} ms", found_ms <= target_ms)
         found_ms = 1000 * median(partial(store.search, words[0], order=order, limit=PAGE, channel="channel-40"), 9)
-        tell(f"{order}, {words[0]} in a quiet channel", f"{found_ms:.1f} ms", "")
+        print_result(f"{order}, {words[0]} in a quiet channel", f"{found_ms:.1f} ms", "")
     [hit] = store.search(words[0], limit=1).hits
     store.discard([hit.message.hash])
     found_ms = 1000 * seconds(partial(store.search, words[0], limit=PAGE))
-    tell("newest, after one message was removed", f"{found_ms:.0f} ms", "at most 500 ms", found_ms <= 500)
+    print_result("newest, after one message was removed", f"{found_ms:.0f} ms", "at most 500 ms", found_ms <= 500)
     removed_s = seconds(store.update_search_index)
-    tell("its words overwritten, after that", f"{removed_s:.2f} s", "")
+    print_result("its words overwritten, after that", f"{removed_s:.2f} s", "")
     assert hit.message.hash not in {hit.message.hash for hit in store.search(words[0]).hits}
 
 

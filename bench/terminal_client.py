@@ -21,7 +21,7 @@ from contextlib import ExitStack, contextmanager
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from common import IS_TINY, START_MS, authors, resident_mb, signed, size, size_given, tell
+from common import IS_TINY, START_MS, authors, print_result, resident_mb, signed, size, size_given
 
 from cablestore import CableStore, Text
 from cablestore.chat.app import ChatApp
@@ -99,9 +99,9 @@ async def screens_back(app: ChatApp) -> list[float]:
     return found
 
 
-def tell_times(name: str, found: list[float], target_ms: float) -> None:
+def print_times(name: str, found: list[float], target_ms: float) -> None:
     """Print the median and the maximum."""
-    tell(name, f"{statistics.median(found):.1f}, at most {max(found):.1f} ms", f"{target_ms:g} ms")
+    print_result(name, f"{statistics.median(found):.1f}, at most {max(found):.1f} ms", f"{target_ms:g} ms")
 
 
 async def measure(store: CableStore, count: int) -> None:
@@ -114,18 +114,18 @@ async def measure(store: CableStore, count: int) -> None:
     async with app.run_test(size=(120, 40)):
         while not app.messages.timeline.messages:  # noqa: ASYNC110 - the same
             await asyncio.sleep(0.001)
-        tell("start until messages are there", f"{(time.perf_counter() - began) * 1000:.0f} ms", "1,000 ms")
-        tell_times("a key while all texts are searched for mentions", await keys(app), 50)
+        print_result("start until messages are there", f"{(time.perf_counter() - began) * 1000:.0f} ms", "1,000 ms")
+        print_times("a key while all texts are searched for mentions", await keys(app), 50)
         while open_cabal.is_busy:  # noqa: ASYNC110 - the same
             await asyncio.sleep(0.1)
-        tell_times("a key at rest", await keys(app), 50)
-        tell_times("a screen back", await screens_back(app), 50)
+        print_times("a key at rest", await keys(app), 50)
+        print_times("a screen back", await screens_back(app), 50)
         app.messages.action_newest()
         flood.start()
-        tell_times(f"a key while {RATE:,} posts a second come in", await keys(app), 50)
+        print_times(f"a key while {RATE:,} posts a second come in", await keys(app), 50)
         await asyncio.to_thread(flood.join)
-        tell("posts that came in", f"{flood.rate:,.0f} a second", f"{RATE:,} a second")
-        tell("memory of the client", f"{resident_mb()[1] - before:.0f} MB", "120 MB")
+        print_result("posts that came in", f"{flood.rate:,.0f} a second", f"{RATE:,} a second")
+        print_result("memory of the client", f"{resident_mb()[1] - before:.0f} MB", "120 MB")
     await asyncio.to_thread(open_cabal.close)
 
 
@@ -184,7 +184,7 @@ def measure_messages(path: Path) -> None:
     """Print the time of a peer's messages in a client with a node, and in one beside `serve`."""
     store = CableStore.open(path)
     own = OpenCabal(store, "bench", HostedNode(store, Hosting(NodeSettings(), listen=(LOCAL,))))
-    tell_messages("a peer's message, in a client with a node", own, 30)
+    print_messages("a peer's message, in a client with a node", own, 30)
     own.close()
     serve = [sys.executable, "-m", "cablestore", "serve", "--quiet", "--listen", str(LOCAL), "-s", str(path)]
     with ExitStack() as stack:
@@ -194,15 +194,15 @@ def measure_messages(path: Path) -> None:
         while process.poll() is None and not (path / "control.sock").is_socket():
             time.sleep(0.01)
         cabal = open_cabal(stack, CabalChoice(path, None, None, ()))
-        tell_messages("a peer's message, in a client beside `serve`", cabal, 40)
+        print_messages("a peer's message, in a client beside `serve`", cabal, 40)
 
 
-def tell_messages(name: str, cabal: Cabal, target_ms: float) -> None:
+def print_messages(name: str, cabal: Cabal, target_ms: float) -> None:
     """Run a peer and a client, and print the figures."""
     while not cabal.listening:
         time.sleep(0.01)
     with peer_of(Address.parse(cabal.listening[0])) as peer:
-        tell_times(name, asyncio.run(messages_ms(cabal, peer)), target_ms)
+        print_times(name, asyncio.run(messages_ms(cabal, peer)), target_ms)
 
 
 def batches(count: int) -> Iterator[list[bytes]]:

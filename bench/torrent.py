@@ -7,7 +7,7 @@ import random
 import tempfile
 from pathlib import Path
 
-from common import median, seconds, size_given, tell
+from common import median, print_result, seconds, size_given
 
 from cablestore.archive.remote import Span
 from cablestore.archive.torrent.engine import TorrentConfig, TorrentEngine, TorrentRemote
@@ -63,8 +63,8 @@ def fetch_all(scratch: Path, spans: list[Span]) -> None:
                 runs.append((fetching_s, opening_s))
     fetching_s, opening_s = sorted(runs)[1]
     rate = total_mb / fetching_s
-    tell("  magnet link to index", f"{opening_s:.2f} s", "")
-    tell(
+    print_result("  magnet link to index", f"{opening_s:.2f} s", "")
+    print_result(
         f"fetch of {total_mb:.0f} MB in {ARCHIVES} archives, newest first",
         f"{rate:.0f} MB/s",
         "at least 30",
@@ -80,8 +80,10 @@ def fetch_one(scratch: Path, spans: list[Span]) -> None:
         remote.index()
         elapsed = seconds(lambda: list(remote.fetch(spans[-1:])))
         share = downloaded_bytes(member) / total_bytes
-        tell(f"fetch of index and 1 of {ARCHIVES} archives: bytes moved", f"{share:.2%}", "under 3%", share < 0.03)
-        tell("  the archive, after the index", f"{elapsed:.2f} s", "")
+        print_result(
+            f"fetch of index and 1 of {ARCHIVES} archives: bytes moved", f"{share:.2%}", "under 3%", share < 0.03
+        )
+        print_result("  the archive, after the index", f"{elapsed:.2f} s", "")
 
 
 def take_up(scratch: Path, spans: list[Span]) -> None:
@@ -89,7 +91,7 @@ def take_up(scratch: Path, spans: list[Span]) -> None:
     total_mb = sum(span.size_bytes for span in spans) / 1e6
     with engine(scratch / "giver") as giver, engine(scratch / "member 0") as member:
         elapsed = seconds(lambda: opened(member, giver))
-        tell(f"opening with {total_mb:.0f} MB here already", f"{total_mb / elapsed:,.0f} MB/s", "")
+        print_result(f"opening with {total_mb:.0f} MB here already", f"{total_mb / elapsed:,.0f} MB/s", "")
         list(opened(member, giver).fetch(spans))
         assert downloaded_bytes(member) == 0
 
@@ -99,11 +101,11 @@ def hashing(folder: Path) -> None:
     raw = (folder / COMMUNITY / "data").read_bytes()
     data, index = io.BytesIO(raw), io.BytesIO(bytes(INDEX_SIZE_BYTES))
     elapsed = median(lambda: make_metainfo(COMMUNITY, data, index), 5)
-    tell("hashing a folder", f"{len(raw) / 1e6 / elapsed:,.0f} MB/s", "")
+    print_result("hashing a folder", f"{len(raw) / 1e6 / elapsed:,.0f} MB/s", "")
     before = io.BytesIO(raw[: len(raw) // ARCHIVES * (ARCHIVES - 1)])
     earlier = make_metainfo(COMMUNITY, before, index)
     elapsed = median(lambda: make_metainfo(COMMUNITY, data, index, earlier=earlier), 5)
-    tell("  after one archive was appended", f"{elapsed * 1000:.1f} ms", "")
+    print_result("  after one archive was appended", f"{elapsed * 1000:.1f} ms", "")
 
 
 def main() -> None:

@@ -16,7 +16,7 @@ from cablestore.errors import MissingExtraError
 from cablestore.extras import naming_extras
 from cablestore.streams import open_standard_streams
 
-_LOOK_S = 0.001
+_POLL_S = 0.001
 """Polling interval for leaving the function in which Python drops exceptions."""
 
 
@@ -53,7 +53,7 @@ def _interrupt_later(unraisable: sys.UnraisableHookArgs) -> None:
 def _interrupt_after(caller: weakref.ref[threading.Event], thread_id: int) -> None:
     """Send Ctrl-C after the caller has returned and its variable is gone. Python would drop it earlier."""
     while caller() is not None:
-        time.sleep(_LOOK_S)
+        time.sleep(_POLL_S)
     signal.pthread_kill(thread_id, signal.SIGINT)
 
 

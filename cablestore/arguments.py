@@ -81,7 +81,7 @@ def check_flag(name: str, value: object) -> None:
         _reject(name, "True or False", value)
 
 
-def check_whole(name: str, value: Any, least: int | None = None, most: int | None = None) -> None:
+def check_integer(name: str, value: Any, least: int | None = None, most: int | None = None) -> None:
     """Check an integer in a range. A bool or float is rejected."""
     if _is_integer(value) and (least is None or value >= least) and (most is None or value <= most):
         return
@@ -191,15 +191,15 @@ def _kind_of(value: object) -> str:
 
 
 def _count(name: str, value: object) -> None:
-    check_whole(name, value, 1)
+    check_integer(name, value, 1)
 
 
 def _number(name: str, value: object) -> None:
-    check_whole(name, value, 0)
+    check_integer(name, value, 0)
 
 
 def _sequence(name: str, value: object) -> None:
-    check_whole(name, value)
+    check_integer(name, value)
 
 
 def _hidden(name: str, value: object) -> None:

@@ -7,7 +7,7 @@ from concurrent.futures import Future, wait
 from threading import Thread
 from typing import Final, TypeVar
 
-_LOOK_S: Final = 0.5
+_POLL_S: Final = 0.5
 """Interval after which a wait is restarted."""
 
 T = TypeVar("T")
@@ -42,5 +42,5 @@ def awaited(answer: Future[T]) -> T:
     that thread received the signal.
     """
     while not answer.done():
-        wait([answer], _LOOK_S)
+        wait([answer], _POLL_S)
     return answer.result()

@@ -173,7 +173,7 @@ class ArchiveInput:
         """Number of posts according to the commitment."""
         return self.commitment.num_posts
 
-    def glance(self, work: ObjectFolder) -> str | None:
+    def quick_check(self, work: ObjectFolder) -> str | None:
         """Return `problem`, because `blocks` does not verify signatures."""
         return self.problem(work)
 
@@ -253,7 +253,7 @@ class DeletionsInput:
         """Number of deletions."""
         return len(self.deletions)
 
-    def glance(self, work: ObjectFolder) -> str | None:
+    def quick_check(self, work: ObjectFolder) -> str | None:
         """Return None, because the driver verified them."""
         return self.problem(work)
 

@@ -44,7 +44,7 @@ class Deletion(NamedTuple):
         return [cls(stone.target, stone.author, post.hash, post.timestamp_ms) for stone in tombstones(post)]
 
     @classmethod
-    def told(cls, stone: Tombstone) -> Deletion:
+    def of_tombstone(cls, stone: Tombstone) -> Deletion:
         """Return the deletion that a tombstone records."""
         return cls(stone.target, stone.author, stone.deleted_by, stone.deleted_at_ms, stone.skeleton)
 

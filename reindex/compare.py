@@ -41,7 +41,7 @@ class ViewDifference:
 
     __repr__ = hex_repr
 
-    def tell(self, what: str, key: bytes) -> None:
+    def add(self, what: str, key: bytes) -> None:
         """Count a row that differs. `what` is the name of the counter."""
         setattr(self, what, getattr(self, what) + 1)
         if len(self.examples) < MAX_EXAMPLES:
@@ -102,5 +102,5 @@ def compare(dump: Iterable[Row], derived: DerivedRows, local_only: Iterable[Post
         of.rows += due is not None
         if due == present:
             continue
-        of.tell("missing" if present is None else "extra" if due is None else "different", key)
+        of.add("missing" if present is None else "extra" if due is None else "different", key)
     return Comparison(derived, views)

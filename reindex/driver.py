@@ -28,7 +28,7 @@ from cablestore.reindex.java_end import make_pipe, wait_for_end
 STOP_TIMEOUT_S: Final = 30
 """Time for Spark to end its jobs and for Java to remove its temporary files, before they are killed."""
 
-_LOOK_S: Final = 0.5
+_POLL_S: Final = 0.5
 """Interval at which a wait for the driver checks for Ctrl-C, which another thread may receive."""
 
 _BEGIN: Final = (
@@ -91,7 +91,7 @@ def in_driver(job: Callable[[Progress], T], scratch: Path, log: Path, progress: 
 
 def _next_message(driver: Connection) -> tuple[str, Any]:
     """Return the next message: its kind and value. The kind is "end" if the process ended."""
-    while not driver.poll(_LOOK_S):
+    while not driver.poll(_POLL_S):
         pass
     try:
         found: tuple[str, Any] = driver.recv()

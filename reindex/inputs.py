@@ -36,7 +36,7 @@ class Input(Protocol):
     def posts(self) -> int:
         """Number of posts in it."""
 
-    def glance(self, work: ObjectFolder) -> str | None:
+    def quick_check(self, work: ObjectFolder) -> str | None:
         """Return a problem of the input that is found without reading what `blocks` verifies. See `problem`."""
 
     def problem(self, work: ObjectFolder) -> str | None:
@@ -48,12 +48,12 @@ class Input(Protocol):
     def blocks(self) -> Iterator[Block]:
         """Yield the content.
 
-        Raises CableStoreError before the first block if a check that `glance` omits fails. If the input changed after
-        `glance`, it may raise at any time.
+        Raises CableStoreError before the first block if a check that `quick_check` omits fails. If the input changed after
+        `quick_check`, it may raise at any time.
         """
 
 
-def refusal(source: Input, problem: str) -> CableStoreError:
+def rejection(source: Input, problem: str) -> CableStoreError:
     """Return the error for a damaged input that must not be skipped."""
     return source.error(f"{problem}. Copy it again, or skip it with --skip-corrupt")
 
@@ -96,7 +96,7 @@ class SegmentInput:
         """Number of posts according to the manifest."""
         return self.segment.items if self.segment.kind == "posts" else 0
 
-    def glance(self, work: ObjectFolder) -> str | None:
+    def quick_check(self, work: ObjectFolder) -> str | None:
         """Return a problem if the segment is missing or has another size. `blocks` verifies the checksum."""
         with suppress(StorageError):
             if self.export.size(self.segment.file) == self.segment.size_bytes:

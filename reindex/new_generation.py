@@ -32,7 +32,7 @@ from cablestore.index.derive import key_of, measure, side_by_side
 from cablestore.index.folder import IDENTITY_FILE, Folder, store_path
 from cablestore.index.header import FORMAT, peek
 from cablestore.index.leveldb import LevelDB
-from cablestore.index.local import JUDGED
+from cablestore.index.local import DECIDED
 from cablestore.index.meta import (
     META_KEY,
     SIZES_KEY,
@@ -49,7 +49,7 @@ from cablestore.index.rebuild import add_summaries, write_head, write_planned
 from cablestore.index.runs import AFTER_ALL
 from cablestore.index.takeover import TakeoverReport, take_over
 from cablestore.index.view import REVERSE_NAME, REVERSE_PREFIX, Catalog
-from cablestore.moderation.consents import lay_claims
+from cablestore.moderation.consents import remember_claims
 from cablestore.protocol.acts import Consent
 from cablestore.protocol.keys import SEPARATOR
 from cablestore.protocol.post import Post
@@ -229,18 +229,18 @@ class _NewGeneration:
                     hashes = loaded_hashes(self.derived.segments, self.scratch)
                     after = self._covered_of(live)
                     succession = take_over(live, target, self.derived.dialect, self.catalog, after, keeps, hashes)
-                    self._lay_claims(target, live, claims)
+                    self._store_claims(target, live, claims)
             checked = self._check(path, folder, [segment.range for segment in self.derived.segments])
             return self._swap(folder, path, total, succession, checked)
 
-    def _lay_claims(self, target: Database, live: Reader | None, claims: Sequence[list[Consent]]) -> None:
+    def _store_claims(self, target: Database, live: Reader | None, claims: Sequence[list[Consent]]) -> None:
         """Store the claims of roles in exports, as an import does."""
-        own_key = None if live is None else live.local(JUDGED, b"")
+        own_key = None if live is None else live.local(DECIDED, b"")
         latest_ms = system_clock_ms() + limits.MAX_FUTURE_MS
         with target.snapshot() as state:
             reader = Reader(state, self.derived.dialect)
             for batch in claims:
-                lay = partial(lay_claims, claims=batch, own_key=own_key, latest_ms=latest_ms)
+                lay = partial(remember_claims, claims=batch, own_key=own_key, latest_ms=latest_ms)
                 write_planned(target, reader, self.catalog, lay)
 
     def _covered_of(self, live: Reader | None) -> int:
@@ -258,8 +258,8 @@ class _NewGeneration:
                 raise ExportError(
                     f"no store found at {self.out}, so there are no views to rebuild. Run without --views"
                 )
-            self._refuse_later_posts(live)
-            self._refuse_others(live)
+            self._reject_later_posts(live)
+            self._reject_others(live)
             with closing(LevelDB(path, create=True)) as target, self._timed("load"):
                 written, sizes = self._mix(live, target, views)
             with self._recorded(LevelDB(path)) as target:
@@ -269,7 +269,7 @@ class _NewGeneration:
             rows = sum(each.rows for each in written) + sum(count for count, _ in added.values())
             return self._swap(folder, path, rows, TakeoverReport(), checked)
 
-    def _refuse_later_posts(self, live: Reader) -> None:
+    def _reject_later_posts(self, live: Reader) -> None:
         later = sum(1 for _ in arrival_log.post_entries(live, self._covered_of(live)))
         if later:
             raise ExportError(
@@ -277,7 +277,7 @@ class _NewGeneration:
                 "rebuilt only if the store has not changed"
             )
 
-    def _refuse_others(self, live: Reader) -> None:
+    def _reject_others(self, live: Reader) -> None:
         """Raise ExportError if the posts or tombstones in the exports differ from those of the store.
 
         Otherwise only the rebuilt views would have their rows. Tombstones from exports and archives are not in the

@@ -57,7 +57,7 @@ def _explained_by(java_end: JavaEnd, before: str = "") -> Iterator[None]:
     except (*spark_errors(), *disconnected()) as error:
         if is_of_ctrl_c(error):
             raise KeyboardInterrupt from None
-        if java_end.has_come(is_closed=is_disconnected(error)):
+        if java_end.has_ended(is_closed=is_disconnected(error)):
             raise java_end.failure(before) from None
         if not isinstance(error, spark_errors()):  # of another connection
             raise

@@ -22,7 +22,7 @@ from cablestore.limits import MAX_BUCKET_SIZE_BYTES
 from cablestore.protocol.dialect import Dialect
 from cablestore.protocol.keys import after_prefix
 from cablestore.protocol.post import Post, decode_post
-from cablestore.reindex.inputs import ArchiveSource, Input, SegmentInput, posts_of, refusal
+from cablestore.reindex.inputs import ArchiveSource, Input, SegmentInput, posts_of, rejection
 from cablestore.reindex.job import Drops, ReindexJob, shared
 
 _SAMPLED_INPUTS: Final = 6
@@ -125,7 +125,7 @@ def take_sample(
                             posts[post.hash] = post
         except CableStoreError as error:
             if not skip_corrupt:
-                raise refusal(source, source.problem(folder) or str(error)) from None
+                raise rejection(source, source.problem(folder) or str(error)) from None
     derivation = Derivation(catalog)
     for digest in sorted(posts):
         derivation.post(posts[digest])

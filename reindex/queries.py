@@ -81,7 +81,7 @@ def _watching(spark: SparkSession, tag: str, progress: Callable[[int, int], None
     """Report progress during the body: from events of a Connect server, or by polling the classic client."""
     if is_connect(spark):
 
-        def tell(
+        def report_tasks(
             stages: Iterable[Any] | None,
             inflight_tasks: int,  # noqa: ARG001 - the arguments are PySpark's
             operation_id: str | None,  # noqa: ARG001 - as above
@@ -91,7 +91,7 @@ def _watching(spark: SparkSession, tag: str, progress: Callable[[int, int], None
                 if not stage.done:
                     progress(stage.num_completed_tasks, stage.num_tasks)
 
-        handler = cast("ProgressHandler", tell)  # PySpark declares a class, but accepts any function
+        handler = cast("ProgressHandler", report_tasks)  # PySpark declares a class, but accepts any function
         spark.registerProgressHandler(handler)
         try:
             yield

@@ -286,7 +286,7 @@ def rows_of(
             posts = bounds.choose(_decoded(dialect, chosen))
             rows: Sequence[Any] = posts
             if table == "deletions":
-                told = [Deletion.told(stone) for stone in stones if stone.is_effective]
+                told = [Deletion.of_tombstone(stone) for stone in stones if stone.is_effective]
                 told = [each for each in told if bounds.first_ms <= each.timestamp_ms <= bounds.last_ms]
                 rows = [*chain.from_iterable(map(Deletion.signed, posts)), *told]
             if rows:

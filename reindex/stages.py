@@ -27,7 +27,7 @@ from cablestore.interruptible import awaited, in_thread
 from cablestore.protocol.dialect import Dialect
 from cablestore.reindex import tasks
 from cablestore.reindex.driver import Progress, in_driver
-from cablestore.reindex.inputs import ArchiveSource, Input, posts_of, refusal
+from cablestore.reindex.inputs import ArchiveSource, Input, posts_of, rejection
 from cablestore.reindex.job import SPARK_LOG, Drops, ReindexJob, ShuffledJob, claim_work, remove_work
 from cablestore.reindex.prepare import make_job, read_sources, take_sample
 from cablestore.reindex.queries import run_query
@@ -230,7 +230,7 @@ class Stages:
             elif skip_corrupt:
                 self.ran.left_out[source.name] = report["problem"]
             else:
-                raise refusal(source, report["problem"])
+                raise rejection(source, report["problem"])
         self._find(probes)
         return tuple(whole)
 
@@ -277,7 +277,7 @@ class Stages:
         for report in tasks.problems_of(job, reports):
             source = job.inputs[report["input"]]
             if not skip_corrupt:
-                raise refusal(source, report["problem"])
+                raise rejection(source, report["problem"])
             self.ran.left_out[source.name] = report["problem"]
 
     def each(

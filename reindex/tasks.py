@@ -79,7 +79,7 @@ def inspect(
                 f"the worker on {platform.node()} lacks a view of the store: {lacking}. Install the same packages with "
                 "views (entry points of the group cablestore.views) on all workers"
             )
-        problem = inputs[index].glance(folder)
+        problem = inputs[index].quick_check(folder)
         if problem is not None:
             return {"input": index, "problem": problem}
         probe = f"probe-{uuid.uuid4().hex}"
@@ -216,7 +216,7 @@ class _Blobs:
             if buffer is not None:
                 buffer.append((digest, raw))
             if peek_type(raw) == DELETE:
-                self._lay_deletions(raw)
+                self._add_deletions(raw)
         self._size_bytes += sum(map(len, raws)) + _OVERHEAD_BYTES * len(raws)
         if self._size_bytes >= _BUFFERED_SIZE_BYTES:
             yield from self.flush()
@@ -239,7 +239,7 @@ class _Blobs:
             self._posts[number], self._stones[number] = [], []
         self._size_bytes = 0
 
-    def _lay_deletions(self, raw: bytes) -> None:
+    def _add_deletions(self, raw: bytes) -> None:
         try:
             self.add_tombstones(tombstones(decode_post(raw, self._job.dialect)))
         except DecodeError:

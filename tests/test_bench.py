@@ -117,7 +117,9 @@ def test_a_benchmark_runs(tmp_path: Path, script: str) -> None:
         ("run.py", ["make_export.py"]),
     ],
 )
-def test_arguments_that_cannot_be_used_are_told_in_a_line(tmp_path: Path, script: str, arguments: list[str]) -> None:
+def test_arguments_that_cannot_be_used_are_reported_in_one_line(
+    tmp_path: Path, script: str, arguments: list[str]
+) -> None:
     (tmp_path / "file").touch()
     command = [sys.executable, str(BENCH / script), *arguments]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)

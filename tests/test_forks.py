@@ -23,7 +23,7 @@ from cablestore.archive.content.store import ContentStore
 from cablestore.archive.folder import ArchiveFolder
 from cablestore.backup.manifest import claimed
 from cablestore.closable import Closable
-from cablestore.files import LocalFolder, whole_file
+from cablestore.files import LocalFolder, atomic_file
 from cablestore.index.leveldb import Tuning
 from cablestore.index.signatures import SignatureVerifier
 from cablestore.peers import Address, Node, NodeSettings
@@ -56,7 +56,7 @@ def test_a_child_gets_an_error_that_names_the_owner(store: CableStore, use: str)
     assert store.check().is_clean
 
 
-def test_what_was_taken_from_a_store_before_the_fork_is_refused_too(store: CableStore) -> None:
+def test_objects_of_a_store_from_before_the_fork_are_rejected_too(store: CableStore) -> None:
     for number in range(3):
         store.post("default", f"text {number}")
     write, events, state = store.post, store.events(timeout_s=0), store.snapshot()
@@ -165,7 +165,7 @@ def test_a_lock_ends_with_its_owner_though_a_child_lives(tmp_path: Path) -> None
 
 
 def test_a_child_that_ends_does_not_write_its_copy_of_a_buffer(tmp_path: Path) -> None:
-    with whole_file(tmp_path / "file") as file:
+    with atomic_file(tmp_path / "file") as file:
         file.write(b"once")
         run_forked(file.flush)
     assert (tmp_path / "file").read_bytes() == b"once"
@@ -194,7 +194,7 @@ def test_a_child_opens_a_store_that_its_parent_closed_after_the_fork(tmp_path: P
         assert again.check().is_clean
 
 
-def test_a_child_in_which_leveldb_lacks_its_thread_refuses_large_writes(tmp_path: Path) -> None:
+def test_a_child_in_which_leveldb_lacks_its_thread_rejects_large_writes(tmp_path: Path) -> None:
     CableStore.open(tmp_path / "of the parent").close()
 
     def work() -> None:
@@ -213,7 +213,7 @@ def test_a_child_in_which_leveldb_lacks_its_thread_refuses_large_writes(tmp_path
 # --- threads and ports -------------------------------------------------------------------------
 
 
-def test_a_verifier_and_a_store_for_asyncio_are_refused(store: CableStore) -> None:
+def test_a_verifier_and_a_store_for_asyncio_are_rejected(store: CableStore) -> None:
     verifier, aio = SignatureVerifier(2), AsyncCableStore(store)
     assert re.search(REFUSED, run_forked(lambda: verifier.start([b"a", b"b"])))
     assert re.search(REFUSED, run_forked(lambda: asyncio.run(aio.stats())))

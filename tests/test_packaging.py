@@ -47,7 +47,7 @@ def test_the_links_point_where_the_packages_are() -> None:
 
 
 @pytest.mark.parametrize("name", ["views", "reindex"])
-def test_packages_refuse_another_name(name: str) -> None:
+def test_packages_reject_another_name(name: str) -> None:
     found = python(f"import {name}", ROOT)
     assert found.returncode == 1
     assert f"this package is cablestore.{name} and cannot be imported as '{name}'" in found.stderr

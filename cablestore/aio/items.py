@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 from cablestore import limits
 
 T = TypeVar("T")
-PlaceT = TypeVar("PlaceT")
+PositionT = TypeVar("PositionT")
 
 _FIRST_ITEMS = 16
 
@@ -83,10 +83,12 @@ class Items(_Taking[T]):
             self._next_count = min(self._next_count * 4, self._at_once)
 
 
-class Feed(_Taking[T], Generic[T, PlaceT]):
+class Feed(_Taking[T], Generic[T, PositionT]):
     """Async iterator over events that waits for new ones at its end without occupying a thread."""
 
-    def __init__(self, place: PlaceT, after: Callable[[PlaceT], Awaitable[tuple[list[T], PlaceT] | None]]) -> None:
+    def __init__(
+        self, place: PositionT, after: Callable[[PositionT], Awaitable[tuple[list[T], PositionT] | None]]
+    ) -> None:
         """Start at `place`. `after` waits for the items after a position, and returns None at the end."""
         super().__init__()
         self._place = place

@@ -14,7 +14,7 @@ from cablestore.arguments import check_given
 from cablestore.errors import StoreClosedError
 from cablestore.moderation import Decisions, Seed
 from cablestore.remote.store import RemoteItems
-from cablestore.store.differences import Difference, Place
+from cablestore.store.differences import Difference, ModerationPosition
 from cablestore.store.moderator import Moderator
 
 
@@ -63,9 +63,9 @@ class AsyncModerator(Mirror):
         return self._blocking.seed
 
     @property
-    def place(self) -> Place:
+    def position(self) -> ModerationPosition:
         """Current position, after which `since` returns the changes."""
-        return self._blocking.place
+        return self._blocking.position
 
     def follow(self, timeout_s: float | None = None) -> Feed[Difference, Any]:
         """Yield each change of a role or of what is hidden, dropped or blocked, from now on: see `Moderator.follow`."""
@@ -74,15 +74,15 @@ class AsyncModerator(Mirror):
         if isinstance(coming, RemoteItems):
             return Feed(coming, _next_part)
 
-        async def after(place: Place) -> tuple[list[Difference], Place] | None:
-            if place.moderation is None or not await self._arrivals.wait(place.sequence, timeout_s):
+        async def after(position: ModerationPosition) -> tuple[list[Difference], ModerationPosition] | None:
+            if position.moderation is None or not await self._arrivals.wait(position.sequence, timeout_s):
                 return None
             try:
-                return await self.since(place)
+                return await self.since(position)
             except StoreClosedError:
                 return None
 
-        return Feed(self.place, after)
+        return Feed(self.position, after)
 
 
 async def _next_part(coming: RemoteItems[Difference]) -> tuple[list[Difference], RemoteItems[Difference]] | None:

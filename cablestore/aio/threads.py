@@ -110,10 +110,10 @@ class Work(Generic[T]):
         given = signature.bind(*args, **kwargs)
         self._loop = _own_loop()
         given.apply_defaults()  # a `partial` has its arguments as defaults
-        self._told: Progress = given.arguments.get("progress", no_progress)
+        self._report: Progress = given.arguments.get("progress", no_progress)
         self._reason: BaseException | None = None
         if "progress" in signature.parameters:
-            check(progress=self._told)
+            check(progress=self._report)
             given.arguments["progress"] = self._progress
         self._call: Final = partial(function, *given.args, **given.kwargs)
         self.future: Final = _submit(executor, self._run)
@@ -132,9 +132,9 @@ class Work(Generic[T]):
 
     def _progress(self, count: int) -> None:
         self._check()
-        if self._told is not no_progress:
+        if self._report is not no_progress:
             with suppress(RuntimeError):  # the loop was closed, so progress is not needed
-                self._loop.call_soon_threadsafe(self._told, count)
+                self._loop.call_soon_threadsafe(self._report, count)
 
 
 async def to_the_end(work: Coroutine[Any, Any, None]) -> None:

@@ -30,7 +30,7 @@ from cablestore.files import (
     restrict,
     storage_errors,
     try_lock,
-    write_whole,
+    write_atomically,
 )
 from cablestore.forks import released_in_child
 from cablestore.limits import MAX_INDEX_SIZE_BYTES
@@ -137,7 +137,7 @@ class ArchiveFolder(ArchiveReader):
 
     def write_index(self, data: bytes) -> None:
         """Replace the index. Its archives are valid from now on."""
-        write_whole(self.index_path, data)
+        write_atomically(self.index_path, data)
 
 
 def end_of(index: Index | None) -> int:

@@ -20,7 +20,7 @@ from cablestore.archive.format.period import Period
 from cablestore.archive.format.profile import PROFILES, Entry, Profile
 from cablestore.errors import ArchiveError
 from cablestore.index.batches import gc_paused
-from cablestore.index.place import LogPlace
+from cablestore.index.log_position import LogPosition
 from cablestore.index.reader import Reader
 from cablestore.index.tombstone import Tombstone
 from cablestore.index.verdict import Verdict
@@ -72,12 +72,12 @@ def import_deletions(store: CableStore, verified: VerifiedIndex) -> list[bytes]:
     return run(store, store_deletions, list(verified.deletions))
 
 
-def log_place(store: CableStore) -> LogPlace:
+def log_place(store: CableStore) -> LogPosition:
     """Return the place of the store's present state."""
     return store.parts.engine.place
 
 
-def has_kept(store: CableStore, place: LogPlace) -> bool:
+def has_kept(store: CableStore, place: LogPosition) -> bool:
     """Return True if the store still has the posts that it had at a place."""
     with store.parts.engine.reading() as reader:
         return place.holds_in(reader)
@@ -216,12 +216,12 @@ def write_archive(
         deleted_here.extend(_held_targets(reader, admitted.posts))
         return [] if others is None else list(posts_beside(reader, form, entry, {*others, *hashes}))
 
-    if problem := admitted.refusal():
+    if problem := admitted.rejection():
         raise ArchiveError(f"archive {entry.archive_id} was not imported: {problem}")
     with gc_paused():
         outcomes, discarded = store.parts.writer.replace(admitted, surplus, sync=True)
     if stones:
-        store.parts.writer.lay_skeletons(stones, sync=True)
+        store.parts.writer.store_skeletons(stones, sync=True)
     found = [outcome.verdict for outcome in outcomes]
     report = ArchiveImportReport(
         archives=1,

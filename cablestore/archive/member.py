@@ -7,7 +7,7 @@ twice, and an interrupted import resumes:
     "place": {"database": "...", "sequence": 2000, "entry": "01..."}}
 
 The log counts as empty if the store no longer has the place, because posts of the archives may be lost
-(`cablestore.index.place`). Then archives are imported again, which changes nothing in the store. An import from a
+(`cablestore.index.log_position`). Then archives are imported again, which changes nothing in the store. An import from a
 read-only or full disk therefore works without the file.
 """
 
@@ -26,8 +26,8 @@ from cablestore.archive.format.magnet import Magnet
 from cablestore.archive.format.profile import PROFILES, Entry
 from cablestore.archive.importer import ArchiveImportReport, OnDamaged, has_kept, import_archives, log_place
 from cablestore.errors import ArchiveError, StorageError
-from cablestore.files import make_folder, storage_errors, write_whole
-from cablestore.index.place import LogPlace
+from cablestore.files import make_folder, storage_errors, write_atomically
+from cablestore.index.log_position import LogPosition
 from cablestore.protocol.body import TEXT, Text
 from cablestore.protocol.dialect import ARCHIVES_CHANNEL, Dialect
 from cablestore.remote.store import run
@@ -36,7 +36,7 @@ from cablestore.store.store import CableStore, own_key
 
 ANNOUNCEMENT_WAIT_MS: Final = 20_000
 """Time that a member waits after an announcement for a newer one before it acts (RFC 61)."""
-_LOOK_EVERY_MS: Final = 1_000
+_POLL_EVERY_MS: Final = 1_000
 _FORMAT: Final = 1
 _NAME: Final = "imported.json"
 
@@ -102,7 +102,7 @@ def settled_announcement(
         if found != told:
             told = found
             on_wait(link_text(found[1].link))
-        sleep(min(left_ms, _LOOK_EVERY_MS) / 1000)
+        sleep(min(left_ms, _POLL_EVERY_MS) / 1000)
         newest = newest_announcement(store, control_key)
         if newest != found:
             found, until_ms = newest, clock() + ANNOUNCEMENT_WAIT_MS
@@ -129,7 +129,7 @@ class ImportLog:
         self._open = store
         key = own_key(store) if store is not None and store_key is None else store_key
         self._store = key.hex() if key else None
-        self._place: LogPlace | None = None
+        self._place: LogPosition | None = None
         self._roots = dict.fromkeys(self._read())
         self.problem = ""
         """Reason why the log could not be written, or ""."""
@@ -144,7 +144,7 @@ class ImportLog:
             found = json.loads(self._path.read_bytes())
             if found["format"] != _FORMAT or self._store not in (None, found["store"]):
                 return []
-            self._place = None if self._open is None else LogPlace.read(found["place"])
+            self._place = None if self._open is None else LogPosition.read(found["place"])
             return [str(root) for root in found["roots"]] if self._holds() else []
         except (OSError, ValueError, TypeError, KeyError, RecursionError):
             return []
@@ -174,7 +174,7 @@ class ImportLog:
         try:
             with storage_errors(self._path):
                 make_folder(self._path.parent)
-            write_whole(self._path, json.dumps(noted).encode())
+            write_atomically(self._path, json.dumps(noted).encode())
         except StorageError as error:
             self.problem = str(error)
         else:

@@ -3,7 +3,7 @@
 with TorrentEngine(config) as engine:
     seeder = Seeder(engine, community, key)
     while True:
-        seeder.look()
+        seeder.seed_new()
         time.sleep(1)
 """
 
@@ -48,7 +48,7 @@ class Seeder:
         """Payload bytes sent since the start."""
         return self._given_before_bytes + self._given_now_bytes()
 
-    def look(self) -> bool:
+    def seed_new(self) -> bool:
         """Seed archives that are new since the last call. Returns True if there is a new link.
 
         A folder that is being written or is incomplete is left for a later call. Raises StorageError if the folder can

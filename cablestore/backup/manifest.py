@@ -284,7 +284,7 @@ def claimed(folder: ObjectFolder, *, to_write: bool = False) -> Iterator[None]:
     if folder.is_local and folder.path.exists() and not folder.path.is_dir():
         raise BackupError(f"{folder} is a file, but a backup is a folder. Choose a new or empty folder")
     if to_write:
-        refuse_other(folder)
+        reject_other(folder)
         folder.make()
     elif folder.is_local and not folder.path.is_dir():
         raise BackupError(f"no backup found at {folder}")
@@ -293,13 +293,13 @@ def claimed(folder: ObjectFolder, *, to_write: bool = False) -> Iterator[None]:
         if not try_lock(descriptor, shared=not to_write):
             raise BackupError(f"the backup in {folder} is in use by another process. Wait until it ends")
         if to_write:
-            refuse_other(folder)
+            reject_other(folder)
         if folder.is_local:
             restrict(place, is_own, notify=(place / MANIFEST).exists())
         yield
 
 
-def refuse_other(folder: ObjectFolder) -> None:
+def reject_other(folder: ObjectFolder) -> None:
     """Raise BackupError if a folder contains other files than those of a backup, or only a key file."""
     names = sorted({*folder.names(), *folder.folders()})
     if MANIFEST in names:

@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from cablestore.backup.believed import BelievedRows
 from cablestore.backup.causal_logs import make_causal_logs
 from cablestore.backup.manifest import KEY_FILE, BackupProblem, claimed, load_key, read_backup
 from cablestore.backup.reading import BackupReading
+from cablestore.backup.trusted import TrustedRows
 from cablestore.errors import BackupError, IdentityError, StoreLockedError
 from cablestore.files import (
     Location,
@@ -38,7 +38,7 @@ from cablestore.index.databases import build_generation
 from cablestore.index.folder import CAUSAL_LOGS, IDENTITY_FILE, LOCK_FILE, Folder, store_path
 from cablestore.index.header import FORMAT, HEADER_FILE, RESTORING
 from cablestore.index.leveldb import LevelDB
-from cablestore.index.local import JUDGED, local_key
+from cablestore.index.local import DECIDED, local_key
 from cablestore.index.local import PREFIX as LOCAL_PREFIX
 from cablestore.index.parallel import Origin, rebuild_database
 from cablestore.index.rebuild import RebuildReport
@@ -86,7 +86,7 @@ class RestoreReport:
     """Files of the backup that are damaged or were modified."""
 
     @property
-    def is_whole(self) -> bool:
+    def is_complete(self) -> bool:
         """True if nothing was rejected or lost."""
         return not self.rejected and not self.problems
 
@@ -118,7 +118,7 @@ def restore(
     if the key is missing or another one, StorageError if reading or writing fails.
     """
     source, target = folder_of(folder), store_path(path).absolute()
-    _refuse_full(target)
+    _reject_full(target)
     with claimed(source):
         manifest = read_backup(source)
         reading = BackupReading(source, manifest, salvage)
@@ -126,23 +126,23 @@ def restore(
         is_authentic = reading.is_authentic(known)
         if not salvage:
             reading.require_complete()
-        believed = BelievedRows(reading, is_authentic or unverified, without_sealed)
+        trusted = TrustedRows(reading, is_authentic or unverified, without_sealed)
         with _target(target) as work:
             if known is not None:
                 save_identity(known, work / IDENTITY_FILE)
-            report = _build(believed, work, catalog, processes, clock, progress)
-            make_causal_logs(work, believed.causal_logs())
+            report = _build(trusted, work, catalog, processes, clock, progress)
+            make_causal_logs(work, trusted.causal_logs())
             _move_out(work, target)
     return RestoreReport(
-        posts=believed.posts,
-        sealed=believed.sealed,
+        posts=trusted.posts,
+        sealed=trusted.sealed,
         tombstones=report.tombstones,
-        causal_log_rows=believed.causal_log_rows,
+        causal_log_rows=trusted.causal_log_rows,
         has_key=known is not None,
         key=None if known is None else known.public_key.hex(),
         is_authentic=is_authentic,
-        left_out_rows=believed.left_out_rows,
-        rejected=dict(believed.rejected),
+        left_out_rows=trusted.left_out_rows,
+        rejected=dict(trusted.rejected),
         lost_posts=reading.lost_items("posts"),
         problems=tuple(reading.problems.values()),
     )
@@ -179,7 +179,7 @@ def _key_of(reading: BackupReading, given: Identity | None, *, without_sealed: b
 
 
 def _build(
-    believed: BelievedRows,
+    trusted: TrustedRows,
     work: Path,
     catalog: Catalog,
     processes: int | None,
@@ -187,7 +187,7 @@ def _build(
     progress: Progress,
 ) -> RebuildReport:
     """Create a store in a folder, without causal logs."""
-    dialect = dialect_named(believed.reading.manifest.dialect)
+    dialect = dialect_named(trusted.reading.manifest.dialect)
     row = meta.meta_row(catalog, dialect, FORMAT)
     with (
         closing(Folder.open(work, create=True, dialect=dialect)) as folder,
@@ -196,13 +196,13 @@ def _build(
     ):
         origin = Origin(scratch / "rows", dialect, unseal_of(None, work))
         # Local-only posts are sealed in a backup, so one in the clear has no owner here.
-        believed.copy(origin.path, Intake(dialect, verifier, clock), origin.unseal)
+        trusted.copy(origin.path, Intake(dialect, verifier, clock), origin.unseal)
 
         def build(path: Path, scratch: Path) -> RebuildReport:
             report = rebuild_database(origin, catalog, row, progress, processes, path, scratch)
-            believed.reject(report.damaged)
-            if believed.is_exact:
-                _copy_local(origin.path, path, judged=not believed.without_sealed)
+            trusted.reject(report.damaged)
+            if trusted.is_exact:
+                _copy_local(origin.path, path, judged=not trusted.without_sealed)
             return report
 
         return build_generation(folder, build, _random_name())
@@ -214,7 +214,7 @@ def _random_name() -> str:
 
 def _copy_local(rows: Path, target: Path, *, judged: bool) -> None:
     """Copy the local rows of the store to a database. A rebuild omits some of them, because it may have lost posts."""
-    leave_out = None if judged else local_key(JUDGED)
+    leave_out = None if judged else local_key(DECIDED)
     with closing(LevelDB(rows)) as database, database.snapshot() as state, closing(LevelDB(target)) as new:
         found = (row for row in state.scan(LOCAL_PREFIX, after_prefix(LOCAL_PREFIX)) if row[0] != leave_out)
         for batch in batches(found, lambda row: len(row[1])):
@@ -227,7 +227,7 @@ def _copy_local(rows: Path, target: Path, *, judged: bool) -> None:
 @contextmanager
 def _target(path: Path) -> Iterator[Path]:
     """Lock a target, reject one that is not empty, and yield its folder RESTORING, which is removed afterwards."""
-    _refuse_full(path)
+    _reject_full(path)
     with storage_errors(f"cannot restore to {path}"):
         make_folder(path)
         descriptor = lock(
@@ -239,7 +239,7 @@ def _target(path: Path) -> Iterator[Path]:
         work = path / RESTORING
         try:
             sign_lock(descriptor)
-            _refuse_full(path)
+            _reject_full(path)
             _clear(path)
             make_folder(work)
             try:
@@ -264,7 +264,7 @@ def _remove(entry: Path) -> None:
         entry.unlink(missing_ok=True)
 
 
-def _refuse_full(path: Path) -> None:
+def _reject_full(path: Path) -> None:
     with storage_errors(f"cannot restore to {path}"):
         if path.exists() and not path.is_dir():
             raise BackupError(f"{path} is a file. Choose a new or empty folder to restore to")

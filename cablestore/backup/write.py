@@ -39,8 +39,8 @@ from cablestore.index.database import Row
 from cablestore.index.folder import store_path
 from cablestore.index.header import Header, peek
 from cablestore.index.local import PREFIX as LOCAL_PREFIX
+from cablestore.index.log_position import mark_at
 from cablestore.index.meta import SIZES_KEY, decode_sizes
-from cablestore.index.place import mark_at
 from cablestore.index.reader import DATA_PREFIX, PRIVATE_PREFIX, TOMBSTONE_PREFIX, Reader, data_key
 from cablestore.protocol.crypto import Identity, post_hash
 from cablestore.protocol.keys import after_prefix
@@ -52,7 +52,7 @@ from cablestore.views.data import VIEW as DATA
 
 _GONE: Final = frozenset({EventKind.DELETED, EventKind.DISCARDED})
 """Events after which a post is not in the next backup."""
-_TOLD: Final = 1_000
+_POSTS_PER_REPORT: Final = 1_000
 """Number of posts between two calls of `progress`."""
 
 
@@ -165,10 +165,10 @@ def _write_claimed(
     reader, writer = source.reader, PieceWriter(place, present, again=full)
     identity = _signer(source)
     damaged = [] if last is None else [problem.file for problem in damaged_files(place, last, present)]
-    is_whole = last is not None and not any(piece.file in damaged for piece in last.of("posts"))
+    is_complete = last is not None and not any(piece.file in damaged for piece in last.of("posts"))
     rows = writer.add("rows", _other_rows(reader), limits.BACKUP_ROWS_SIZE_BYTES)
     # The backup that this one extends; None if all posts are written.
-    base = last if last is not None and is_whole and not full and _is_own(last, identity) else None
+    base = last if last is not None and is_complete and not full and _is_own(last, identity) else None
     posts = None if base is None else _posts_since(reader, base, place, writer, progress)
     if posts is None:
         base, posts = None, _all_posts(reader, writer, progress)
@@ -252,7 +252,7 @@ def _counted(rows: Iterable[Row], progress: Progress) -> Iterator[Row]:
     for row in rows:
         yield row
         done += 1
-        if done == _TOLD:
+        if done == _POSTS_PER_REPORT:
             progress(done)
             done = 0
     progress(done)

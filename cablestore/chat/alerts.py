@@ -8,10 +8,10 @@ from typing import Final, Protocol
 
 from textual import events
 
-from cablestore.chat.amounts import MAX_MENTIONS
 from cablestore.chat.cabal import Cabal
+from cablestore.chat.display_limits import MAX_MENTIONS
 from cablestore.chat.entries import ChannelEntry, Mention
-from cablestore.chat.lines import ChannelPlace
+from cablestore.chat.lines import CabalChannel
 from cablestore.chat.notifications import notification
 from cablestore.chat.settings import ChatSettings
 from cablestore.chat.timeline import short_name
@@ -28,14 +28,14 @@ class AlertingClient(Protocol):
     """The client's methods that alerts use."""
 
     @property
-    def place(self) -> ChannelPlace:
+    def place(self) -> CabalChannel:
         """Channel that is shown."""
 
     @property
     def is_watched(self) -> bool:
         """True if the user sees the messages: the terminal has the focus, and no window covers them."""
 
-    def cabal_of(self, place: ChannelPlace) -> Cabal:
+    def cabal_of(self, place: CabalChannel) -> Cabal:
         """Return the cabal of a channel."""
 
     def bell(self) -> None:
@@ -46,7 +46,7 @@ class AlertingClient(Protocol):
 
 
 class Alerts:
-    """Alerts of a client, at most one per ALERT_PAUSE_S. Messages that are unread at the first `look` cause none."""
+    """Alerts of a client, at most one per ALERT_PAUSE_S. Messages that are unread at the first `check` cause none."""
 
     def __init__(self, client: AlertingClient, settings: ChatSettings, environ: Mapping[str, str]) -> None:
         self._client = client
@@ -65,7 +65,7 @@ class Alerts:
         elif isinstance(event, events.InputEvent | events.Paste):
             self._input_at_s = time.monotonic()
 
-    async def look(self, channels: Sequence[Sequence[ChannelEntry]]) -> None:
+    async def check(self, channels: Sequence[Sequence[ChannelEntry]]) -> None:
         """Alert the user to new mentions in the lists of all cabals. Raises the errors of `Cabal`."""
         if not (self._settings.bell or self._settings.notifications):
             return
@@ -80,7 +80,7 @@ class Alerts:
         """Return the new mentions in these channels of a cabal, except those in the watched channel."""
         found: list[Mention] = []
         if names:
-            cabal = self._client.cabal_of(ChannelPlace(number, ""))
+            cabal = self._client.cabal_of(CabalChannel(number, ""))
             found = [each for each in await cabal.latest_mentions(MAX_MENTIONS) if each.is_unread]
         hashes = {each.message.hash for each in found}
         known = self._known.get(number, hashes)
@@ -92,10 +92,10 @@ class Alerts:
             if each.message.hash not in known
             and each.message.channel in names
             and each.sent_ms >= since_ms
-            and not self._looks_at(ChannelPlace(number, each.message.channel))
+            and not self._looks_at(CabalChannel(number, each.message.channel))
         ]
 
-    def _looks_at(self, place: ChannelPlace) -> bool:
+    def _looks_at(self, place: CabalChannel) -> bool:
         is_there = self._knows_focus or time.monotonic() - self._input_at_s < PRESENT_S
         return is_there and self._client.is_watched and place == self._client.place
 

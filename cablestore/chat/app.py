@@ -24,16 +24,15 @@ from textual.widgets import Static
 from cablestore.aio.threads import on_loop
 from cablestore.chat import commands
 from cablestore.chat.alerts import Alerts
-from cablestore.chat.amounts import MAX_TYPED
 from cablestore.chat.cabal import Cabal
 from cablestore.chat.changes import CHANGES_WINDOW_S, FLOOD_WINDOW_S
+from cablestore.chat.display_limits import MAX_TYPED
 from cablestore.chat.drafts import Drafts
 from cablestore.chat.entries import ChannelEntry, Member
 from cablestore.chat.first_screen import first_channel, note_of
 from cablestore.chat.keys import KEY_ACTIONS, Keys
 from cablestore.chat.line_list import LineList
-from cablestore.chat.lines import ChannelPlace, FoldLine
-from cablestore.chat.look import theme
+from cablestore.chat.lines import CabalChannel, FoldLine
 from cablestore.chat.message_actions import MessageActions
 from cablestore.chat.message_list import MessageList
 from cablestore.chat.message_pages import MessagePages
@@ -42,6 +41,7 @@ from cablestore.chat.reading import Reading
 from cablestore.chat.safe_text import clean
 from cablestore.chat.settings import THEME_NAMES, ChatSettings
 from cablestore.chat.terminal import Terminal
+from cablestore.chat.themes import theme
 from cablestore.chat.timeline import short_name
 from cablestore.chat.typing_box import TypingBox, types
 from cablestore.chat.windows import Windows
@@ -86,7 +86,7 @@ class ChatApp(App[None]):
         self.theme = self._themes[settings.theme].name
         self._keys = Keys(settings.keys)
         self._open_cabals = open_cabals
-        self._place = ChannelPlace(0, channel)
+        self._place = CabalChannel(0, channel)
         self._sends_to = self._place
         """Channel of the next typed text: the one that is shown, or that of a pending /join."""
         self._zone = zone
@@ -134,7 +134,7 @@ class ChatApp(App[None]):
         return self._open_cabals[self._place.cabal]
 
     @property
-    def place(self) -> ChannelPlace:
+    def place(self) -> CabalChannel:
         """Channel that is shown, and its cabal."""
         return self._place
 
@@ -143,7 +143,7 @@ class ChatApp(App[None]):
         """Name of the channel that is shown."""
         return self._place.channel
 
-    def cabal_of(self, place: ChannelPlace) -> Cabal:
+    def cabal_of(self, place: CabalChannel) -> Cabal:
         """Return the cabal of a channel."""
         return self._open_cabals[place.cabal]
 
@@ -178,11 +178,11 @@ class ChatApp(App[None]):
         self.watch(self.messages, "chosen", self._show_state, init=False)  # it lists the keys for the chosen message
         await self._read_channels()
         try:
-            self._place = ChannelPlace(0, first_channel(self.channel, self._channels[0]))
+            self._place = CabalChannel(0, first_channel(self.channel, self._channels[0]))
         except NotFoundError as error:
-            self.tell(str(error))
+            self.show_notice(str(error))
         await self._try(self._open(self._place))
-        await self._try(self._alerts.look(self._channels))
+        await self._try(self._alerts.check(self._channels))
         loop = asyncio.get_running_loop()
         for each in self._open_cabals:
             each.notify(partial(on_loop, loop, self._changes_came.set), partial(on_loop, loop, self._state_came.set))
@@ -193,7 +193,7 @@ class ChatApp(App[None]):
 
     # --- what is shown -------------------------------------------------------------------------
 
-    async def _open(self, place: ChannelPlace, message: Message | None = None) -> None:
+    async def _open(self, place: CabalChannel, message: Message | None = None) -> None:
         """Show the end of a channel, or a message in it. If the store is unreachable, the earlier content stays."""
         if self._is_ready:
             await self._try(self._reading.mark())
@@ -240,7 +240,7 @@ class ChatApp(App[None]):
     def _warn_of_clock(self, warning: str) -> None:
         """Warn when the clock may have become wrong."""
         if warning and not self._is_clock_wrong:
-            self.tell(warning[:1].upper() + warning[1:])
+            self.show_notice(warning[:1].upper() + warning[1:])
         self._is_clock_wrong = bool(warning)
 
     def _show_lists(self) -> None:
@@ -259,7 +259,7 @@ class ChatApp(App[None]):
         known = self._channels[self._place.cabal]
         self.messages.show_note(note_of(self.open_cabal, self._own_name, self.channel, known, self._keys))
 
-    def tell(self, text: str, *, is_error: bool = True) -> None:
+    def show_notice(self, text: str, *, is_error: bool = True) -> None:
         """Show lines above the typing box until the next text is sent. "" clears them."""
         notice = self.query_one("#notice")
         notice.query_one(Static).update(clean(text, lines=True))
@@ -280,30 +280,30 @@ class ChatApp(App[None]):
             began_s = time.monotonic()
             with self._until_the_end():
                 try:
-                    await self._take_changes()
+                    await self._apply_changes()
                 except OwnerGoneError:
                     pass  # shown in the state of the connection
                 except CableStoreError as error:
-                    self.tell(str(error))
+                    self.show_notice(str(error))
             self._is_reading = False
             await asyncio.sleep(max(CHANGES_WINDOW_S, _REST * (time.monotonic() - began_s)))
             if self._changes_came.is_set():  # a flood: keys get most of the time
                 await asyncio.sleep(FLOOD_WINDOW_S)
 
-    async def _take_changes(self) -> None:
+    async def _apply_changes(self) -> None:
         for number, open_cabal in enumerate(self._open_cabals):
             changes = open_cabal.take_changes()
             if changes.is_empty:
                 continue
             self._lists_are_old = True
             if number == self._place.cabal:
-                await self._pages.take(changes)
+                await self._pages.apply(changes)
         if time.monotonic() >= self._lists_due_s:
             self._lists_due_s = time.monotonic() + _LISTS_EVERY_S
             await self._reading.mark()
             if self._lists_are_old:
                 await self._read_lists()
-                await self._alerts.look(self._channels)
+                await self._alerts.check(self._channels)
 
     @work(group=_CHANGES)
     async def _follow_state(self) -> None:
@@ -319,7 +319,7 @@ class ChatApp(App[None]):
         """Move the line of unread messages to their current beginning."""
         self._reading.scrolled()
 
-    async def on_message_list_page_wanted(self, event: MessageList.PageWanted) -> None:
+    async def on_message_list_page_requested(self, event: MessageList.PageRequested) -> None:
         """Read the page before or after the loaded messages."""
         self._read_page(older=event.older)
 
@@ -328,23 +328,23 @@ class ChatApp(App[None]):
         with self._until_the_end():
             await self._try(self._pages.read_next(older=older))
 
-    async def on_message_list_end_wanted(self, event: MessageList.EndWanted) -> None:
+    async def on_message_list_end_requested(self, event: MessageList.EndRequested) -> None:
         """Show an end of the channel that is not loaded."""
         self.messages.clear()
         await self._try(self._pages.read_oldest() if event.oldest else self._pages.read_newest())
 
     # --- requests of commands ------------------------------------------------------------------
 
-    async def show_channel(self, place: ChannelPlace) -> None:
+    async def show_channel(self, place: CabalChannel) -> None:
         """Show a channel."""
         await self._open(place)
 
-    def show_end(self, place: ChannelPlace) -> None:
+    def show_end(self, place: CabalChannel) -> None:
         """Show the newest messages of a channel, if it is shown."""
         if place == self._place:
             self.messages.action_newest()
 
-    async def show_message(self, place: ChannelPlace, message: Message) -> None:
+    async def show_message(self, place: CabalChannel, message: Message) -> None:
         """Show a message in its channel, and select it."""
         await self._try(self._open(place, message))
 
@@ -353,7 +353,7 @@ class ChatApp(App[None]):
         if self._driver is not None:
             self._driver.write(sequence)
 
-    async def ask_to_delete_last(self, place: ChannelPlace) -> None:
+    async def confirm_delete_last(self, place: CabalChannel) -> None:
         """Request confirmation to delete the last own message. Raises CableStoreError if it is not near the end."""
         await self._actions.delete_last(place)
 
@@ -387,7 +387,7 @@ class ChatApp(App[None]):
 
     def on_text_too_long(self) -> None:
         """Report that a paste was rejected."""
-        self.tell(f"The text is too long: the maximum is {MAX_TYPED:,} characters. Paste a part of it")
+        self.show_notice(f"The text is too long: the maximum is {MAX_TYPED:,} characters. Paste a part of it")
 
     async def action_copy(self) -> None:
         """Copy the selected text, or the chosen message. In a window, the key copies the window's text."""
@@ -396,9 +396,9 @@ class ChatApp(App[None]):
         marked = self.typing.selected_text or self.screen.get_selected_text()
         self._actions.copy(marked, self.messages.chosen)
 
-    def on_message_list_menu_wanted(self, event: MessageList.MenuWanted) -> None:
+    def on_message_list_menu_requested(self, event: MessageList.MenuRequested) -> None:
         """Show the menu of actions on the chosen message."""
-        self.ask(partial(self._actions.choose, self.open_cabal, event.message))
+        self.run_dialog(partial(self._actions.choose, self.open_cabal, event.message))
 
     def action_help(self) -> None:
         """Show keys and commands. In a window, the key goes to the window."""
@@ -460,21 +460,21 @@ class ChatApp(App[None]):
         elif (first := self._reading.first_left) is not None:
             await self._try(self._pages.read_unread(first))
         else:
-            self.tell("No other channel has unread messages")
+            self.show_notice("No other channel has unread messages")
 
     async def on_line_list_chosen(self, event: LineList.Chosen) -> None:
         """Show a clicked channel, or start a message to a clicked member."""
         if isinstance(event.key, FoldLine):
             self._panes.fold(event.key.folded_cabal)
             self._show_lists()
-        elif isinstance(event.key, ChannelPlace):
+        elif isinstance(event.key, CabalChannel):
             await self._go(event.key)
             self.typing.focus()
         elif isinstance(event.key, str):
             self.typing.insert(f"@{event.key} ")
             self.typing.focus()
 
-    async def _go(self, place: ChannelPlace) -> None:
+    async def _go(self, place: CabalChannel) -> None:
         """Show a channel that was chosen by a key or the mouse."""
         await self._earlier_keys()
         await self._try(self._open(place))
@@ -494,13 +494,13 @@ class ChatApp(App[None]):
 
     def _send(self, text: str) -> None:
         """Queue a typed message or command after the earlier ones."""
-        self.tell("")
+        self.show_notice("")
         self._obey(text, self._sends_to, self._place)
         self._sends_to = self._joined(text, self._sends_to)
         self._drafts.take()  # the box is empty now; the empty draft is written after the message
 
     @work
-    async def _obey(self, text: str, place: ChannelPlace, typed_in: ChannelPlace) -> None:
+    async def _obey(self, text: str, place: CabalChannel, typed_in: CabalChannel) -> None:
         """Run a typed message or command for a channel: the one of the box, or one that an earlier command joins."""
         with self._until_the_end():
             async with self._in_order:
@@ -515,17 +515,17 @@ class ChatApp(App[None]):
                 else:
                     self._drafts.keep(typed_in, text)
 
-    async def _run(self, text: str, place: ChannelPlace) -> None:
+    async def _run(self, text: str, place: CabalChannel) -> None:
         if report := await commands.run(text, self, place):
-            self.tell(report, is_error=False)
+            self.show_notice(report, is_error=False)
 
-    def _joined(self, text: str, place: ChannelPlace) -> ChannelPlace:
+    def _joined(self, text: str, place: CabalChannel) -> CabalChannel:
         """Return the last channel that a typed text joins, or the given one."""
         names = [entry.name for entry in self._channels[place.cabal]]
         return place._replace(channel=commands.joined_channel(text, names) or place.channel)
 
     @work
-    async def ask(self, work: Callable[[], Awaitable[object]]) -> None:
+    async def run_dialog(self, work: Callable[[], Awaitable[object]]) -> None:
         """Run work that waits for the user. Other requests do not wait for it."""
         with self._until_the_end():
             await self._try(work())
@@ -551,6 +551,6 @@ class ChatApp(App[None]):
         try:
             await work
         except (CableStoreError, OSError) as error:
-            self.tell(str(error))
+            self.show_notice(str(error))
             return False
         return True

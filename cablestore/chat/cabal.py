@@ -14,9 +14,9 @@ from functools import partial
 from itertools import islice
 from typing import TypeVar
 
-from cablestore.chat.amounts import MAX_FOUND, MAX_MEMBERS_SHOWN, MAX_MENTIONS
 from cablestore.chat.changes import CabalChanges, PendingChanges
 from cablestore.chat.connection_text import connection_text
+from cablestore.chat.display_limits import MAX_FOUND, MAX_MEMBERS_SHOWN, MAX_MENTIONS
 from cablestore.chat.entries import (
     ChannelDetails,
     ChannelEntry,

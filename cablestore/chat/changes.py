@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
-from cablestore.chat.amounts import MAX_EVENTS
+from cablestore.chat.display_limits import MAX_EVENTS
 from cablestore.chat.name_watch import NameWatch
 from cablestore.errors import CursorError, OwnerGoneError, StoreClosedError
 from cablestore.store.changes import (

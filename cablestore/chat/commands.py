@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Final, NamedTuple
 
-from cablestore.chat import doing
-from cablestore.chat.doing import Client, Do, Request
-from cablestore.chat.lines import ChannelPlace
+from cablestore.chat import command_functions
+from cablestore.chat.command_functions import Client, Do, Request
+from cablestore.chat.lines import CabalChannel
 from cablestore.errors import ArgumentError, CableStoreError
 from cablestore.store.naming import folded
 
@@ -36,30 +36,42 @@ class Command(NamedTuple):
 
 
 COMMANDS: Final = {
-    "join": Command("CHANNEL, ...", "Become a member of channels and show the last one", doing.join, ("j",)),
-    "leave": Command("[CHANNEL, ...]", "Leave this channel, or others", doing.leave, ("part",)),
-    "close": Command("[CHANNEL]", "Leave this channel or another, and show the next one that you are in", doing.close),
-    "names": Command("[CHANNEL]", "List the members of this channel or another", doing.names),
-    "topic": Command("[TEXT]", "Show the topic of this channel, or set it; /topic - clears it", doing.topic),
-    "mute": Command("[CHANNEL]", "Hide the unread count of this channel or another", doing.mute),
-    "unmute": Command("[CHANNEL]", "Show the unread count again", doing.unmute),
-    "me": Command("TEXT", "Describe an action: /me waves is shown as * ann waves", doing.emote),
-    "nick": Command("[NAME]", "Change your name, or show it", doing.nick, ("name",)),
-    "whois": Command("USER", "Show the public key, role and channels of a user", doing.whois),
-    "hide": Command("USER", "Hide the messages of a user, only for you", doing.hide, ("ignore",)),
-    "unhide": Command("USER", "Show the messages of a user again: undo all your hides", doing.unhide, ("unignore",)),
-    "hidden": Command("", "List hidden users and messages, with author and reason", doing.hidden),
-    "block": Command("USER", "Reject all posts of a user, only for you", doing.block),
-    "unblock": Command("USER", "Accept the posts of a user again: undo all your blocks", doing.unblock),
-    "blocked": Command("", "List blocked users, with author and reason", doing.blocked),
-    "search": Command(
-        "TEXT", 'Search all channels for words with this prefix, or "quoted" words; Enter shows a message', doing.search
+    "join": Command(
+        "CHANNEL, ...", "Become a member of channels and show the last one", command_functions.join, ("j",)
     ),
-    "mentions": Command("", "List the messages that mention you, in all channels; Enter shows one", doing.mentions),
-    "invite": Command("", "Show the invitation to this cabal, to copy it", doing.invite),
-    "delete": Command("", "Delete your last message in this channel, after confirmation", doing.delete),
+    "leave": Command("[CHANNEL, ...]", "Leave this channel, or others", command_functions.leave, ("part",)),
+    "close": Command(
+        "[CHANNEL]", "Leave this channel or another, and show the next one that you are in", command_functions.close
+    ),
+    "names": Command("[CHANNEL]", "List the members of this channel or another", command_functions.names),
+    "topic": Command(
+        "[TEXT]", "Show the topic of this channel, or set it; /topic - clears it", command_functions.topic
+    ),
+    "mute": Command("[CHANNEL]", "Hide the unread count of this channel or another", command_functions.mute),
+    "unmute": Command("[CHANNEL]", "Show the unread count again", command_functions.unmute),
+    "me": Command("TEXT", "Describe an action: /me waves is shown as * ann waves", command_functions.emote),
+    "nick": Command("[NAME]", "Change your name, or show it", command_functions.nick, ("name",)),
+    "whois": Command("USER", "Show the public key, role and channels of a user", command_functions.whois),
+    "hide": Command("USER", "Hide the messages of a user, only for you", command_functions.hide, ("ignore",)),
+    "unhide": Command(
+        "USER", "Show the messages of a user again: undo all your hides", command_functions.unhide, ("unignore",)
+    ),
+    "hidden": Command("", "List hidden users and messages, with author and reason", command_functions.hidden),
+    "block": Command("USER", "Reject all posts of a user, only for you", command_functions.block),
+    "unblock": Command("USER", "Accept the posts of a user again: undo all your blocks", command_functions.unblock),
+    "blocked": Command("", "List blocked users, with author and reason", command_functions.blocked),
+    "search": Command(
+        "TEXT",
+        'Search all channels for words with this prefix, or "quoted" words; Enter shows a message',
+        command_functions.search,
+    ),
+    "mentions": Command(
+        "", "List the messages that mention you, in all channels; Enter shows one", command_functions.mentions
+    ),
+    "invite": Command("", "Show the invitation to this cabal, to copy it", command_functions.invite),
+    "delete": Command("", "Delete your last message in this channel, after confirmation", command_functions.delete),
     "help": Command("[COMMAND]", "Show keys and commands, or explain one command", _help),
-    "quit": Command("[REASON]", "Quit the client; the reason is not sent", doing.end, ("exit",)),
+    "quit": Command("[REASON]", "Quit the client; the reason is not sent", command_functions.end, ("exit",)),
 }
 """By name, in the order of the help."""
 _BY_NAME: Final = COMMANDS | {alias: each for each in COMMANDS.values() for alias in each.aliases}
@@ -115,10 +127,10 @@ def read(text: str) -> Typed:
     return Typed(next(each for each in COMMANDS if COMMANDS[each] is command), argument)
 
 
-async def run(text: str, client: Client, place: ChannelPlace) -> str:
+async def run(text: str, client: Client, place: CabalChannel) -> str:
     """Post a message or run a command in a channel. Returns the report to show. Raises CableStoreError if it fails."""
     typed = read(text)
-    do = COMMANDS[typed.command].do if typed.command else doing.say
+    do = COMMANDS[typed.command].do if typed.command else command_functions.say
     return await do(Request(client, place, typed.argument))
 
 
@@ -145,7 +157,7 @@ def joined_channel(text: str, known: Iterable[str]) -> str:
     with suppress(CableStoreError):
         typed = read(text)
         if typed.command == "join":
-            return doing.channels_in(typed.argument, known)[-1]
+            return command_functions.channels_in(typed.argument, known)[-1]
     return ""
 
 

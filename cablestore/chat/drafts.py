@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final, Protocol
 
 from cablestore.chat.cabal import Cabal
-from cablestore.chat.lines import ChannelPlace
+from cablestore.chat.lines import CabalChannel
 from cablestore.chat.safe_text import clean
 from cablestore.errors import CableStoreError
 
@@ -29,7 +29,7 @@ class TypingClient(Protocol):
         """Typing box."""
 
     @property
-    def place(self) -> ChannelPlace:
+    def place(self) -> CabalChannel:
         """Channel that is shown."""
 
     def do(self, work: Callable[[], Awaitable[None]]) -> object:
@@ -45,11 +45,11 @@ class Drafts:
     def __init__(self, client: TypingClient, open_cabals: Sequence[Cabal]) -> None:
         self._client = client
         self._open_cabals = open_cabals
-        self._unwritten: dict[ChannelPlace, str] = {}
+        self._unwritten: dict[CabalChannel, str] = {}
         self._is_due = False
         """True while a timer runs for the next write."""
 
-    async def read(self, place: ChannelPlace) -> str:
+    async def read(self, place: CabalChannel) -> str:
         """Return the draft of a channel. Raises CableStoreError if its store is unreachable."""
         draft = self._unwritten.get(place)
         return await self._open_cabals[place.cabal].draft(place.channel) if draft is None else draft
@@ -59,7 +59,7 @@ class Drafts:
         if self._note():
             self._client.do(self._write)
 
-    def keep(self, place: ChannelPlace, text: str) -> None:
+    def keep(self, place: CabalChannel, text: str) -> None:
         """Record an unsendable text as the draft of its channel, unless it has another draft."""
         if not self._unwritten.get(place):
             self._unwritten[place] = text
@@ -105,6 +105,6 @@ class Drafts:
             raise problem
 
 
-def _report(drafts: Mapping[ChannelPlace, str], error: Exception) -> str:
+def _report(drafts: Mapping[CabalChannel, str], error: Exception) -> str:
     lines = [f"  #{clean(place.channel)}: {clean(text, lines=True)}" for place, text in drafts.items() if text]
     return "\n".join([f"cablestore: unsent drafts could not be saved: {error}", *lines])

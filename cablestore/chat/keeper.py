@@ -117,11 +117,11 @@ class StoreKeeper:
         """Check that the other process runs and answers. Returns at once for a store of this process."""
         while isinstance(store := self.opened.store, RemoteStore) and not self._closing.is_set():
             try:
-                self._look(store)
+                self._check(store)
             except CableStoreError:  # it was lost again before it could be used
                 self._closing.wait(_AGAIN_S)
 
-    def _look(self, store: RemoteStore) -> None:
+    def _check(self, store: RemoteStore) -> None:
         if store.is_closed:
             self._lose(_gone(store.owner))
             self._open_again()

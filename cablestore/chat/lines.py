@@ -17,7 +17,7 @@ from cablestore.store.naming import KEY_DIGITS
 _ROLES: Final = {UserRole.ADMIN: "admin", UserRole.MOD: "mod"}
 
 
-class ChannelPlace(NamedTuple):
+class CabalChannel(NamedTuple):
     """Channel that is shown, and the number of its cabal."""
 
     cabal: int
@@ -39,7 +39,7 @@ def channel_line(cabal: int, entry: ChannelEntry) -> Line:
 
     A channel that is not joined shows only mentions.
     """
-    place, name = ChannelPlace(cabal, entry.name), f"#{clean(entry.name)}"
+    place, name = CabalChannel(cabal, entry.name), f"#{clean(entry.name)}"
     if entry.is_muted:
         return Line(place, name, look="quiet")
     if entry.mentions:
@@ -66,7 +66,7 @@ def channel_lines(channels: Sequence[Sequence[ChannelEntry]], folds: Folds, labe
 class Folds:
     """Folded channels of the lists. By default, channels that are not joined are folded."""
 
-    def __init__(self, place: ChannelPlace, unfolded: Collection[int]) -> None:
+    def __init__(self, place: CabalChannel, unfolded: Collection[int]) -> None:
         """Fold all cabals except `unfolded`. The channel at `place` is always shown."""
         self._place = place
         self._unfolded = unfolded
@@ -83,25 +83,25 @@ class Folds:
     def shows(self, cabal: int, entry: ChannelEntry, entries: Sequence[ChannelEntry]) -> bool:
         """Return True if a channel is in the list. A channel with mentions is always in it."""
         is_named = entry.mentions > 0 and not entry.is_muted
-        is_here = ChannelPlace(cabal, entry.name) == self._place
+        is_here = CabalChannel(cabal, entry.name) == self._place
         return entry.is_joined or is_named or is_here or self.is_open(cabal) or not self.can_fold(entries)
 
-    def places(self, channels: Sequence[Sequence[ChannelEntry]]) -> list[tuple[ChannelPlace, ChannelEntry]]:
+    def places(self, channels: Sequence[Sequence[ChannelEntry]]) -> list[tuple[CabalChannel, ChannelEntry]]:
         """Return the visible channels of all cabals, in the order of the list."""
         return [
-            (ChannelPlace(number, entry.name), entry)
+            (CabalChannel(number, entry.name), entry)
             for number, each in enumerate(channels)
             for entry in each
             if self.shows(number, entry, each)
         ]
 
-    def next(self, channels: Sequence[Sequence[ChannelEntry]], by: int) -> ChannelPlace | None:
+    def next(self, channels: Sequence[Sequence[ChannelEntry]], by: int) -> CabalChannel | None:
         """Return the channel that is `by` lines further in the list, which wraps around."""
         places = [place for place, _ in self.places(channels)]
         at = places.index(self._place) if self._place in places else -1
         return places[(at + by) % len(places)] if places else None
 
-    def next_unread(self, channels: Sequence[Sequence[ChannelEntry]]) -> ChannelPlace | None:
+    def next_unread(self, channels: Sequence[Sequence[ChannelEntry]]) -> CabalChannel | None:
         """Return the next channel with a badge; the list wraps around."""
         entries = self.places(channels)
         at = next((at for at, (each, _) in enumerate(entries) if each == self._place), -1)

@@ -14,7 +14,7 @@ from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
 from cablestore.chat.entries import Mention
-from cablestore.chat.lines import ChannelPlace
+from cablestore.chat.lines import CabalChannel
 from cablestore.chat.safe_text import clean, fit
 from cablestore.chat.timeline import local, short_name
 from cablestore.plurals import counted
@@ -23,22 +23,22 @@ from cablestore.store.display import Message
 _TEXT_CELLS: Final = 160
 
 
-class MentionPlace(NamedTuple):
+class ListedMention(NamedTuple):
     """Mention and its channel, with the label of its cabal if there are several."""
 
-    place: ChannelPlace
+    place: CabalChannel
     mention: Mention
     label: str
 
 
-class MentionScreen(ModalScreen[tuple[ChannelPlace, Message] | None]):
+class MentionScreen(ModalScreen[tuple[CabalChannel, Message] | None]):
     """Messages that mention the user, newest first. Dismissed with the chosen one and its channel."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "dismiss", "Close"),
     ]
 
-    def __init__(self, found: Sequence[MentionPlace], zone: tzinfo | None) -> None:
+    def __init__(self, found: Sequence[ListedMention], zone: tzinfo | None) -> None:
         super().__init__()
         self._found = found
         self._zone = zone
@@ -61,7 +61,7 @@ class MentionScreen(ModalScreen[tuple[ChannelPlace, Message] | None]):
             self.dismiss((chosen.place, chosen.mention.message))
 
 
-def _line(found: MentionPlace, zone: tzinfo | None) -> Content:
+def _line(found: ListedMention, zone: tzinfo | None) -> Content:
     message, is_unread = found.mention.message, found.mention.is_unread
     when = f"{local(message.timestamp_ms, zone):%Y-%m-%d %H:%M}"
     label = f"  {clean(found.label)}" if found.label else ""

@@ -8,9 +8,9 @@ from typing import Final, Protocol, TypeVar
 
 from textual.screen import Screen
 
-from cablestore.chat.amounts import PAGE_MESSAGES
 from cablestore.chat.cabal import Cabal
-from cablestore.chat.lines import ChannelPlace
+from cablestore.chat.display_limits import PAGE_MESSAGES
+from cablestore.chat.lines import CabalChannel
 from cablestore.chat.marked_text import copied
 from cablestore.chat.safe_text import clean, fit
 from cablestore.chat.screens import ActionsScreen, QuestionScreen
@@ -26,10 +26,10 @@ _TITLE: Final = 40
 class ActingClient(Protocol):
     """The client's methods that these actions use."""
 
-    def cabal_of(self, place: ChannelPlace) -> Cabal:
+    def cabal_of(self, place: CabalChannel) -> Cabal:
         """Return the cabal of a channel."""
 
-    def tell(self, text: str) -> None:
+    def show_notice(self, text: str) -> None:
         """Show a line above the typing box."""
 
     def copy_to_clipboard(self, text: str) -> None:
@@ -38,7 +38,7 @@ class ActingClient(Protocol):
     def do(self, work: Callable[[], Awaitable[None]]) -> object:
         """Run work after earlier requests."""
 
-    def ask(self, work: Callable[[], Awaitable[None]]) -> object:
+    def run_dialog(self, work: Callable[[], Awaitable[None]]) -> object:
         """Run work that waits for the user."""
 
     async def answer_of(self, screen: Screen[T]) -> T | None:
@@ -56,7 +56,9 @@ class MessageActions:
         text = marked or ("" if chosen is None else copied(chosen))
         if text:
             self._client.copy_to_clipboard(text)
-        self._client.tell("Copied, if the terminal allows it" if text else "Nothing to copy. Escape chooses a message")
+        self._client.show_notice(
+            "Copied, if the terminal allows it" if text else "Nothing to copy. Escape chooses a message"
+        )
 
     async def choose(self, open_cabal: Cabal, message: Message) -> None:
         """Show the menu of a message, and run the chosen action."""
@@ -72,7 +74,7 @@ class MessageActions:
             case "delete":
                 await self._delete(open_cabal, message)
 
-    async def delete_last(self, place: ChannelPlace) -> None:
+    async def delete_last(self, place: CabalChannel) -> None:
         """Request confirmation to delete the last own message. Raises CableStoreError if it is not near the end."""
         open_cabal = self._client.cabal_of(place)
         page = await open_cabal.page(place.channel, PAGE_MESSAGES)
@@ -83,7 +85,7 @@ class MessageActions:
                 "keys, "
                 "and press Enter"
             )
-        self._client.ask(partial(self._delete, open_cabal, own))
+        self._client.run_dialog(partial(self._delete, open_cabal, own))
 
     async def _delete(self, open_cabal: Cabal, message: Message) -> None:
         """Delete an own message after confirmation."""
@@ -93,7 +95,7 @@ class MessageActions:
 
     async def _hide(self, open_cabal: Cabal, message: Message) -> None:
         await open_cabal.moderate("hide", posts=[message.hash])
-        self._client.tell("Hidden, only for you. Enter on the message shows it again")
+        self._client.show_notice("Hidden, only for you. Enter on the message shows it again")
 
     async def _show_again(self, open_cabal: Cabal, message: Message) -> None:
         """Undo the hiding of one message. Raises CableStoreError if its author is hidden, which stays unchanged."""
@@ -102,7 +104,7 @@ class MessageActions:
             name = short_name(message.name)
             raise CableStoreError(f"All messages of {name} are hidden. /unhide {name} shows them")
         await open_cabal.moderate("unhide", posts=[message.hash])
-        self._client.tell("Shown again")
+        self._client.show_notice("Shown again")
 
 
 def possible_actions(message: Message, own_key: bytes) -> dict[str, str]:

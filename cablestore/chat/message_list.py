@@ -46,21 +46,21 @@ class MessageList(Widget):
         *(f"messages--author-{number}" for number in range(AUTHOR_COLOURS)),
     }
 
-    class PageWanted(UiMessage):
+    class PageRequested(UiMessage):
         """The view is near an end of the loaded messages."""
 
         def __init__(self, *, older: bool) -> None:
             super().__init__()
             self.older = older
 
-    class EndWanted(UiMessage):
+    class EndRequested(UiMessage):
         """The view must move to an end of the channel that is not loaded."""
 
         def __init__(self, *, oldest: bool) -> None:
             super().__init__()
             self.oldest = oldest
 
-    class MenuWanted(UiMessage):
+    class MenuRequested(UiMessage):
         """The menu of a message was requested."""
 
         def __init__(self, message: Message) -> None:
@@ -207,25 +207,25 @@ class MessageList(Widget):
         self.is_at_end = False
         self._keep_in_bounds()
         self.refresh()
-        self._ask_for_pages()
+        self._request_pages()
         self.post_message(self.Scrolled())
 
-    def _ask_for_pages(self) -> None:
+    def _request_pages(self) -> None:
         if self.is_loading:
             return
         ahead = 3 * max(self.size.height, 1)
         if self.top < ahead and self.timeline.has_older and not (self.is_at_end and self._last_top >= ahead):
             self.is_loading = True
-            self.post_message(self.PageWanted(older=True))
+            self.post_message(self.PageRequested(older=True))
         elif self.top + self.size.height > len(self._rows) - ahead and self.timeline.has_newer:
             self.is_loading = True
-            self.post_message(self.PageWanted(older=False))
+            self.post_message(self.PageRequested(older=False))
 
-    def page_came(self) -> None:
+    def page_loaded(self) -> None:
         """Draw a requested page, and request the next one if the view is still near the end."""
         self.is_loading = False
         self.update_rows()
-        self._ask_for_pages()
+        self._request_pages()
 
     def action_scroll_pages(self, by: int) -> None:
         """Scroll by screens."""
@@ -234,7 +234,7 @@ class MessageList(Widget):
     def action_oldest(self) -> None:
         """Scroll to the beginning of the channel."""
         if self.timeline.has_older:
-            self.post_message(self.EndWanted(oldest=True))
+            self.post_message(self.EndRequested(oldest=True))
         else:
             self.show_start()
 
@@ -242,7 +242,7 @@ class MessageList(Widget):
         """Scroll to the end of the channel, and follow it."""
         self.chosen = None
         if self.timeline.has_newer:
-            self.post_message(self.EndWanted(oldest=False))
+            self.post_message(self.EndRequested(oldest=False))
         else:
             self.is_at_end = True
             self.refresh()
@@ -283,7 +283,7 @@ class MessageList(Widget):
 
     # --- choosing ------------------------------------------------------------------------------
 
-    def take_key(self, key: str, *, is_typing: bool) -> bool:
+    def handle_message_key(self, key: str, *, is_typing: bool) -> bool:
         """Handle a key that acts on the chosen message. Returns False for other keys, such as those that type text.
 
         After a click, the typing box gets the keys that it needs while it has text. The click may only have raised the
@@ -297,7 +297,7 @@ class MessageList(Widget):
         elif key in _FOLDS:
             return self._expand(self.chosen, is_expanded=_FOLDS[key])
         elif key == "enter":
-            self.post_message(self.MenuWanted(self.chosen))
+            self.post_message(self.MenuRequested(self.chosen))
         elif key in _STEPS:
             self._choose_next(_STEPS[key])
         elif key == "home":

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from cablestore.chat.amounts import MAX_HELD, PAGE_MESSAGES, SCREENS_FOLLOWED
 from cablestore.chat.cabal import Cabal
 from cablestore.chat.changes import CabalChanges
+from cablestore.chat.display_limits import MAX_HELD, PAGE_MESSAGES, SCREENS_FOLLOWED
 from cablestore.chat.message_list import MessageList
 from cablestore.errors import CableStoreError
 from cablestore.store.cursor import MessageCursor
@@ -98,9 +98,9 @@ class MessagePages:
                 timeline.add_older(page.messages, has_older=page.cursor is not None)
             else:
                 timeline.add_newer(page.messages, has_newer=page.cursor is not None)
-        self._shown.messages.page_came()
+        self._shown.messages.page_loaded()
 
-    async def take(self, changes: CabalChanges) -> None:
+    async def apply(self, changes: CabalChanges) -> None:
         """Draw the changes in the channel."""
         earliest_ms = 0 if changes.is_all else changes.channels.get(self._shown.channel)
         if earliest_ms is None:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from itertools import islice
 
-from cablestore.chat.amounts import MAX_NAMES_COMPARED, NAMES_AT_ONCE
+from cablestore.chat.display_limits import MAX_NAMES_COMPARED, NAMES_AT_ONCE
 from cablestore.chat.same_names import same_named
 from cablestore.errors import OwnerGoneError, StoreClosedError
 from cablestore.store.naming import KEY_DIGITS

@@ -13,7 +13,7 @@ from cablestore.chat.cabal import Cabal
 from cablestore.chat.entries import ChannelEntry, Member
 from cablestore.chat.keys import Keys
 from cablestore.chat.line_list import Line, LineList
-from cablestore.chat.lines import ChannelPlace, Folds, channel_lines, heading, member_line
+from cablestore.chat.lines import CabalChannel, Folds, channel_lines, heading, member_line
 from cablestore.chat.safe_text import clean
 from cablestore.chat.timeline import short_name
 from cablestore.plurals import counted
@@ -37,7 +37,7 @@ class Panes:
         self._unfolded: set[int] = set()
         """Cabals whose channels are all listed."""
 
-    def folds(self, place: ChannelPlace) -> Folds:
+    def folds(self, place: CabalChannel) -> Folds:
         """Return the folded channels while the channel at a place is shown."""
         return Folds(place, self._unfolded)
 
@@ -49,7 +49,7 @@ class Panes:
         self,
         channels: Sequence[Sequence[ChannelEntry]],
         members: Sequence[Member],
-        place: ChannelPlace,
+        place: CabalChannel,
         shown: ChannelEntry,
     ) -> None:
         """Show the channels of all cabals, and the members of the channel at `place`, which `shown` describes."""

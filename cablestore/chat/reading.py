@@ -44,7 +44,7 @@ class Reading:
     async def begin(self) -> None:
         """Switch to another channel. A line precedes its first unread message."""
         self._state, self._watched.messages.line = ReadState(), ""
-        if await self._ask() and self._state.unread:
+        if await self._read() and self._state.unread:
             self._watched.messages.line = self._state.unread[0]
 
     def show_line(self) -> None:
@@ -59,7 +59,7 @@ class Reading:
         self._state = state
         self._move_line(self._seen().left)
 
-    async def _ask(self) -> bool:
+    async def _read(self) -> bool:
         """Read the state from the store. Returns False if another channel is shown meanwhile."""
         cabal, channel = self._watched.open_cabal, self._watched.channel
         state = await cabal.read_state(channel)

@@ -32,7 +32,7 @@ class ChatSettings:
 
 def settings_in(values: Mapping[str, Any]) -> ChatSettings:
     """Return the settings in the tables of a file. Raises ArgumentError."""
-    _refuse_unknown("", values, ("theme", *_SWITCHES, "keys"))
+    _reject_unknown("", values, ("theme", *_SWITCHES, "keys"))
     if values.get("theme", "dark") not in THEME_NAMES:
         quoted = " or ".join(f'"{each}"' for each in THEME_NAMES)
         raise ArgumentError(f"theme must be {quoted}")
@@ -45,7 +45,7 @@ def settings_in(values: Mapping[str, Any]) -> ChatSettings:
     return ChatSettings(**{**values, "keys": MappingProxyType(_keys_in(chosen))})
 
 
-def _refuse_unknown(table: str, values: Mapping[str, Any], known: Mapping[str, Any] | tuple[str, ...]) -> None:
+def _reject_unknown(table: str, values: Mapping[str, Any], known: Mapping[str, Any] | tuple[str, ...]) -> None:
     unknown = sorted(values.keys() - set(known))
     if unknown:
         raise ArgumentError(
@@ -55,7 +55,7 @@ def _refuse_unknown(table: str, values: Mapping[str, Any], known: Mapping[str, A
 
 def _keys_in(chosen: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
     """Return the keys of each action in a table. A key can have only one action."""
-    _refuse_unknown("keys.", chosen, KEY_ACTIONS)
+    _reject_unknown("keys.", chosen, KEY_ACTIONS)
     found = {name: _keys_of(name, value) for name, value in chosen.items()}
     actions: dict[str, str] = {}
     for name, keys in Keys(found).of.items():

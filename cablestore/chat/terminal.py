@@ -68,7 +68,7 @@ class Terminal(LinuxDriver):
     def _report(self, found: Iterable[Paste | str]) -> None:
         for part in found:
             if isinstance(part, Paste):
-                self.process_message(events.Paste(as_typed(part.text)) if part.is_whole else TextTooLong())
+                self.process_message(events.Paste(as_typed(part.text)) if part.is_complete else TextTooLong())
                 continue
             try:
                 for event in self._parser.feed(part):

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from datetime import UTC, date, datetime, timedelta, tzinfo
 from typing import Final, NamedTuple
 
-from cablestore.chat.amounts import MAX_HELD
+from cablestore.chat.display_limits import MAX_HELD
 from cablestore.chat.links import Link, links_of_lines
 from cablestore.chat.safe_text import clean, fit, wrap
 from cablestore.store.display import Message

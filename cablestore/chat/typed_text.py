@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from cablestore.chat.amounts import MAX_TYPED
+from cablestore.chat.display_limits import MAX_TYPED
 
 _PASTE_BEGINS: Final = "\x1b[200~"
 _PASTE_ENDS: Final = "\x1b[201~"
@@ -30,7 +30,7 @@ class Paste(NamedTuple):
     """Pasted text as the terminal sent it, or only its beginning if it is too long to be accepted."""
 
     text: str
-    is_whole: bool
+    is_complete: bool
 
 
 def as_typed(text: str) -> str:

@@ -10,8 +10,8 @@ from textual.message import Message as UiMessage
 from textual.widgets import TextArea
 from textual.widgets.text_area import Document, DocumentNavigator, Edit, EditResult, Location, WrappedDocument
 
-from cablestore.chat.amounts import MAX_TYPED
 from cablestore.chat.commands import SentTexts
+from cablestore.chat.display_limits import MAX_TYPED
 from cablestore.chat.message_list import MessageList
 from cablestore.chat.typed_text import as_typed
 
@@ -57,7 +57,7 @@ class TypingBox(TextArea):
         key, typed = event.key, typed_by(event)
         if key != "tab":
             self._candidates = []
-        if self._messages.take_key(key, is_typing=bool(self.text.strip())):
+        if self._messages.handle_message_key(key, is_typing=bool(self.text.strip())):
             pass
         elif key == "enter":
             self._send()

@@ -8,11 +8,11 @@ from typing import Any, Protocol
 
 from textual.screen import Screen
 
-from cablestore.chat.amounts import MAX_MENTIONS
 from cablestore.chat.cabal import Cabal
+from cablestore.chat.display_limits import MAX_MENTIONS
 from cablestore.chat.keys import Keys
-from cablestore.chat.lines import ChannelPlace
-from cablestore.chat.mention_screen import MentionPlace, MentionScreen
+from cablestore.chat.lines import CabalChannel
+from cablestore.chat.mention_screen import ListedMention, MentionScreen
 from cablestore.chat.screens import FoundScreen, HelpScreen, InvitationScreen
 from cablestore.store.display import Message
 
@@ -20,7 +20,7 @@ from cablestore.store.display import Message
 class WindowedClient(Protocol):
     """The client's methods that windows use."""
 
-    def cabal_of(self, place: ChannelPlace) -> Cabal:
+    def cabal_of(self, place: CabalChannel) -> Cabal:
         """Return the cabal of a channel."""
 
     def push_screen(
@@ -28,7 +28,7 @@ class WindowedClient(Protocol):
     ) -> object:
         """Show a window, and call a function with its result."""
 
-    async def show_message(self, place: ChannelPlace, message: Message) -> None:
+    async def show_message(self, place: CabalChannel, message: Message) -> None:
         """Show a message in its channel."""
 
 
@@ -45,12 +45,12 @@ class Windows:
         """Show keys and commands."""
         self._client.push_screen(HelpScreen(self._keys))
 
-    async def show_invitation(self, place: ChannelPlace) -> None:
+    async def show_invitation(self, place: CabalChannel) -> None:
         """Show the invitation to a cabal."""
         invitation = await self._client.cabal_of(place).invitation()
         self._client.push_screen(InvitationScreen(invitation, self._keys))
 
-    async def show_found(self, place: ChannelPlace, text: str) -> None:
+    async def show_found(self, place: CabalChannel, text: str) -> None:
         """Search a cabal, and show the results. A chosen message is shown in its channel."""
         page = await self._client.cabal_of(place).search(text)
 
@@ -62,16 +62,16 @@ class Windows:
 
     async def show_mentions(self) -> None:
         """Show the messages of all cabals that mention the user. A chosen message is shown in its channel."""
-        found: list[MentionPlace] = []
+        found: list[ListedMention] = []
         for number, cabal in enumerate(self._open_cabals):
             label = cabal.label if len(self._open_cabals) > 1 else ""
             found += [
-                MentionPlace(ChannelPlace(number, mention.message.channel), mention, label)
+                ListedMention(CabalChannel(number, mention.message.channel), mention, label)
                 for mention in await cabal.latest_mentions(MAX_MENTIONS)
             ]
         found.sort(key=lambda each: each.mention.message.cursor, reverse=True)
 
-        async def show(chosen: tuple[ChannelPlace, Message] | None) -> None:
+        async def show(chosen: tuple[CabalChannel, Message] | None) -> None:
             if chosen is not None:
                 await self._client.show_message(*chosen)
 

@@ -16,10 +16,10 @@ from cablestore.extras import naming_extras
 @cache
 @naming_extras("archives need", ArchiveError)
 def _commands() -> dict[str, click.Command]:
-    from cablestore.cli import archive_content, archive_fetch, archive_give, archive_local, archive_run  # noqa: PLC0415 - see above
+    from cablestore.cli import archive_content, archive_fetch, archive_local, archive_publish, archive_run  # noqa: PLC0415 - see above
     from cablestore.cli.reindex import make  # noqa: PLC0415 - as above
 
-    modules = (archive_content, archive_fetch, archive_give, archive_local, archive_run)
+    modules = (archive_content, archive_fetch, archive_publish, archive_local, archive_run)
     commands = [make, *(command for module in modules for command in module.COMMANDS)]
     return {str(command.name): strict(command) for command in commands}
 

@@ -45,7 +45,7 @@ from cablestore.plurals import counted
 from cablestore.store.store import CableStore
 
 _Imports = Iterator[tuple[Entry, ArchiveImportReport]]
-_TELL_EVERY_S: Final = 1.0
+_PRINT_EVERY_S: Final = 1.0
 
 
 @on_mount("folder")
@@ -156,10 +156,10 @@ def _fetch(
         entries = wanted(verified, imported, **choice)
         with FetchProgress(out, len(entries)) as progress:
             fetched = community.fetch(entries, progress.moved)
-            return import_and_tell(store, out, verified, fetched, imported, key, merges=merge, count=progress.counted)
+            return import_and_print(store, out, verified, fetched, imported, key, merges=merge, count=progress.counted)
 
 
-def import_and_tell(
+def import_and_print(
     store: CableStore,
     out: Output,
     verified: VerifiedIndex,
@@ -174,13 +174,13 @@ def import_and_tell(
 
     Returns the number of damaged archives.
     """
-    _tell_deletions(out, import_deletions(store, verified))
+    _print_deletions(out, import_deletions(store, verified))
     sizes: dict[Entry, int] = {}
     damaged: list[Entry] = []
 
     def on_damaged(entry: Entry, error: ArchiveError) -> None:
         damaged.append(entry)
-        tell_problem(out, entry, str(error))
+        print_problem(out, entry, str(error))
 
     total = ArchiveImportReport()
     sized = _sized(fetched, sizes)
@@ -237,7 +237,7 @@ def _sized(fetched: Iterator[tuple[Entry, bytes]], sizes: dict[Entry, int]) -> I
         yield entry, stored
 
 
-def _tell_deletions(out: Output, gone: list[bytes]) -> None:
+def _print_deletions(out: Output, gone: list[bytes]) -> None:
     if gone:
         out.say(
             f"{counted(len(gone), 'post')} of earlier weeks deleted by their authors",
@@ -245,7 +245,7 @@ def _tell_deletions(out: Output, gone: list[bytes]) -> None:
         )
 
 
-def tell_problem(out: Output, entry: Entry, problem: str) -> None:
+def print_problem(out: Output, entry: Entry, problem: str) -> None:
     """Print the problem of an archive."""
     out.say(
         f"✗ week of {entry.period.first_day}, {entry.archive_id}: {problem}",
@@ -285,14 +285,14 @@ class FetchProgress:
 
     def __exit__(self, *_: object) -> None:
         self._bar.stop()
-        self._tell()
+        self._print()
 
     def moved(self, here_bytes: int, wanted_bytes: int) -> None:
         """Show the number of received bytes, and of all bytes to fetch."""
         self._here = (here_bytes, wanted_bytes)
         self._bar.update(self._task, completed=here_bytes, total=wanted_bytes)
-        if time.monotonic() - self._printed_at_s >= _TELL_EVERY_S:
-            self._tell()
+        if time.monotonic() - self._printed_at_s >= _PRINT_EVERY_S:
+            self._print()
 
     def counted(self, imports: _Imports) -> _Imports:
         """Yield imports, and show the number of imported archives."""
@@ -304,7 +304,7 @@ class FetchProgress:
     def _description(self) -> str:
         return f"{self._done:,} of {self._archives:,} archives"
 
-    def _tell(self) -> None:
+    def _print(self) -> None:
         here_bytes, wanted_bytes = self._here
         progress = {
             "archives": self._done,

@@ -16,7 +16,7 @@ from cablestore.archive.format.cid import Cid
 from cablestore.archive.format.profile import Entry
 from cablestore.archive.local import LocalArchives, community_folder, local_archives
 from cablestore.archive.member import ImportLog, newest_announcement, wanted
-from cablestore.cli.archive_fetch import import_and_tell, row, tell_problem
+from cablestore.cli.archive_fetch import import_and_print, print_problem, row
 from cablestore.cli.archive_options import (
     cabal_key_option,
     choice_options,
@@ -25,7 +25,7 @@ from cablestore.cli.archive_options import (
     creating_options,
     folder_argument,
     key_of,
-    tell_made,
+    print_created,
 )
 from cablestore.cli.options import json_option, on_mount, with_store, with_store_to_read
 from cablestore.cli.output import NO_PROBLEMS, Output
@@ -48,7 +48,7 @@ def create_command(store: CableStore, out: Output, **making: Any) -> None:
     """
     with out.progress("archiving (counts each post twice: read and archived)", None) as progress:
         made = create(store, progress, **making)
-    tell_made(out, made)
+    print_created(out, made)
 
 
 def _with_archives(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -138,9 +138,9 @@ def import_(
     entries = wanted(found.verified, imported, **choice)
     missing: list[Entry] = []
     fetched = _here(found, entries, missing)
-    damaged = import_and_tell(store, out, found.verified, fetched, imported, key, merges=merge)
+    damaged = import_and_print(store, out, found.verified, fetched, imported, key, merges=merge)
     for entry in missing:
-        tell_problem(out, entry, f"not found below {folder}")
+        print_problem(out, entry, f"not found below {folder}")
     if missing:
         out.note(f"{counted(len(missing), 'missing archive')}. Fetch the archives, then import again")
     return 1 if missing or damaged else 0

@@ -203,7 +203,7 @@ def left_out_note(deletions: Sequence[Any]) -> str:
     )
 
 
-def tell_made(out: Output, told: dict[str, Any]) -> None:
+def print_created(out: Output, told: dict[str, Any]) -> None:
     """Print the fields that `create` returned, as text or as JSON."""
     for digest in told["oversize"]:
         out.note(f"post {digest} left out: too large for an archive")

@@ -14,7 +14,6 @@ from cablestore.archive.folder import ArchiveFolder
 from cablestore.archive.format.magnet import check_community
 from cablestore.archive.format.period import due_after
 from cablestore.archive.torrent.config import TorrentConfig
-from cablestore.cli.archive_give import announce_new
 from cablestore.cli.archive_options import (
     address,
     cabal_key_option,
@@ -22,14 +21,15 @@ from cablestore.cli.archive_options import (
     creating_options,
     folder_argument,
     key_of,
+    print_created,
     seeding_options,
-    tell_made,
     writable,
 )
+from cablestore.cli.archive_publish import announce_new
 from cablestore.cli.options import common_options, json_option, on_mount
 from cablestore.cli.output import Output
 from cablestore.cli.seeding_status import SeedingReporter
-from cablestore.cli.service import StopSignals, tell_ready
+from cablestore.cli.service import StopSignals, notify_ready
 from cablestore.cli.stores import open_or_connect
 from cablestore.errors import OwnerGoneError, StorageError, StoreLockedError
 from cablestore.index.batches import no_progress
@@ -73,8 +73,8 @@ def seed(
         giving = _SeededFolder(out, engine, key_of(cabal_key))
         giving.offer(folder / community, stack)
         giving.begin(community)
-        tell_ready()
-        signals.wait(giving.look)
+        notify_ready()
+        signals.wait(giving.seed_new)
     return signals.status
 
 
@@ -105,9 +105,9 @@ def run(
     with StopSignals() as signals, engine, ExitStack() as stack:
         giving = _SeededFolder(out, engine, None if making["public"] else key_of(making["cabal_key"]))
         node = _ControlNode(path, out, making, giving, stack)
-        node.look()
-        tell_ready()
-        signals.wait(node.look)
+        node.run_due()
+        notify_ready()
+        signals.wait(node.run_due)
     return signals.status
 
 
@@ -152,14 +152,14 @@ class _SeededFolder:
         from cablestore.archive.seed import Seeder  # noqa: PLC0415 - needs libtorrent
 
         self.seeding = Seeder(self._engine, community, self._key)
-        self._say()
+        self._print_link()
 
-    def look(self) -> None:
-        """Seed new archives of the folder. Raises the errors of `Seeder.look`."""
-        if self.seeding is not None and self.seeding.look():
-            self._say()
+    def seed_new(self) -> None:
+        """Seed new archives of the folder. Raises the errors of `Seeder.seed_new`."""
+        if self.seeding is not None and self.seeding.seed_new():
+            self._print_link()
 
-    def _say(self) -> None:
+    def _print_link(self) -> None:
         assert self.seeding is not None  # noqa: S101 - `begin` was called
         self._out.say(self.seeding.link, magnet=self.seeding.link, port=self._engine.port)
 
@@ -193,14 +193,14 @@ class _ControlNode:
     again_ms: int = 0
     problem: str = ""
 
-    def look(self) -> None:
+    def run_due(self) -> None:
         """Run the steps that are due. Raises an error if they cannot succeed later."""
         now_ms = system_clock_ms()
         if now_ms >= max(self.due_ms, self.again_ms):
             self._with_store(self._make)
         if self.giving.seeding is None and self._has_archives():
             self.giving.begin(self.community)
-        self.giving.look()
+        self.giving.seed_new()
         link = self.giving.seeding.link if self.giving.seeding else self.announced
         if link != self.announced and now_ms >= self.again_ms:
             self._with_store(lambda: self._announce(link))
@@ -213,7 +213,7 @@ class _ControlNode:
             self.community = made["community"]
             self.giving.offer(self.making["folder"] / self.community, self.stack)
         self.due_ms = due_after(now_ms, self.making["settle_ms"])
-        tell_made(self.out, made)
+        print_created(self.out, made)
 
     def _has_archives(self) -> bool:
         return bool(self.community) and ArchiveFolder(self.making["folder"] / self.community).state() is not None

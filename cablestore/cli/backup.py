@@ -54,11 +54,11 @@ def backup_command(
         except StoreLockedError:
             with open_or_connect(path, read_only=read_only) as store:
                 report = backup(store, folder, with_key=with_key, full=full, progress=progress)
-    _tell(report, out)
+    _print(report, out)
     return 0
 
 
-def _tell(report: BackupReport, out: Output) -> None:
+def _print(report: BackupReport, out: Output) -> None:
     what = "all posts" if report.is_full else "changes"
     out.say(
         f"backed up {counted(report.posts, 'post')} and {counted(report.sealed, 'local-only post')}, "
@@ -88,7 +88,7 @@ def _fields(report: BackupReport | RestoreReport) -> dict[str, Any]:
 def _check(folder: ObjectFolder, out: Output) -> int:
     with out.progress("reading", None) as progress:
         manifest, problems = verify_backup(folder, progress=progress)
-    _tell_problems(problems, out)
+    _print_problems(problems, out)
     verdict = counted(len(problems), "problem") if problems else NO_PROBLEMS
     out.say(
         f"{counted(manifest.items('posts'), 'post')} in {counted(len(manifest.pieces), 'file')}: {verdict}",
@@ -104,7 +104,7 @@ def _check(folder: ObjectFolder, out: Output) -> int:
     return 1 if problems else 0
 
 
-def _tell_problems(problems: Iterable[BackupProblem], out: Output) -> None:
+def _print_problems(problems: Iterable[BackupProblem], out: Output) -> None:
     for problem in problems:
         out.say(f"✗ {safe(problem.what)}", problem=problem.what, file=problem.file)
 
@@ -150,18 +150,18 @@ def restore_command(
             catalog=installed_catalog(),
             progress=progress,
         )
-    _tell_restored(report, out)
+    _print_restored(report, out)
     if report.has_key and key_file is None:
         out.note(
             f"restored with the key in the backup, {report.key}. Compare it with your public key, or restore with your "
             "own "
             "copy: --key FILE"
         )
-    return 0 if report.is_whole else 1
+    return 0 if report.is_complete else 1
 
 
-def _tell_restored(report: RestoreReport, out: Output) -> None:
-    _tell_problems(report.problems, out)
+def _print_restored(report: RestoreReport, out: Output) -> None:
+    _print_problems(report.problems, out)
     for reason, count in report.rejected.items():
         out.say(f"✗ rejected {count:,} {reason}", rejected=count, reason=reason)
     out.say(

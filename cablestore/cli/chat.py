@@ -153,7 +153,7 @@ def chat(
     if not sys.stderr.isatty():  # Textual draws on it, but errors may be redirected
         setattr(sys, "__stderr__", sys.stdout)  # noqa: B010 - typed as final
     if not sys.stdin.isatty():  # the invitation was read from standard input
-        _take_keys_from_the_screen()
+        _read_keys_from_screen()
     logging.getLogger("cablestore").addHandler(logging.NullHandler())  # log lines would corrupt the screen
     if light is not None:
         settings = replace(settings, theme="light" if light else "dark")
@@ -177,7 +177,7 @@ async def _run(app: ChatApp) -> int:
     return status or app.return_code or 0
 
 
-def _take_keys_from_the_screen() -> None:
+def _read_keys_from_screen() -> None:
     """Use the terminal of the screen as standard input, from which Textual reads keys."""
     try:
         terminal = os.open(os.ttyname(sys.stdout.fileno()), os.O_RDWR | os.O_NOCTTY)

@@ -30,7 +30,7 @@ CLIENT: Final = "chat"
 """Name of a client as the owner of a store."""
 _BEGIN_WAIT_S: Final = 5.0
 """Time to wait for a process with an open store to serve it, because two clients may start at once."""
-_LOOK_EVERY_S: Final = 0.1
+_POLL_EVERY_S: Final = 0.1
 _ANSWER_WAIT_S: Final = 5.0
 """Time without an answer of that process after which the client reports it."""
 
@@ -75,7 +75,7 @@ class _StoreSource:
                 except OwnerGoneError:
                     if time.monotonic() > until_s:
                         raise locked from None
-            time.sleep(_LOOK_EVERY_S)
+            time.sleep(_POLL_EVERY_S)
 
     def open_again(self) -> OpenStore:
         """Connect to the process that has the store open, or open the store if the last owner was a client.

@@ -14,10 +14,10 @@ from typing import Any, Final
 import click
 from rich.text import Text
 
-from cablestore.cli.import_irc import run_import, tell_import
+from cablestore.cli.import_irc import print_import, run_import
 from cablestore.cli.output import NO_PROBLEMS, Output, safe, size
 from cablestore.cli.read import histogram
-from cablestore.cli.reindex import tell_reindexed
+from cablestore.cli.reindex import print_reindexed
 from cablestore.cli.service import ending_on_sigterm
 from cablestore.cli.stores import open_store
 from cablestore.cli.values import PathValue
@@ -73,7 +73,7 @@ class _Demo:
         found = survey([self._logs], Options())
         report = run_import(self.store, self.out, found.logs, SEED_PHRASE)
         rate = report.posts.total() / (time.perf_counter() - started)
-        tell_import(self.out, report, found)
+        print_import(self.out, report, found)
         return f"{report.lines:,} lines, {report.posts.total():,} posts, {rate:,.0f} a second"
 
     def _people(self) -> str:
@@ -176,7 +176,7 @@ class _Reindexing:
         out = self._stages.out
         with out.stages() as progress:
             report = reindex(self._exports, self._folder, catalog=installed_catalog(), progress=progress)
-        tell_reindexed(out, report, self._folder)
+        print_reindexed(out, report, self._folder)
         posts = sum(report.derived.posts.values())
         return f"{posts:,} posts, {report.rows:,} rows, {report.derived.counts['deleted']} deleted across exports"
 

@@ -92,17 +92,17 @@ def import_(path: Path, out: Output, exports: tuple[ObjectFolder, ...]) -> None:
         out.progress("importing", total) as progress,
     ):
         summary = store.import_exports(exports, progress=progress)
-    _tell_import(summary, out)
+    _print_import(summary, out)
 
 
-def _tell_import(summary: ImportSummary, out: Output) -> None:
+def _print_import(summary: ImportSummary, out: Output) -> None:
     if out.as_json:
         out.say(
             "",
             posts=summary.posts,
             verdicts=dict(summary.verdicts),
             skeletons=summary.skeletons,
-            refused_skeletons=summary.refused_skeletons,
+            rejected_skeletons=summary.rejected_skeletons,
             consents=summary.consents,
         )
         return
@@ -111,8 +111,8 @@ def _tell_import(summary: ImportSummary, out: Output) -> None:
     rows += [{"item": "deleted posts recorded", "count": summary.skeletons}]
     if summary.consents:
         rows += [{"item": "statements about roles", "count": summary.consents}]
-    if summary.refused_skeletons:
-        rows += [{"item": "deleted posts left out: no proof", "count": summary.refused_skeletons}]
+    if summary.rejected_skeletons:
+        rows += [{"item": "deleted posts left out: no proof", "count": summary.rejected_skeletons}]
     out.table(("item", "count"), rows)
 
 

@@ -90,7 +90,7 @@ def import_irc(
         options = Options(channel, _day(day), zone, encoding, with_queries=queries, is_lenient=lenient)
         found = survey(files, options, names_in(store))
         report = run_import(store, out, found.logs, seed_phrase)
-        tell_import(out, report, found)
+        print_import(out, report, found)
     is_strange = report.skips.unknown_lines > MOST_NOT_UNDERSTOOD * report.lines
     return 1 if found.not_logs or report.cut_short or (is_strange and not lenient) else 0
 
@@ -105,7 +105,7 @@ def run_import(store: CableStore, out: Output, logs: list[LogFile], seed_phrase:
         return import_logs(store, logs, seed_phrase=seed_phrase, progress=progress)
 
 
-def tell_import(out: Output, report: ImportReport, found: Survey) -> None:
+def print_import(out: Output, report: ImportReport, found: Survey) -> None:
     """Print the numbers of lines, posts and verdicts, and the parts that were left out."""
     if out.as_json:
         out.say(

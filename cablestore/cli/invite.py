@@ -108,7 +108,7 @@ def invite(
     addresses = map(Address.parse, peers or (() if served is None else served.connect))
     roles = _roles(store, admins, mods)
     seed = Seed(tuple(roles.items()), 0).write()
-    _tell(out, Invitation(cabal_key, tuple(dict.fromkeys(addresses)), seed), roles)
+    _print(out, Invitation(cabal_key, tuple(dict.fromkeys(addresses)), seed), roles)
 
 
 def _roles(store: CableStore | None, admins: tuple[str, ...], mods: tuple[str, ...]) -> dict[bytes, UserRole]:
@@ -122,7 +122,7 @@ def _roles(store: CableStore | None, admins: tuple[str, ...], mods: tuple[str, .
     return known | dict.fromkeys(full_users(store, admins), UserRole.ADMIN)
 
 
-def _tell(out: Output, invitation: Invitation, roles: dict[bytes, UserRole]) -> None:
+def _print(out: Output, invitation: Invitation, roles: dict[bytes, UserRole]) -> None:
     out.say(
         str(invitation),
         invitation=str(invitation),

@@ -121,7 +121,7 @@ def dump(store: CableStore, out: Output, digest: bool) -> None:
         return
     for key, value in store.dump():
         out.say(f"{key.decode(errors='backslashreplace')}\t{value.hex()}", key=key.hex(), value=value.hex())
-        if not out.is_wanted():
+        if not out.has_reader():
             return
 
 

@@ -11,12 +11,12 @@ from cablestore.cli.channel_argument import complete_channel
 from cablestore.cli.dates import note_date
 from cablestore.cli.moderation_texts import (
     UserNames,
+    action_filter,
     change_fields,
     change_text,
-    judged_fields,
+    decision_fields,
     seed_rows,
     unchanged_text,
-    what_applies,
 )
 from cablestore.cli.options import all_of, full_targets, full_users, stored_channel, with_store, with_store_to_read
 from cablestore.cli.output import Output, safe
@@ -65,13 +65,13 @@ def _act(function: Callable[..., Effect]) -> Callable[..., None]:
         if not dry_run and store.moderation.is_sweeping:
             with out.progress("removing dropped posts", None) as progress:
                 store.moderation.sweep(progress)
-        _tell(store, out, effect, function.__name__, dry_run=dry_run)
+        _print(store, out, effect, function.__name__, dry_run=dry_run)
 
     command.__name__, command.__doc__ = function.__name__, function.__doc__
     return command
 
 
-def _tell(store: CableStore, out: Output, effect: Effect, act: str, *, dry_run: bool) -> None:
+def _print(store: CableStore, out: Output, effect: Effect, act: str, *, dry_run: bool) -> None:
     names = UserNames(store)
     for change in () if out.as_json else effect.changes:
         out.say(change_text(change, names))
@@ -267,11 +267,11 @@ def moderation(
         effect = (
             moderator.revoke_seed(dry_run=dry_run) if seed is None else moderator.join_with_seed(seed, dry_run=dry_run)
         )
-        _tell(store, out, effect, "moderation", dry_run=dry_run)
+        _print(store, out, effect, "moderation", dry_run=dry_run)
         return
     channel = None if channel is None else stored_channel(store, channel)
     names = UserNames(store)
-    rows = [judged_fields(judged, names, out, with_result=history) for judged in _judged(store, channel, history)]
+    rows = [decision_fields(judged, names, out, with_result=history) for judged in _judged(store, channel, history)]
     if store.moderation.seed is not None and not history:
         rows = [*seed_rows(store.moderation.seed, names, out), *rows]
     columns = ("what", "target", "channel", "by", "time", "reason", *(("result",) if history else ()))
@@ -286,10 +286,10 @@ def _judged(store: CableStore, channel: str | None, history: bool) -> Iterator[D
         store.moderation.history if history else store.moderation.in_force
     )
     if channel is not None:
-        yield from filter(what_applies(history), read(channel))
+        yield from filter(action_filter(history), read(channel))
         return
     for context in (None, *store.moderation.contexts()):
-        yield from (judged for judged in filter(what_applies(history), read(context)) if judged.act.channel == context)
+        yield from (judged for judged in filter(action_filter(history), read(context)) if judged.act.channel == context)
 
 
 COMMANDS: Final = (role, hide, unhide, drop, undrop, block, unblock, moderation)

@@ -73,7 +73,7 @@ def what(act: ModerationAct) -> str:
     return f"{said} (private)" if act.is_private else said
 
 
-def what_applies(with_undone: bool) -> Callable[[Decision], bool]:
+def action_filter(with_undone: bool) -> Callable[[Decision], bool]:
     """Return a filter of actions to list: all, or those that do not undo another one."""
 
     def is_doing(judged: Decision) -> bool:
@@ -83,7 +83,7 @@ def what_applies(with_undone: bool) -> Callable[[Decision], bool]:
     return is_doing
 
 
-def judged_fields(judged: Decision, names: UserNames, out: Output, *, with_result: bool) -> dict[str, Any]:
+def decision_fields(judged: Decision, names: UserNames, out: Output, *, with_result: bool) -> dict[str, Any]:
     """Return an action and its result for one target as a table row. JSON has keys and hashes instead of names."""
     act, target = judged.act, judged.target
     fields: dict[str, Any] = {"what": what(act), "channel": act.channel or ""}

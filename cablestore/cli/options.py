@@ -13,7 +13,7 @@ from platformdirs import user_data_path
 from cablestore import files, limits
 from cablestore.cli.output import Output
 from cablestore.cli.stores import open_or_connect
-from cablestore.cli.values import PathValue, PlainText, WholeNumber
+from cablestore.cli.values import Integer, PathValue, PlainText
 from cablestore.protocol.keys import parse_hex
 from cablestore.store.lookup import ambiguous, described, typed_channel, typed_key
 from cablestore.store.store import CableStore
@@ -137,7 +137,7 @@ def strict(command: click.Command) -> click.Command:
         if param.type is click.STRING:
             param.type = PlainText()
         elif isinstance(param.type, click.IntRange) and param.type.max is None:
-            param.type = WholeNumber(param.type.min)
+            param.type = Integer(param.type.min)
     return command
 
 

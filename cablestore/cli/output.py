@@ -57,7 +57,7 @@ class Output:
         file.write(json.dumps(fields, ensure_ascii=False) + "\n")
         file.flush()
 
-    def is_wanted(self) -> bool:
+    def has_reader(self) -> bool:
         """Return False after the reader of the output has closed it, so that a long listing can stop."""
         return is_read(self.console.file)
 

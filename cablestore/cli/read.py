@@ -32,9 +32,9 @@ from cablestore.store.results import Event
 from cablestore.store.store import CableStore
 
 _POLL_S: Final = 1.0
-_LOOK_S: Final = 0.5
+_READER_POLL_S: Final = 0.5
 """Interval at which `log --follow`, on a store of another process, checks that its output is still read."""
-_LOOK_ANYWAY_POLLS: Final = 15
+_CHECK_ANYWAY_POLLS: Final = 15
 """Polls after which the store is opened even without a change. A write between closing it and checking its files would
 otherwise be missed."""
 _BARS: Final = 24
@@ -118,9 +118,9 @@ def _follow(path: Path, printer: MessagePrinter, channel: str, after: int, hidde
     seen = _changed_at(path)
     for poll in count(1):
         time.sleep(_POLL_S)
-        if not printer.out.is_wanted():
+        if not printer.out.has_reader():
             return
-        if _changed_at(path) == seen and poll % _LOOK_ANYWAY_POLLS:
+        if _changed_at(path) == seen and poll % _CHECK_ANYWAY_POLLS:
             continue
         try:
             with open_or_connect(path, read_only=read_only) as store:
@@ -134,10 +134,10 @@ def _show_new(store: CableStore, printer: MessagePrinter, channel: str, after: i
     """Print new messages after an event, and return the latest event. For a remote store, wait for more."""
     is_remote = not isinstance(store, CableStore)
     while True:
-        for event in store.events(after, timeout_s=_LOOK_S if is_remote else 0):
+        for event in store.events(after, timeout_s=_READER_POLL_S if is_remote else 0):
             after = event.sequence
             _show_event(store, printer, channel, event, hidden)
-        if not is_remote or not printer.out.is_wanted():
+        if not is_remote or not printer.out.has_reader():
             return after
 
 

@@ -19,7 +19,7 @@ from cablestore.cli.values import Moment
 from cablestore.peers import Address, Node, ReconcileReport
 from cablestore.plurals import counted
 
-_NOT_TOLD: Final = ("talks", "unstored", "differing_ms", "is_by_design")
+_OMITTED_FIELDS: Final = ("talks", "unstored", "differing_ms", "is_by_design")
 """Fields of a report that the JSON output omits."""
 
 
@@ -68,12 +68,12 @@ def reconcile(
 
             report = run_on_loop(work, fast_loop)
     if is_audit:
-        return _tell_audit(out, report)
-    _tell(out, report)
+        return _print_audit(out, report)
+    _print(out, report)
     return 0
 
 
-def _tell(out: Output, report: ReconcileReport) -> None:
+def _print(out: Output, report: ReconcileReport) -> None:
     compared = report.sent_comparing_size_bytes + report.received_comparing_size_bytes
     text = (
         f"{counted(report.posts_received, 'new post')} received, {report.posts_sent:,} sent in {report.seconds:.1f} s: "
@@ -90,7 +90,7 @@ def _tell(out: Output, report: ReconcileReport) -> None:
     out.say(text, **_fields(report))
 
 
-def _tell_audit(out: Output, report: ReconcileReport) -> int:
+def _print_audit(out: Output, report: ReconcileReport) -> int:
     for from_ms, until_ms in report.differing_ms:
         out.say(f"✗ from {out.when(from_ms)} to {out.when(until_ms)}", from_ms=from_ms, until_ms=until_ms)
     found = f"{counted(report.here_only, 'post')} only in this store, {report.there_only:,} only in the other store"
@@ -108,7 +108,7 @@ def _tell_audit(out: Output, report: ReconcileReport) -> int:
 def _fields(report: ReconcileReport) -> dict[str, Any]:
     """Return the counts for JSON."""
     fields = asdict(report) | {"seconds": round(report.seconds, 3)}
-    return {name: value for name, value in fields.items() if name not in _NOT_TOLD}
+    return {name: value for name, value in fields.items() if name not in _OMITTED_FIELDS}
 
 
 COMMANDS: Final = (reconcile,)

@@ -15,7 +15,7 @@ from cablestore.cli.archive_options import (
     folder_argument,
     key_of,
     making_options,
-    tell_made,
+    print_created,
     writable,
 )
 from cablestore.cli.maintain import unknown_loss
@@ -154,7 +154,7 @@ def _reindex(out: Output, exports: tuple[ObjectFolder, ...], chosen: dict[str, A
             check=chosen["check"],
             progress=progress,
         )
-    tell_reindexed(out, report, chosen["store"])
+    print_reindexed(out, report, chosen["store"])
     return 0
 
 
@@ -243,7 +243,7 @@ def _size_of(name: str, value: str) -> None:
         )
 
 
-def tell_reindexed(out: Output, report: ReindexReport, store: Path) -> None:
+def print_reindexed(out: Output, report: ReindexReport, store: Path) -> None:
     """Print the inputs, the parts that were left out and why, the size of each view, and the time of each stage."""
     derived = report.derived
     sizes = derived.sizes
@@ -263,7 +263,7 @@ def tell_reindexed(out: Output, report: ReindexReport, store: Path) -> None:
             seconds=report.seconds,
         )
         return
-    tell_counts(out, derived)
+    print_counts(out, derived)
     views = [{"view": name, "rows": rows, "size": size(of)} for name, (rows, of) in sorted(sizes.items())]
     out.table(("view", "rows", "size"), views)
     stages = [{"stage": stage, "seconds": seconds} for stage, seconds in report.seconds.items()]
@@ -273,7 +273,7 @@ def tell_reindexed(out: Output, report: ReindexReport, store: Path) -> None:
     out.say(f"loaded {counted(report.rows, 'row')}{late}; {store} now uses {report.generation}, which was checked")
 
 
-def tell_counts(out: Output, derived: DerivedRows) -> None:
+def print_counts(out: Output, derived: DerivedRows) -> None:
     """Print the inputs that were left out, and the numbers of posts and rows."""
     for path, problem in derived.left_out.items():
         out.say(f"✗ left out {safe(path)}: {safe(problem)}")
@@ -423,7 +423,7 @@ def make(
             keep_work=chosen["keep_work"],
             progress=progress,
         )
-    tell_made(out, created_fields(community, made.created, counts=dict(made.ran.counts), seconds=made.ran.seconds))
+    print_created(out, created_fields(community, made.created, counts=dict(made.ran.counts), seconds=made.ran.seconds))
 
 
 def _require_without_hidden(exports: tuple[ObjectFolder, ...]) -> None:

@@ -60,13 +60,13 @@ def search(path: Path, out: Output, only_index: bool, read_only: bool, **chosen:
             with out.progress("indexing", pending) as progress:
                 pending = store.update_search_index(progress=progress)
         if only_index:
-            _tell_index(out, pending)
+            _print_index(out, pending)
         else:
             _show(store, out, **chosen)
             store.update_search_index()  # runs after the answer, which does not depend on overwriting removed words
 
 
-def _tell_index(out: Output, pending: int) -> None:
+def _print_index(out: Output, pending: int) -> None:
     text = f"about {counted(pending, 'post')} not indexed yet" if pending else "the search index is up to date"
     out.say(text, pending=pending)
 

@@ -33,7 +33,7 @@ from cablestore.cli.serve_options import (
     unknown_variables,
 )
 from cablestore.cli.serve_plan import ServePlan, SettingsReloader, log_level_of, plan_of
-from cablestore.cli.service import StopSignal, call_on_sigusr1, fast_loop, run_on_loop, tell_ready
+from cablestore.cli.service import StopSignal, call_on_sigusr1, fast_loop, notify_ready, run_on_loop
 from cablestore.cli.stores import offered, open_store
 from cablestore.errors import NodeError, StorageError
 from cablestore.index.header import peek
@@ -131,7 +131,7 @@ async def _open_ports(node: Node, stack: ExitStack, out: Output, watched: Runnin
         node.keep_connected(wanted)
     for wanted in plan.reconcile_connect:
         node.reconcile_port.keep_connected(wanted)
-    tell_ready()
+    notify_ready()
 
 
 async def _by_address(wanted: Address) -> Address:
@@ -250,14 +250,14 @@ def serve(
     is_new = create and peek(path) is None
     with open_store(path, create=create) as store:
         if is_new:
-            _tell_new(store, path)
+            _log_new(store, path)
         if plan.moderation_seed is not None:
             join_with_seed(store, plan.moderation_seed)
         plan = plan._replace(settings=with_stored_channels(store, plan.settings))
         return run(store, path, out, SettingsReloader(ctx, plan))
 
 
-def _tell_new(store: CableStore, path: Path) -> None:
+def _log_new(store: CableStore, path: Path) -> None:
     """Log that a store is new. If its disk is not mounted, this is another store with another key."""
     _LOG.warning(
         "created a new store with a new key, because none was found",
@@ -321,7 +321,7 @@ def sync(path: Path, out: Output, address: Address | None, create: bool, **chose
         settings = with_stored_channels(store, settings)
         with out.progress("syncing", None) as progress:
             report = run_on_loop(lambda: _sync_once(store, settings, addresses, progress, out), fast_loop)
-    _tell_sync(out, report)
+    _print_sync(out, report)
     if report.unstored:
         raise StorageError(
             f"{counted(report.unstored, 'received post')} not stored: writing to the disk failed. Free disk space, "
@@ -348,7 +348,7 @@ async def _sync_once(
         return await node.sync_once(last, progress)
 
 
-def _tell_sync(out: Output, report: SyncReport) -> None:
+def _print_sync(out: Output, report: SyncReport) -> None:
     text = (
         f"{counted(report.posts, 'new post')} in {counted(report.channels, 'channel')}, {report.seconds:.1f} s, "
         f"{size(report.received_size_bytes)} received, {size(report.sent_size_bytes)} sent"

@@ -18,7 +18,7 @@ T = TypeVar("T")
 INTERRUPTED: Final = 130
 """Exit status after Ctrl-C."""
 _STOP_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-_LOOK_EVERY_S: Final = 1.0
+_POLL_EVERY_S: Final = 1.0
 
 
 def _status_after(number: int) -> int:
@@ -154,7 +154,7 @@ class StopSignals:
         """Call `look` each second until a signal arrives or `look` raises."""
         while not self._is_stopped:
             look()
-            time.sleep(_LOOK_EVERY_S)
+            time.sleep(_POLL_EVERY_S)
 
     def _receive(self, number: int, _: object) -> None:
         for each in self._handlers_before:
@@ -184,7 +184,7 @@ def ending_on_sigterm() -> Iterator[None]:
             signal.signal(each, handler)
 
 
-def tell_ready() -> None:
+def notify_ready() -> None:
     """Notify the service manager that the service is ready, as sd_notify(3) describes, for units with Type=notify."""
     address = os.environ.pop("NOTIFY_SOCKET", "")
     if not address:

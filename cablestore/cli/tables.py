@@ -56,10 +56,10 @@ def tables(exports: tuple[ObjectFolder, ...], out: ObjectFolder, as_json: bool, 
             spark=spark_of(chosen),
             progress=stack.enter_context(printer.stages()),
         )
-    _tell(printer, report)
+    _print(printer, report)
 
 
-def _tell(out: Output, report: TablesReport) -> None:
+def _print(out: Output, report: TablesReport) -> None:
     """Print the rows and files of each table."""
     if out.as_json:
         rows = {name: {"rows": table.rows, "files": list(table.files)} for name, table in report.tables.items()}

@@ -110,7 +110,7 @@ class PlainText(click.types.StringParamType):
         return text
 
 
-class WholeNumber(click.IntRange):
+class Integer(click.IntRange):
     """Integer from `min` to `sys.maxsize`."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:

@@ -50,14 +50,14 @@ def _or_standard_input(ctx: click.Context, _: click.Parameter, text: tuple[str, 
     return (found.removeprefix("\ufeff").replace("\r\n", "\n").rstrip("\n"),)
 
 
-def _tell(out: Output, post: Post, text: str) -> None:
+def _print(out: Output, post: Post, text: str) -> None:
     out.say(
         f"{text} ({post.hash.hex()[:12]})", hash=post.hash.hex(), type=post.type_name, timestamp_ms=post.timestamp_ms
     )
 
 
-def _tell_written(store: CableStore, out: Output, post: Post, text: str) -> None:
-    _tell(out, post, text)
+def _print_written(store: CableStore, out: Output, post: Post, text: str) -> None:
+    _print(out, post, text)
     note_date(store, out, post)
 
 
@@ -67,7 +67,7 @@ def _write(store: CableStore, out: Output, body: Text | Topic, done: str) -> Non
     post = store.write(body)
     if not was_member:
         out.note(f"joined {safe(body.channel)}")
-    _tell_written(store, out, post, done)
+    _print_written(store, out, post, done)
 
 
 def _is_member(store: CableStore, channel: str) -> bool:
@@ -178,7 +178,7 @@ def join(store: CableStore, out: Output, channel: str) -> None:
     if _is_member(store, channel):
         out.note(f"you are already in {safe(channel)}: nothing was written")
     else:
-        _tell_written(store, out, store.join(channel), f"joined {safe(channel)}")
+        _print_written(store, out, store.join(channel), f"joined {safe(channel)}")
 
 
 @click.command()
@@ -187,7 +187,7 @@ def join(store: CableStore, out: Output, channel: str) -> None:
 def leave(store: CableStore, out: Output, channel: str) -> None:
     """Leave CHANNEL. You must be in it."""
     channel = stored_channel(store, channel)
-    _tell_written(store, out, store.leave(channel), f"left {safe(channel)}")
+    _print_written(store, out, store.leave(channel), f"left {safe(channel)}")
 
 
 @click.command()
@@ -200,9 +200,9 @@ def name(store: CableStore, out: Output, name: str) -> None:
         raise click.UsageError(f"invalid user name: expected 1 to {limits.MAX_USER_NAME_CODEPOINTS} code points, got 0")
     post = store.set_name(name)
     if post is None:
-        _tell(out, _own_info(store), f"your name is already {safe(name)}")
+        _print(out, _own_info(store), f"your name is already {safe(name)}")
     else:
-        _tell_written(store, out, post, f"your name is now {safe(name)}")
+        _print_written(store, out, post, f"your name is now {safe(name)}")
 
 
 @click.command()
@@ -221,7 +221,7 @@ def delete(store: CableStore, out: Output, hashes: tuple[str, ...], force: bool)
     for target in dict.fromkeys(deleted):
         out.note(f"the post {target.hex()[:12]} is already deleted: nothing was written")
     for deletion in store.delete([target for target in targets if target not in deleted], force=force):
-        _tell(out, deletion, "deleted")
+        _print(out, deletion, "deleted")
 
 
 def _is_deleted(store: CableStore, target: bytes) -> bool:

@@ -57,7 +57,7 @@ from cablestore.index import arrival_log, meta
 from cablestore.index.batches import Progress
 from cablestore.index.consents import all_remembered_consents
 from cablestore.index.engine import Engine
-from cablestore.index.place import mark_at
+from cablestore.index.log_position import mark_at
 from cablestore.index.reader import Reader
 from cablestore.protocol.post import Post
 
@@ -100,13 +100,13 @@ class _Work:
     def save(self) -> None:
         """Save the progress. All files in it exist already."""
         if self.is_saved:
-            self.refuse_changes()
+            self.reject_changes()
         segments = sorted(self.segments, key=lambda segment: KINDS.index(segment.kind))
         done = _Done(self.identity, self.runs, self.read_to, self.is_read, self.is_merged, segments)
         self.out.write(UNFINISHED, json.dumps(to_builtins(done), indent=1).encode() + b"\n")
         self.is_saved = True
 
-    def refuse_changes(self) -> None:
+    def reject_changes(self) -> None:
         """Raise ExportError if another machine exports to the same URI. No lock prevents that."""
         if not self.out.is_local and self.continued() is None:
             raise ExportError(f"another export to {self.out} changed its files. Choose a new or empty folder")
@@ -227,10 +227,10 @@ def _read(
         if under_way is not None:
             work.add_run(*under_way)
     stones = reader.tombstones()
-    writer.add_tombstones(stones if selection is None else filter(selection.takes_tombstone, stones))
+    writer.add_tombstones(stones if selection is None else filter(selection.includes_tombstone, stones))
     said = all_remembered_consents(reader)
     statements = (each for each in said if reader.post(each.hash) is None)
-    writer.add_consents(statements if selection is None else filter(selection.takes_consent, statements))
+    writer.add_consents(statements if selection is None else filter(selection.includes_consent, statements))
     work.is_read = True
     work.save()
 
@@ -248,7 +248,7 @@ def _finish(work: _Work, writer: ExportWriter, covered: CoveredLog | None) -> Ma
             run.unlink(missing_ok=True)
     if covered is not None:
         work.out.write(ARRIVALS, json.dumps(to_builtins(covered)).encode() + b"\n")
-    work.refuse_changes()
+    work.reject_changes()
     manifest = writer.finish()
     work.out.remove(UNFINISHED)
     return manifest
@@ -270,7 +270,7 @@ def _claimed(out: ObjectFolder) -> Iterator[Path]:
     with open_folder(runs.path) as descriptor:
         if not try_lock(descriptor):
             raise ExportError(f"another process is exporting to {out}. Wait until it ends")
-        _refuse_other(out, {*out.names(), *out.folders()})
+        _reject_other(out, {*out.names(), *out.folders()})
         restrict(runs.path, _is_own, notify=False)
         yield runs.path
 
@@ -283,7 +283,7 @@ def _is_own(name: str) -> bool:
     return name == MANIFEST or _OWN.fullmatch(name) is not None
 
 
-def _refuse_other(out: ObjectFolder, names: set[str]) -> None:
+def _reject_other(out: ObjectFolder, names: set[str]) -> None:
     if MANIFEST in names:
         raise ExportError(f"{out} is a finished export, and is not overwritten. Choose a new or empty folder")
     is_begun = any(name.startswith(UNFINISHED) and _OWN.fullmatch(name) for name in names)

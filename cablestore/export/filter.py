@@ -42,28 +42,28 @@ class Selection:
         self._is_hidden = is_hidden if filters.without_hidden else None
         self._is_known_here = lru_cache(_AUTHORS_REMEMBERED)(self._find_author)
 
-    def takes_post(self, post: Post) -> bool:
+    def includes_post(self, post: Post) -> bool:
         """Return True if a post passes."""
         if post.type == DELETE:
-            return self._takes_deletion(post)
+            return self._includes_deletion(post)
         if self._is_hidden is not None and self._is_hidden(post):
             return False
         return self._matches(post.author, post.timestamp_ms, post.type, post.channel)
 
-    def takes_tombstone(self, stone: Tombstone) -> bool:
+    def includes_tombstone(self, stone: Tombstone) -> bool:
         """Return True if a tombstone passes."""
         bones = stone.skeleton
         return bones is None or self._matches(stone.author, bones.timestamp_ms, bones.type, bones.channel)
 
-    def takes_consent(self, said: Consent) -> bool:
+    def includes_consent(self, said: Consent) -> bool:
         """Return True if a statement about roles passes, like its post/info."""
         return self._matches(said.user, said.timestamp_ms, INFO, None)
 
-    def _takes_deletion(self, post: Post) -> bool:
+    def _includes_deletion(self, post: Post) -> bool:
         if not self._filters.channels and self._is_by_and_when(post.author, post.timestamp_ms):
             return True
         laid = (self._reader.tombstone(stone.target, stone.author) for stone in tombstones(post))
-        return any(stone is not None and self.takes_tombstone(stone) for stone in laid)
+        return any(stone is not None and self.includes_tombstone(stone) for stone in laid)
 
     def _matches(self, author: bytes, timestamp_ms: int, post_type: int, channel: str | None) -> bool:
         return self._is_by_and_when(author, timestamp_ms) and self._is_where(author, post_type, channel)

@@ -35,7 +35,7 @@ class ImportSummary:
     """Verdicts of the store on the posts."""
     skeletons: int = 0
     """Tombstones that got a skeleton, or another one than before."""
-    refused_skeletons: int = 0
+    rejected_skeletons: int = 0
     """Tombstones that no stored post/delete confirms, or whose target is or was stored with another author."""
     consents: int = 0
     """New statements about roles, without their post/infos."""
@@ -100,7 +100,7 @@ def consents_of(manifests: Iterable[Manifest]) -> Iterator[list[Consent]]:
             yield from batches(said, lambda _: 80)
 
 
-def lay_skeletons(plan: Plan, reader: Reader, stones: Iterable[Tombstone]) -> tuple[int, int]:
+def add_skeletons(plan: Plan, reader: Reader, stones: Iterable[Tombstone]) -> tuple[int, int]:
     """Add the skeletons of tombstones to a plan over the state of `reader`.
 
     Return how many were added and how many were rejected; the others were known.
@@ -112,7 +112,7 @@ def lay_skeletons(plan: Plan, reader: Reader, stones: Iterable[Tombstone]) -> tu
             continue
         if not _is_proven(reader, stone):
             refused += 1
-        elif plan.lay(stone):
+        elif plan.add_tombstone(stone):
             laid += 1
     return laid, refused
 
@@ -123,5 +123,5 @@ def _is_proven(reader: Reader, stone: Tombstone) -> bool:
         reader.post(stone.deleted_by) is not None
         and reader.confirms(stone)
         and reader.post(stone.target) is None
-        and reader.witnessed_author(stone.target) in (None, stone.author)
+        and reader.confirmed_author(stone.target) in (None, stone.author)
     )

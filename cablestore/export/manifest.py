@@ -28,7 +28,7 @@ from cablestore.documents import as_declared, read_checked, read_document, with_
 from cablestore.errors import ExportError
 from cablestore.export.segment import read_segment
 from cablestore.files import Location, ObjectFile, ObjectFolder, folder_of, restrict
-from cablestore.index.place import is_shared
+from cablestore.index.log_position import is_shared
 from cablestore.index.reader import Reader
 from cablestore.index.tombstone import Tombstone
 from cablestore.protocol.acts import Consent

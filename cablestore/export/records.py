@@ -19,7 +19,7 @@ from cablestore.export.writer import POST_AT, TYPE_AT, post_record
 from cablestore.index.batches import Progress
 from cablestore.index.database import Row
 from cablestore.index.drops import AppliedDrops
-from cablestore.index.reader import DATA_PREFIX, Reader, refuse_newer
+from cablestore.index.reader import DATA_PREFIX, Reader, reject_newer
 from cablestore.protocol.body import TYPE_NAMES
 from cablestore.protocol.crypto import HASH_SIZE_BYTES
 from cablestore.protocol.keys import after_prefix
@@ -109,7 +109,7 @@ def records_of(rows: list[Row]) -> list[bytes]:
             raise _damaged(key, "its key has no hash")
         if record[TYPE_AT] not in TYPE_NAMES:
             unknown = DecodeError(SIGNED_FROM, f"unknown post type {record[TYPE_AT]}", is_unknown_type=True)
-            refuse_newer(unknown, record[POST_AT:], key[_HASH_AT:])
+            reject_newer(unknown, record[POST_AT:], key[_HASH_AT:])
             raise _damaged(key, unknown.reason)
     return records
 
@@ -133,10 +133,10 @@ def _selected(rows: list[Row], selection: Selection, reader: Reader) -> list[byt
         try:
             post = decode_post(row[1], reader.dialect)
         except DecodeError as error:
-            refuse_newer(error, row[1], row[0][_HASH_AT:])
+            reject_newer(error, row[1], row[0][_HASH_AT:])
             raise _damaged(row[0], error) from None
         if post.hash_hex != row[0][_HASH_AT:]:
             raise _damaged(row[0], "its bytes do not match its hash")
-        if selection.takes_post(post):
+        if selection.includes_post(post):
             records.append(post_record(post.timestamp_ms, post.hash, post.raw, post.type))
     return records

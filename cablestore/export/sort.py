@@ -20,7 +20,7 @@ from typing import Final
 import msgpack
 
 from cablestore.errors import ExportError
-from cablestore.files import storage_errors, whole_file
+from cablestore.files import atomic_file, storage_errors
 
 _BLOCK_SIZE_BYTES: Final = 65_536
 """Memory of the merge for each run. A hundred million posts have 600 runs: 40 MB."""
@@ -47,7 +47,7 @@ def write_sorted(path: Path, records: list[bytes]) -> None:
     """Sort records and write them. The file gets its name when it is complete and on the disk."""
     records.sort()
     packer = msgpack.Packer()  # one buffer for all blocks
-    with storage_errors(path), whole_file(path) as file:
+    with storage_errors(path), atomic_file(path) as file:
         for block in into_blocks([records], _BLOCK_SIZE_BYTES):
             data = packer.pack(block)
             file.write(_HEADER.pack(len(data), zlib.crc32(data)))

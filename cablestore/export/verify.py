@@ -60,9 +60,9 @@ class ExportProblem:
 class ExportReport(ProblemReport[ExportProblem]):
     """Counts and problems of `verify_export`."""
 
-    def tell(self, file: str, what: str) -> None:
+    def add(self, file: str, what: str) -> None:
         """Add a problem."""
-        self.tell_problem(ExportProblem(file, what))
+        self.add_problem(ExportProblem(file, what))
 
 
 def verify_export(
@@ -79,7 +79,7 @@ def verify_export(
     try:
         manifest = read_manifest(folder)
     except DamagedManifestError as error:
-        report.tell(MANIFEST, str(error))
+        report.add(MANIFEST, str(error))
         return report
     with (
         tempfile.TemporaryDirectory(prefix="cablestore-verify-") as scratch,
@@ -181,9 +181,9 @@ class _Verification:
         for segment in self.manifest.consent_segments:
             self._guard(segment.file, self._consents, segment)
         for target in self.proofs.not_confirmed():
-            self.report.tell("tombstones", f"the tombstone of {target.hex()} is not confirmed by its post/delete")
+            self.report.add("tombstones", f"the tombstone of {target.hex()} is not confirmed by its post/delete")
         for digest in self.proofs.not_dead():
-            self.report.tell("tombstones", f"the post {digest.hex()} is in the export, but has a tombstone")
+            self.report.add("tombstones", f"the post {digest.hex()} is in the export, but has a tombstone")
         self._guard("arrivals.json", read_arrivals, self.manifest.source)
 
     def _guard(self, file: str, work: Callable[..., object], *arguments: Any) -> None:
@@ -191,7 +191,7 @@ class _Verification:
         try:
             work(*arguments)
         except (ExportError, StorageError) as error:
-            self.report.tell(file, str(error))
+            self.report.add(file, str(error))
 
     def _posts(self, segment: Segment, progress: Callable[[int], None]) -> None:
         types: Counter[str] = Counter()
@@ -233,10 +233,10 @@ class _Verification:
         try:
             post = decode_post(raw, self.manifest.dialect)
         except DecodeError as error:
-            self.report.tell(segment.file, f"a post cannot be decoded: {error}")
+            self.report.add(segment.file, f"a post cannot be decoded: {error}")
             return None
         if post.is_local_only:
-            self.report.tell(segment.file, f"the post {post.hash.hex()} is local-only and must not be exported")
+            self.report.add(segment.file, f"the post {post.hash.hex()} is local-only and must not be exported")
         return post
 
     def _check_signatures(self, segment: Segment, posts: list[Post]) -> None:
@@ -245,21 +245,21 @@ class _Verification:
         signed = self.verifier.start([post.raw for post in posts])()
         for post, is_signed in zip(posts, signed, strict=True):
             if not is_signed:
-                self.report.tell(segment.file, f"the post {post.hash.hex()} has a bad signature")
+                self.report.add(segment.file, f"the post {post.hash.hex()} has a bad signature")
 
     def _check_place(self, segment: Segment, place: bytes) -> bytes:
         if place <= self.last:
-            self.report.tell(segment.file, f"the item {place.hex()} is out of order")
+            self.report.add(segment.file, f"the item {place.hex()} is out of order")
         self.last = place
         return place
 
     def _check_entry(self, segment: Segment, content_blake3: str, agrees: bool) -> None:
         if content_blake3 != segment.content_blake3:
-            self.report.tell(segment.file, "the BLAKE3 of its content does not match the manifest")
+            self.report.add(segment.file, "the BLAKE3 of its content does not match the manifest")
         if not agrees:
-            self.report.tell(segment.file, "its counts, first or last post do not match the manifest")
+            self.report.add(segment.file, "its counts, first or last post do not match the manifest")
         if self.manifest.source.size(segment.file) != segment.size_bytes:
-            self.report.tell(segment.file, "its size does not match the manifest")
+            self.report.add(segment.file, "its size does not match the manifest")
 
 
 def _place(place: bytes) -> Place:

@@ -201,7 +201,7 @@ class ExportWriter:
     def add_tombstones(self, stones: Iterable[Tombstone]) -> None:
         """Add all tombstones, in order of (target, author)."""
         blocks = batches(
-            map(Tombstone.told, stones), _size_bytes, limits.SEGMENT_BLOCK_SIZE_BYTES, self._block_size_bytes
+            map(Tombstone.for_export, stones), _size_bytes, limits.SEGMENT_BLOCK_SIZE_BYTES, self._block_size_bytes
         )
         for first in blocks:
             segment = self._until_full(first, blocks, _size_bytes)

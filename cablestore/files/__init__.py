@@ -4,6 +4,7 @@ from cablestore.files.access import create, file_mode, make_folder, make_part, r
 from cablestore.files.folder import LocalFolder, MissingFileError, ObjectFile, ObjectFolder, file_of
 from cablestore.files.foreign import is_foreign
 from cablestore.files.local import (
+    atomic_file,
     cache_folder,
     lock,
     open_folder,
@@ -18,8 +19,7 @@ from cablestore.files.local import (
     unique_suffix,
     unlock,
     usable_path,
-    whole_file,
-    write_whole,
+    write_atomically,
 )
 from cablestore.files.location import Location, check_location, folder_of
 from cablestore.files.many import for_each, remove
@@ -34,6 +34,7 @@ __all__ = [
     "ObjectFile",
     "ObjectFolder",
     "TemporaryFolder",
+    "atomic_file",
     "cache_folder",
     "check_location",
     "create",
@@ -64,6 +65,5 @@ __all__ = [
     "unique_suffix",
     "unlock",
     "usable_path",
-    "whole_file",
-    "write_whole",
+    "write_atomically",
 ]

@@ -19,7 +19,7 @@ from typing import BinaryIO
 from cablestore.errors import StorageError
 from cablestore.files.access import make_folder
 from cablestore.files.foreign import is_foreign
-from cablestore.files.local import storage_errors, sync_folder, unique_suffix, whole_file
+from cablestore.files.local import atomic_file, storage_errors, sync_folder, unique_suffix
 
 
 class MissingFileError(StorageError, FileNotFoundError):
@@ -230,7 +230,7 @@ class LocalFolder(ObjectFolder):
         """Write a file with a name that other processes do not use, sync it and rename it."""
         path = self._made() / name
         with storage_errors(path):
-            with whole_file(path, unique_suffix(), sync=sync) as file:
+            with atomic_file(path, unique_suffix(), sync=sync) as file:
                 yield file
             if sync:
                 sync_folder(path.parent)

@@ -104,7 +104,7 @@ def storage_errors(what: object) -> Iterator[None]:
 
 
 @contextmanager
-def whole_file(path: Path, suffix: str = ".tmp", *, sync: bool = True) -> Iterator[BinaryIO]:
+def atomic_file(path: Path, suffix: str = ".tmp", *, sync: bool = True) -> Iterator[BinaryIO]:
     """Write a file under its name with `suffix`, and rename it when the `with` ends.
 
     With `sync` the file is on the disk before it is renamed. After an exception the unfinished file is removed. Raises
@@ -130,10 +130,10 @@ def unique_suffix() -> str:
     return f".{uuid.uuid4().hex}.tmp"
 
 
-def write_whole(path: Path, data: bytes, suffix: str = ".tmp") -> None:
+def write_atomically(path: Path, data: bytes, suffix: str = ".tmp") -> None:
     """Write a small file at once and sync it and its name to the disk. Raises StorageError."""
     with storage_errors(path):
-        with whole_file(path, suffix) as file:
+        with atomic_file(path, suffix) as file:
             file.write(data)
         sync_folder(path.parent)
 

@@ -126,7 +126,7 @@ def _split(text: str) -> SplitResult:
     except ValueError:  # the message may contain a password
         raise ArgumentError(_MALFORMED) from None
     parts = parts._replace(scheme=_SAME.get(parts.scheme, parts.scheme))
-    _refuse_credentials(parts)
+    _reject_credentials(parts)
     try:
         _ = parts.port
     except ArgumentError:
@@ -178,7 +178,7 @@ def _file(text: str) -> Path:
     return Path(_decoded(text, parts.path))
 
 
-def _refuse_credentials(parts: SplitResult) -> None:
+def _reject_credentials(parts: SplitResult) -> None:
     """Raise ArgumentError, without the secret, for a URI with a user and password, or with keys."""
     has_user = "@" in parts.netloc and parts.scheme in _NO_USER
     options = parse_qsl(parts.query, keep_blank_values=True)

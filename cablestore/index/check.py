@@ -22,7 +22,7 @@ from cablestore.index.census import Summary, summaries, summary_rows
 from cablestore.index.database import Row
 from cablestore.index.derive import Derivation, key_of, measure, side_by_side
 from cablestore.index.evidence import Evidence
-from cablestore.index.local import DROPPED, DROPPED_HEAD, DROPPED_LINK, WITNESSED, local_key
+from cablestore.index.local import CONFIRMED, DROPPED, DROPPED_HEAD, DROPPED_LINK, local_key
 from cablestore.index.local import PREFIX as LOCAL_PREFIX
 from cablestore.index.local_forms import is_damaged
 from cablestore.index.meta import Sizes
@@ -80,7 +80,7 @@ class ProblemReport(Generic[T]):
         """True if no problem was found."""
         return self.problem_count == 0
 
-    def tell_problem(self, problem: T) -> None:
+    def add_problem(self, problem: T) -> None:
         """Add a problem."""
         self.problem_count += 1
         if len(self.problems) < MAX_PROBLEMS_LISTED:
@@ -99,9 +99,9 @@ class CheckReport(ProblemReport[Problem]):
     balance: int = 0
     """Sum of the hashes of expected rows minus those of found rows. If it is not 0, an exact check is needed."""
 
-    def tell(self, what: str, view: str, key: bytes) -> None:
+    def note_problem(self, what: str, view: str, key: bytes) -> None:
         """Add a problem."""
-        self.tell_problem(Problem(what, view, key))
+        self.add_problem(Problem(what, view, key))
 
     def add(self, other: CheckReport) -> None:
         """Add the report of another range."""
@@ -143,7 +143,7 @@ def check_rest(reader: Reader, catalog: Catalog, report: CheckReport) -> None:
     for summary in summaries(catalog):
         _check_summary(reader, catalog, summary, report)
     if reader.get(meta.SIZES_KEY) != meta.encode_sizes(report.sizes):
-        report.tell("sizes that differ from those of the rows", "sizes", meta.SIZES_KEY)
+        report.note_problem("sizes that differ from those of the rows", "sizes", meta.SIZES_KEY)
     report.rows += sum(reader.get(key) is not None for key in _ROWS_LEFT_OUT)
     _check_local(reader, report)
     _check_arrivals(reader, report)
@@ -153,10 +153,10 @@ def check_evidence(evidence: Evidence, report: CheckReport) -> None:
     """Report writes that are known to be lost. `report` is the complete report of the database."""
     closed = evidence.closed
     if evidence.lost:
-        report.tell(f"lost writes, in {evidence.lost}", "arrival log", arrival_log.NEXT_KEY)
+        report.note_problem(f"lost writes, in {evidence.lost}", "arrival log", arrival_log.NEXT_KEY)
     elif closed is not None and closed.next > report.following:
         what = f"lost entries, from {report.following:,} to {closed.next - 1:,}"
-        report.tell(what, "arrival log", arrival_log.NEXT_KEY)
+        report.note_problem(what, "arrival log", arrival_log.NEXT_KEY)
 
 
 def _check_arrivals(reader: Reader, report: CheckReport) -> None:
@@ -166,34 +166,36 @@ def _check_arrivals(reader: Reader, report: CheckReport) -> None:
         try:
             first, end = arrival_log.span_of(row)
         except CorruptStoreError as error:
-            report.tell(f"a damaged row ({error})", "arrival log", row[0])
+            report.note_problem(f"a damaged row ({error})", "arrival log", row[0])
             continue
         if first < following:
-            report.tell("a number that occurs twice", "arrival log", b"%d" % first)
+            report.note_problem("a number that occurs twice", "arrival log", b"%d" % first)
         following = end
     try:
         report.following = arrival_log.next_sequence(reader)
         if report.following < following:
-            report.tell("a next number that is already used", "arrival log", arrival_log.NEXT_KEY)
+            report.note_problem("a next number that is already used", "arrival log", arrival_log.NEXT_KEY)
     except CorruptStoreError as error:
-        report.tell(f"a damaged row ({error})", "arrival log", arrival_log.NEXT_KEY)
+        report.note_problem(f"a damaged row ({error})", "arrival log", arrival_log.NEXT_KEY)
 
 
 def _check_local(reader: Reader, report: CheckReport) -> None:
     """Check the form of local rows, and those of deleted and of dropped posts."""
     for key, value in reader.prefix(LOCAL_PREFIX):
         if is_damaged(key, value):
-            report.tell("a damaged row", "local", key)
-    for hash_hex, author in reader.local_rows(WITNESSED):
+            report.note_problem("a damaged row", "local", key)
+    for hash_hex, author in reader.local_rows(CONFIRMED):
         if not reader.is_buried(hash_hex, author):
-            report.tell("a post known as deleted, without its tombstone", "local", local_key(WITNESSED, hash_hex))
+            report.note_problem(
+                "a post known as deleted, without its tombstone", "local", local_key(CONFIRMED, hash_hex)
+            )
     for hash_hex, _ in reader.local_rows(DROPPED):
         if reader.has(hash_hex):
-            report.tell("a dropped post that is stored", "local", local_key(DROPPED, hash_hex))
+            report.note_problem("a dropped post that is stored", "local", local_key(DROPPED, hash_hex))
     for name in (DROPPED_LINK, DROPPED_HEAD):
         for key, _ in reader.local_rows(name):
             if reader.local(DROPPED, key.rsplit(b"!", 1)[1]) is None:
-                report.tell("a row of an unknown dropped post", "local", local_key(name, key))
+                report.note_problem("a row of an unknown dropped post", "local", local_key(name, key))
 
 
 def _check_summary(reader: Reader, catalog: Catalog, summary: Summary, report: CheckReport) -> None:
@@ -203,7 +205,7 @@ def _check_summary(reader: Reader, catalog: Catalog, summary: Summary, report: C
             report.rows += 1
             report.sizes = meta.add_sizes(report.sizes, measure([(key, present)], catalog))
         if due != present:
-            report.tell(f"a {_state(due, present)} {summary.noun}", catalog.view_of(key), key)
+            report.note_problem(f"a {_state(due, present)} {summary.noun}", catalog.view_of(key), key)
 
 
 def _state(due: bytes | None, present: bytes | None) -> str:
@@ -273,39 +275,39 @@ class Checker:
             else:
                 self._check_post(key, value)
         except (CorruptStoreError, DecodeError) as error:
-            self.report.tell(f"a damaged row ({error})", self._catalog.view_of(key), key)
+            self.report.note_problem(f"a damaged row ({error})", self._catalog.view_of(key), key)
 
     def _check_post(self, key: bytes, raw: bytes) -> None:
         post = decode_post(raw, self._reader.dialect)
         if post.hash_hex != key[len(DATA_PREFIX) :]:
-            self.report.tell("a post whose bytes do not match its hash", "data", key)
+            self.report.note_problem("a post whose bytes do not match its hash", "data", key)
         elif post.is_local_only:
-            self.report.tell("an unencrypted local-only post", "data", key)
+            self.report.note_problem("an unencrypted local-only post", "data", key)
         else:
             if self._signatures and not is_signed(raw):
-                self.report.tell("a post with a bad signature", "data", key)
+                self.report.note_problem("a post with a bad signature", "data", key)
             self._expect_post(post, key)
 
     def _expect_post(self, post: Post, key: bytes) -> None:
         self.derivation.post(post)
         stones = [stone for stone in self._stones if stone.target == post.hash]
         if post.type != DELETE and any(stone.author == post.author for stone in stones):
-            self.report.tell("a post that its author deleted", "data", key)
+            self.report.note_problem("a post that its author deleted", "data", key)
         elif any(stone.is_effective for stone in stones):
-            self.report.tell("a stored post with a tombstone that claims to be in effect", "data", key)
+            self.report.note_problem("a stored post with a tombstone that claims to be in effect", "data", key)
         if post.type != DELETE:
             return
         for due in tombstones(post):
             known = self._reader.tombstone(due.target, due.author)
             if known is None or known.merge(due) != known:
-                self.report.tell("a deletion without its tombstone", "deleted", due.target_hex)
+                self.report.note_problem("a deletion without its tombstone", "deleted", due.target_hex)
 
     def _check_tombstone(self, key: bytes, value: bytes) -> None:
         self.report.tombstones += 1
         stone = decode_tombstone((key, value))
         self._stones = [*(each for each in self._stones if each.target == stone.target), stone]
         if not self._reader.confirms(stone):
-            self.report.tell("a tombstone that its post/delete does not confirm", "deleted", stone.target_hex)
+            self.report.note_problem("a tombstone that its post/delete does not confirm", "deleted", stone.target_hex)
         self.derivation.tombstone(stone)
 
     def _sum_expected(self) -> None:
@@ -353,9 +355,9 @@ class Checker:
         for key, due, present in side_by_side(sorted(dict(expected).items()), found):
             view = self._catalog.view_of(key)
             if due != present and view:
-                self.report.tell(f"a {_state(due, present)} {self._kind_of(key)}", view, key)
+                self.report.note_problem(f"a {_state(due, present)} {self._kind_of(key)}", view, key)
             elif due != present:
-                self.report.tell("a row that belongs to no view", "none", key)
+                self.report.note_problem("a row that belongs to no view", "none", key)
 
     def _kind_of(self, key: bytes) -> str:
         return next((kind for prefix, kind in self._of_many.items() if key.startswith(prefix)), "row")

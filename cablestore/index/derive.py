@@ -30,7 +30,7 @@ from operator import itemgetter
 from typing import Final
 
 from cablestore.index.database import Row
-from cablestore.index.local import WITNESSED, local_key
+from cablestore.index.local import CONFIRMED, local_key
 from cablestore.index.meta import Sizes
 from cablestore.index.reader import record_key, tombstone_key
 from cablestore.index.tombstone import Skeleton, Tombstone
@@ -124,7 +124,7 @@ class Derivation:
 
     def dead(self, post: Post) -> None:
         """Record that a post was found together with its author's deletion."""
-        self.rows.append((local_key(WITNESSED, post.hash_hex), post.author))
+        self.rows.append((local_key(CONFIRMED, post.hash_hex), post.author))
 
     def take(self) -> list[Row]:
         """Remove and return the collected pieces, sorted by key. Only damage can cause two pieces with the same key."""

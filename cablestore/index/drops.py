@@ -13,7 +13,7 @@ All of this is in local rows, so a drop leaves no tombstone, and is not sent to 
     !local!refused!               -> number of remembered posts that were never stored
     !local!act!<pubkey>!<mono-ts> -> record of an action or role of a dropped user, without its reason
 
-`act` is the hash of the action that drops. Posts by `spared`, the local user, are hidden and not removed if the action
+`act` is the hash of the action that drops. Posts by `exempt`, the local user, are hidden and not removed if the action
 is another user's. A drop with `until_ms` applies to posts dated up to it: `post/unblock` with `undrop=0` leaves one.
 `place` is the position at which the removal continues, nil after the last post was removed.
 
@@ -60,17 +60,17 @@ class Drop:
     """A drop of a user, a channel or a post. See the module's docstring."""
 
     act: bytes
-    spared: bytes | None
+    exempt: bytes | None
     until_ms: int | None = None
     place: bytes | None = b""
 
-    def takes(self, author: bytes, timestamp_ms: int) -> bool:
+    def removes(self, author: bytes, timestamp_ms: int) -> bool:
         """Return True if the drop removes a post of this author and time."""
-        return author != self.spared and (self.until_ms is None or timestamp_ms <= self.until_ms)
+        return author != self.exempt and (self.until_ms is None or timestamp_ms <= self.until_ms)
 
     def is_same(self, other: Drop | None) -> bool:
         """Return True if another drop removes the same posts of its target."""
-        return other is not None and (self.spared, self.until_ms) == (other.spared, other.until_ms)
+        return other is not None and (self.exempt, self.until_ms) == (other.exempt, other.until_ms)
 
 
 class PostFields(NamedTuple):
@@ -114,7 +114,7 @@ class AppliedDrops:
             found.append(self.channels.get(post.channel or ""))
         if post.type in _POST_TYPES:
             found.append(self.posts.get(post.hash))
-        return next((drop for drop in found if drop and drop.takes(post.author, post.timestamp_ms)), None)
+        return next((drop for drop in found if drop and drop.removes(post.author, post.timestamp_ms)), None)
 
     @classmethod
     def of_rows(cls, rows: Mapping[bytes, Drop]) -> Self:
@@ -175,7 +175,7 @@ def is_dropped_in_order(reader: Reader) -> Callable[[str], bool]:
 
 def encode_drop(drop: Drop) -> bytes:
     """Return the value of a drop's local row."""
-    return pack([drop.act, drop.spared, drop.until_ms, drop.place])
+    return pack([drop.act, drop.exempt, drop.until_ms, drop.place])
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,7 +253,7 @@ def decode_dropped(key: bytes, value: bytes) -> DroppedPost:
     raise _damaged("dropped post", key)
 
 
-def refused_count(reader: Reader) -> int:
+def rejected_count(reader: Reader) -> int:
     """Return the number of remembered posts that were rejected and never stored."""
     return number_in(reader.local(REFUSED, b""))
 

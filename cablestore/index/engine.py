@@ -28,9 +28,9 @@ from cablestore.index.evidence import find_evidence, note_counts, note_lost_entr
 from cablestore.index.folder import Folder
 from cablestore.index.header import FORMAT
 from cablestore.index.leveldb import LevelDB, Tuning, mend
+from cablestore.index.log_position import LogPosition
 from cablestore.index.memory import MemoryDB
-from cablestore.index.opening import refuse_to_write
-from cablestore.index.place import LogPlace
+from cablestore.index.opening import reject_write
 from cablestore.index.plan import Plan, PlannedWrite
 from cablestore.index.reader import Reader, SnapshotReader
 from cablestore.index.rebuild import RebuildReport, counts_of, rebuild
@@ -68,7 +68,7 @@ class Transaction:
 
     def __exit__(self, kind: object, *exc_info: object) -> None:
         try:
-            self._engine.end_transaction(is_whole=kind is None)
+            self._engine.end_transaction(is_complete=kind is None)
         finally:
             self._writing.release()
 
@@ -210,9 +210,9 @@ class Engine(ProcessBound):
         """The database and its last entry of a post, replaced together for readers in other threads."""
 
     @property
-    def place(self) -> LogPlace:
+    def place(self) -> LogPosition:
         """The log position of the present state. It changes with each change of the posts."""
-        return LogPlace.after(*self._last_entry)
+        return LogPosition.after(*self._last_entry)
 
     def when_reloaded(self, read_again: Callable[[], None]) -> None:
         """Call a function, in the writer's thread, when cached data of the database must be read again."""
@@ -245,7 +245,7 @@ class Engine(ProcessBound):
     def _note_failure(self, error: StorageError) -> None:
         self.failed_writes += 1
         self.write_failure = str(error)
-        self._tell_waiting()
+        self._notify_waiting()
 
     def retry_writes(self) -> None:
         """Accept writes again after a failed one, if the disk does. The next transaction would do that too."""
@@ -256,12 +256,12 @@ class Engine(ProcessBound):
                     if self._is_stale:
                         self._reload()
 
-    def end_transaction(self, *, is_whole: bool) -> None:
+    def end_transaction(self, *, is_complete: bool) -> None:
         """Keep cached data after a successful transaction. After another one, reload it.
 
         Ctrl-C may arrive before or after the rows are on the disk.
         """
-        self._is_stale = not is_whole
+        self._is_stale = not is_complete
         if self._is_stale:
             with suppress(CableStoreError):  # otherwise the next transaction does it, or raises the same error
                 self._reload()
@@ -271,12 +271,12 @@ class Engine(ProcessBound):
         for read_again in self._reloads:
             read_again()
         self._is_stale = False
-        self._tell_waiting()
+        self._notify_waiting()
 
     def require_writable(self) -> None:
         """Raise StorageError if the store was opened read-only, and OpenError like `require_views`."""
         if self.is_read_only:
-            refuse_to_write()
+            reject_write()
         self.require_views()
 
     def require_views(self) -> None:
@@ -316,9 +316,9 @@ class Engine(ProcessBound):
             self.next_sequence = changes.next_sequence
         if changes.last_entry is not None:
             self._last_entry = self._generation, changes.last_entry
-        self._tell_waiting(is_local=changes.is_local)
+        self._notify_waiting(is_local=changes.is_local)
 
-    def _tell_waiting(self, *, is_local: bool = False) -> None:
+    def _notify_waiting(self, *, is_local: bool = False) -> None:
         with self._arrived:
             self._arrived.notify_all()
         for call, wants_local in self._watchers:
@@ -419,7 +419,7 @@ class Engine(ProcessBound):
         """End waiting readers, wait for the writer, close the database and unlock the folder."""
         with self._arrived:
             self._is_open = False
-        self._tell_waiting()
+        self._notify_waiting()
         with self.writing:
             self._database.close()
             if self.folder is not None:

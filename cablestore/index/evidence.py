@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from cablestore.errors import StorageError
-from cablestore.files import storage_errors, whole_file, write_whole
+from cablestore.files import atomic_file, storage_errors, write_atomically
 from cablestore.index.leveldb_log import find_silent_end
 from cablestore.index.leveldb_manifest import is_log_missing, read_readable
 
@@ -89,7 +89,7 @@ def _note_loss(database: Path, lost: str) -> None:
     note = _read(database)
     if lost and not note.lost:
         with suppress(StorageError):  # a full disk: the next opening finds the loss again, or fails
-            write_whole(_file(database), _encode(replace(note, lost=lost)), COUNTS_DRAFT)
+            write_atomically(_file(database), _encode(replace(note, lost=lost)), COUNTS_DRAFT)
 
 
 def note_counts(database: Path, counts: Counts) -> None:
@@ -98,7 +98,7 @@ def note_counts(database: Path, counts: Counts) -> None:
     note = _Note(database.name, **asdict(counts), lost=before.lost)
     if note == before or before.next > counts.next:
         return
-    with suppress(OSError), whole_file(_file(database), COUNTS_DRAFT, sync=False) as file:  # the disk may be full
+    with suppress(OSError), atomic_file(_file(database), COUNTS_DRAFT, sync=False) as file:  # the disk may be full
         file.write(_encode(note))
 
 

@@ -59,14 +59,14 @@ from cablestore.index.header import (
     HEADER_FILE,
     RESTORING,
     Header,
+    complete_header,
     put_header,
-    refuse_half_restored,
-    refuse_lost_header,
+    reject_half_restored,
+    reject_lost_header,
     what_is_there,
-    whole_header,
 )
 from cablestore.index.leveldb_files import holds_database
-from cablestore.index.opening import locked_by, opening, refuse_to_write
+from cablestore.index.opening import locked_by, opening, reject_write
 from cablestore.protocol.dialect import LEGACY, Dialect
 
 LOCK_FILE: Final = "lock"
@@ -144,7 +144,7 @@ class Folder(ProcessBound):
             _find(path, dialect, create=False)
             lock = files.share_lock(path / LOCK_FILE, partial(locked_by, path))
             try:
-                header = whole_header(path)
+                header = complete_header(path)
             except BaseException:
                 if lock is not None:
                     os.close(lock)
@@ -314,7 +314,7 @@ class Folder(ProcessBound):
 
     def _require_writable(self) -> None:
         if self.is_read_only:
-            refuse_to_write()
+            reject_write()
 
     def close(self) -> None:
         """Release the lock."""
@@ -345,15 +345,15 @@ def _find(path: Path, dialect: Dialect | None, *, create: bool) -> Header | None
         if not path.is_dir():
             raise OpenError(f"{path} is a file, but a store is a folder. Name a folder")
         if (path / HEADER_FILE).exists():
-            header = whole_header(path)
+            header = complete_header(path)
             if dialect is not None and dialect != header.dialect:
                 raise OpenError(
                     f"the store at {path} has the dialect {header.dialect.name}, not {dialect.name}. The dialect of a "
                     "store cannot be changed"
                 )
             return header
-        refuse_half_restored(path)
-        refuse_lost_header(path)
+        reject_half_restored(path)
+        reject_lost_header(path)
         # A folder without a header may be a store whose creation was interrupted. Any other file is not a store's.
         foreign = sorted(
             entry.name for entry in path.iterdir() if not (is_own(entry.name) or files.is_foreign(entry.name))

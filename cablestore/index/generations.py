@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from cablestore.files import sync_folder, write_whole
+from cablestore.files import sync_folder, write_atomically
 from cablestore.index.leveldb_files import holds_database
 
 _GENERATION: Final = "generation-"
@@ -62,7 +62,7 @@ def mark_of(database: Path) -> str:
 
 def put_mark(database: Path, text: str) -> None:
     """Mark a generation. After the return, a power failure does not undo this."""
-    write_whole(database / _MARK, f"{text}\n".encode(), DRAFT)
+    write_atomically(database / _MARK, f"{text}\n".encode(), DRAFT)
 
 
 def unmark(database: Path) -> None:

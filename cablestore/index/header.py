@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from cablestore.errors import CorruptStoreError, OpenError
-from cablestore.files import storage_errors, write_whole
+from cablestore.files import storage_errors, write_atomically
 from cablestore.index.generations import DRAFT, FINISHED, UNFINISHED, databases_of, is_generation, mark_of
 from cablestore.index.leveldb_files import holds_database
 from cablestore.protocol.dialect import Dialect, dialect_named
@@ -42,10 +42,10 @@ def peek(path: Path) -> Header | None:
         if not path.is_dir():
             return None
         if not (path / HEADER_FILE).exists():
-            refuse_half_restored(path)
-            refuse_lost_header(path)
+            reject_half_restored(path)
+            reject_lost_header(path)
             return None
-        return whole_header(path)
+        return complete_header(path)
 
 
 def put_header(path: Path, header: Header) -> None:
@@ -57,10 +57,10 @@ def put_header(path: Path, header: Header) -> None:
         "store": header.store_id,
         "kept": header.kept,
     }
-    write_whole(path / HEADER_FILE, f"{json.dumps(fields)}\n".encode(), DRAFT)
+    write_atomically(path / HEADER_FILE, f"{json.dumps(fields)}\n".encode(), DRAFT)
 
 
-def whole_header(path: Path) -> Header:
+def complete_header(path: Path) -> Header:
     """Return the header of a store. Raises CorruptStoreError if its database is missing."""
     header = _read(path)
     while problem := _problem_of(path / header.generation):
@@ -80,7 +80,7 @@ def _problem_of(database: Path) -> str:
     return "is unfinished" if mark_of(database) == UNFINISHED else ""
 
 
-def refuse_half_restored(path: Path) -> None:
+def reject_half_restored(path: Path) -> None:
     """Raise OpenError if a restore into a folder is unfinished."""
     if (path / RESTORING).exists():
         raise OpenError(
@@ -89,7 +89,7 @@ def refuse_half_restored(path: Path) -> None:
         )
 
 
-def refuse_lost_header(path: Path) -> None:
+def reject_lost_header(path: Path) -> None:
     """Raise CorruptStoreError if a folder without a header has databases of a store."""
     if any(mark_of(path / name) not in {UNFINISHED, FINISHED} for name in databases_of(path)):
         raise CorruptStoreError(f"{path / HEADER_FILE} is missing. {what_is_there(path)}")

@@ -212,7 +212,7 @@ class LevelDB(forks.ProcessBound):
         with self._lock:
             self._require_open()
             if self._failure is not None:
-                raise self._refusal("the store rejects writes until it is opened again")
+                raise self._rejection("the store rejects writes until it is opened again")
             if self._rest_size_bytes is not None:
                 self._rest_size_bytes -= sum(len(key) + len(value or b"") for key, value in rows.items())
                 if self._rest_size_bytes < 0:
@@ -262,7 +262,7 @@ class LevelDB(forks.ProcessBound):
         try:
             self._db = self._connect()
         except StorageError as error:
-            raise self._refusal(f"the database cannot be opened again ({error})") from None
+            raise self._rejection(f"the database cannot be opened again ({error})") from None
         self._live = LevelSnapshot(self._db)
 
     def _require_room(self) -> None:
@@ -271,12 +271,12 @@ class LevelDB(forks.ProcessBound):
             size_bytes = _MENDING_SIZE_BYTES + sum(log.stat().st_size for log in self._path.glob("*.log"))
             require_room(self._path, size_bytes)
         except OSError as error:
-            raise self._refusal(
+            raise self._rejection(
                 f"opening the database again, which each write tries, needs {size_bytes:,} bytes of free space "
                 f"({error.strerror})"
             ) from None
 
-    def _refusal(self, why: str) -> StorageError:
+    def _rejection(self, why: str) -> StorageError:
         return StorageError(f"an earlier write failed, and {why}: {self._failure}")
 
     def _holds(self, rows: Mapping[bytes, bytes | None]) -> bool:

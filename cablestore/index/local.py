@@ -14,7 +14,7 @@ from typing import Final
 PREFIX: Final = b"!local!"
 _MAX_DIGITS: Final = 16
 
-WITNESSED: Final = b"witnessed"
+CONFIRMED: Final = b"witnessed"
 """Posts that this store itself had together with their author's deletion: hash in hex digits -> author, 32 bytes.
 
 Statements of other stores about such a post no longer count, and the post is not requested again.
@@ -39,7 +39,7 @@ DROPPED_HEAD: Final = b"dropped-head"
 """The remembered posts that were heads when they were removed: channel and hash -> empty."""
 
 REFUSED: Final = b"refused"
-"""The number of remembered posts that were never stored; at most `limits.MAX_REFUSED_REMEMBERED`."""
+"""The number of remembered posts that were never stored; at most `limits.MAX_REJECTED_REMEMBERED`."""
 
 CONSENT: Final = b"consent"
 """Statements about roles in post/infos that were rejected, dropped or discarded: public key and <mono-ts> -> hash,
@@ -54,7 +54,7 @@ SEED: Final = b"seed"
 (moderation.md 4.7).
 """
 
-JUDGED: Final = b"judged"
+DECIDED: Final = b"judged"
 """The own public key for which the drops in local rows are derived. Without this row, they are derived again when the
 store is opened.
 """

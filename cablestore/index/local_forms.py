@@ -80,7 +80,7 @@ def _is_list_of_keys(_: bytes, value: bytes) -> bool:
 
 
 _FORMS: Final[dict[bytes, tuple[bytes, Callable[[bytes, bytes], bool]]]] = {
-    local.WITNESSED: (_HEX, _has_size(KEY_SIZE_BYTES)),
+    local.CONFIRMED: (_HEX, _has_size(KEY_SIZE_BYTES)),
     local.DROP: (rb"user!%b|channel!%b|post!%b" % (_HEX, _PART, _HEX), _is_drop),
     local.DROPPED: (_HEX, _is_dropped),
     local.DROPPED_LINK: (rb"%b!%b!%b" % (_PART, _HEX, _HEX), _has_size(0)),

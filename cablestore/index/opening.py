@@ -42,7 +42,7 @@ def locked_by(path: Path, owner: str) -> StoreLockedError:
     )
 
 
-def refuse_to_write() -> NoReturn:
+def reject_write() -> NoReturn:
     """Raise the error for writes to a read-only store."""
     raise StorageError(
         "this store is open read-only, so nothing can be written. Open it without read_only (--read-only)"

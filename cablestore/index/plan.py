@@ -35,7 +35,7 @@ from typing import Final, NamedTuple
 from cablestore.index import arrival_log, notes
 from cablestore.index.arrival_log import Arrival, EventKind
 from cablestore.index.census import census_key
-from cablestore.index.local import VALUE, WITNESSED, local_key
+from cablestore.index.local import CONFIRMED, VALUE, local_key
 from cablestore.index.meta import NO_SIZE, SIZES_KEY, Sizes, encode_sizes
 from cablestore.index.overlay import Overlay
 from cablestore.index.reader import Reader, record_key, target_key, tombstone_key
@@ -158,10 +158,10 @@ class Plan:
         self.types.add(post.type)
         if post.type == DELETE:
             for stone in tombstones(post):
-                self.lay(stone)
+                self.add_tombstone(stone)
         return Verdict.ACCEPTED
 
-    def lay(self, stone: Tombstone) -> bool:
+    def add_tombstone(self, stone: Tombstone) -> bool:
         """Lay a tombstone, and remove its target if that is a live post of its author. Return True if it changed.
 
         The skeleton of the tombstone is a claim of another store. It is ignored if this store has the target or found
@@ -169,7 +169,7 @@ class Plan:
         """
         known = self._reader.tombstone(stone.target, stone.author)
         target = self._reader.post(stone.target) if known is None or not known.is_effective else None
-        if stone.is_effective and (target is not None or self._reader.is_witnessed(stone.target)):
+        if stone.is_effective and (target is not None or self._reader.is_deletion_confirmed(stone.target)):
             stone = replace(stone, skeleton=None)
         merged = stone if known is None else known.merge(stone)
         self._put_tombstone(known, merged)
@@ -178,10 +178,10 @@ class Plan:
             self._bury(target)
         return merged != known
 
-    def witness(self, stone: Tombstone) -> None:
+    def confirm_deletion(self, stone: Tombstone) -> None:
         """Record that this store itself had the target and its deletion. `stone` is effective and was laid before."""
         self._overrule(stone, stone.skeleton)
-        self.set_local(WITNESSED, stone.target_hex, stone.author)
+        self.set_local(CONFIRMED, stone.target_hex, stone.author)
 
     def set_local(self, name: bytes, key: bytes, value: bytes | None, *, noted: bool = False) -> None:
         """Put a local row (`cablestore.index.local`), or delete it with None.
@@ -324,8 +324,8 @@ class Plan:
     def _bury(self, post: Post) -> None:
         """Record once that this store had the target of its author's tombstone."""
         known = self._reader.tombstone(post.hash, post.author)
-        if known is not None and not self._reader.is_witnessed(post.hash):
-            self.witness(replace(known, skeleton=Skeleton.of(post)))
+        if known is not None and not self._reader.is_deletion_confirmed(post.hash):
+            self.confirm_deletion(replace(known, skeleton=Skeleton.of(post)))
             self._log.append((EventKind.DELETED, post.hash))
 
     def _overrule(self, target: Post | Tombstone, skeleton: Skeleton | None) -> None:

@@ -20,7 +20,7 @@ from cablestore.errors import CorruptStoreError, StorageError
 from cablestore.files import TemporaryFolder, make_temporary
 from cablestore.index.leveldb import LevelDB, Tuning
 from cablestore.index.leveldb_files import holds_database
-from cablestore.index.opening import refuse_to_write
+from cablestore.index.opening import reject_write
 
 _TABLES: Final = frozenset({".ldb", ".sst"})
 _NAMES_TAKEN: Final = 64
@@ -37,11 +37,11 @@ class ReadOnlyLevelDB(LevelDB):
 
     def write(self, rows: Mapping[bytes, bytes | None], *, sync: bool) -> None:  # noqa: ARG002 - interface of all databases
         """Raise StorageError."""
-        refuse_to_write()
+        reject_write()
 
     def compact(self) -> None:
         """Raise StorageError."""
-        refuse_to_write()
+        reject_write()
 
     def _flush(self) -> None:
         """Do nothing: the log in the overlay is empty."""

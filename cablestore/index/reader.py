@@ -10,7 +10,7 @@ from typing import Final, Self
 from cablestore import limits
 from cablestore.errors import CorruptStoreError, DecodeError, OpenError
 from cablestore.index.database import Row, SnapshotSource, Source
-from cablestore.index.local import WITNESSED, local_key
+from cablestore.index.local import CONFIRMED, local_key
 from cablestore.index.tombstone import Tombstone
 from cablestore.protocol.body import Delete
 from cablestore.protocol.crypto import HASH_SIZE_BYTES, KEY_SIZE_BYTES, post_hash
@@ -34,7 +34,7 @@ def _decoded(raw: bytes, dialect: Dialect) -> Post:
     return decode_post(raw, dialect)
 
 
-def refuse_newer(error: DecodeError, raw: bytes, hash_hex: bytes) -> None:
+def reject_newer(error: DecodeError, raw: bytes, hash_hex: bytes) -> None:
     """Raise OpenError if a stored post is whole, but of an unknown type: a newer version stored it. It is not lost."""
     if error.is_unknown_type and post_hash(raw).hex().encode() == hash_hex:
         raise OpenError(
@@ -43,8 +43,8 @@ def refuse_newer(error: DecodeError, raw: bytes, hash_hex: bytes) -> None:
 
 
 def _damaged(error: DecodeError, raw: bytes, hash_hex: bytes) -> CorruptStoreError:
-    """Return the error for a stored post that cannot be decoded. Raises OpenError as `refuse_newer`."""
-    refuse_newer(error, raw, hash_hex)
+    """Return the error for a stored post that cannot be decoded. Raises OpenError as `reject_newer`."""
+    reject_newer(error, raw, hash_hex)
     return CorruptStoreError(
         f"the post {hash_hex.decode()} is damaged: {error}. Run `cablestore rebuild` to remove it. Peers may send it "
         "again"
@@ -228,7 +228,7 @@ class Reader:
     def burial(self, target: bytes) -> Tombstone | None:
         """Return the effective tombstone of `target`, None if the target is not known to be dead.
 
-        It may be only a claim of another store (see `is_witnessed`). If several authors are claimed, the first in key
+        It may be only a claim of another store (see `is_deletion_confirmed`). If several authors are claimed, the first in key
         order is returned.
         """
         return next((stone for stone in self.tombstones(target) if stone.is_effective), None)
@@ -273,13 +273,13 @@ class Reader:
         for key, value in self.scan(start, after_prefix(prefix)):
             yield key[len(prefix) :], value
 
-    def witnessed_author(self, digest: bytes) -> bytes | None:
+    def confirmed_author(self, digest: bytes) -> bytes | None:
         """Return the author of a deleted post if this store had the post and the deletion, else None."""
-        return self.local(WITNESSED, digest.hex().encode())
+        return self.local(CONFIRMED, digest.hex().encode())
 
-    def is_witnessed(self, digest: bytes) -> bool:
+    def is_deletion_confirmed(self, digest: bytes) -> bool:
         """Return True if this store had a post and its author's deletion, so that it must not request the post again."""
-        return self.local(WITNESSED, digest.hex().encode()) is not None
+        return self.local(CONFIRMED, digest.hex().encode()) is not None
 
 
 class SnapshotReader(Reader):

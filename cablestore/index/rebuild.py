@@ -22,7 +22,7 @@ from cablestore.index.census import Summary, summaries, summary_rows
 from cablestore.index.database import Database, Row, RowWriter
 from cablestore.index.derive import Derivation, Settled, measure, settle
 from cablestore.index.evidence import Counts, Evidence
-from cablestore.index.local import DROPPED, DROPPED_HEAD, DROPPED_LINK, JUDGED, WITNESSED, local_key
+from cablestore.index.local import CONFIRMED, DECIDED, DROPPED, DROPPED_HEAD, DROPPED_LINK, local_key
 from cablestore.index.local import PREFIX as LOCAL_PREFIX
 from cablestore.index.local_forms import is_damaged
 from cablestore.index.meta import NO_SIZE, SIZES_KEY, Sizes, add_sizes, decode_sizes, encode_sizes
@@ -34,7 +34,7 @@ from cablestore.index.reader import (
     TOMBSTONE_PREFIX,
     Reader,
     decode_tombstone,
-    refuse_newer,
+    reject_newer,
 )
 from cablestore.index.runs import Sorter, sampled
 from cablestore.index.tombstone import Tombstone, tombstones
@@ -42,7 +42,7 @@ from cablestore.index.view import Catalog
 from cablestore.protocol.body import DELETE
 from cablestore.protocol.post import Post, decode_post
 
-_POSTS_TOLD: Final = 1_000
+_POSTS_PER_REPORT: Final = 1_000
 _LOST_POSTS: Final = ("post ", "local-only post ")
 """Prefixes of the reasons in `RebuildReport.damaged` that stand for a lost post."""
 UNOPENED: Final = "local-only post that does not decrypt"
@@ -184,7 +184,7 @@ def add_rest(
     """Add the rows that do not follow from posts and tombstones to a target that has all others."""
     write_head(target, meta, sizes)
     if report.has_late_tombstones:
-        _lay_late_tombstones(source, target, catalog)
+        _add_late_tombstones(source, target, catalog)
     with target.snapshot() as state:
         made = counts_of(decode_sizes(state.get(SIZES_KEY)), catalog, 1)
     report.posts = made.posts  # excludes posts that were read and are deleted
@@ -249,7 +249,7 @@ def load_posts(
             report.posts += 1
         if derivation.size_bytes >= sorter.run_size_bytes:
             sorter.make_room(_fraction(post.hash if post else stones[0].target))
-        if done == _POSTS_TOLD:
+        if done == _POSTS_PER_REPORT:
             progress(done)
             done = 0
     loader.flush()
@@ -340,18 +340,18 @@ def _readable_post(source: Reader, row: Row, report: RebuildReport) -> Post | No
     try:
         post = decode_post(value, source.dialect)
     except DecodeError as error:
-        refuse_newer(error, value, key[len(DATA_PREFIX) :])
+        reject_newer(error, value, key[len(DATA_PREFIX) :])
         report.lose(f"post that does not decode: {error.reason}")
         return None
     if post.hash_hex != key[len(DATA_PREFIX) :]:
         report.lose("post whose bytes do not match its hash")
         return None
     if post.type == DELETE and not report.has_late_tombstones:
-        report.has_late_tombstones = not all(map(partial(_is_laid, source), tombstones(post)))
+        report.has_late_tombstones = not all(map(partial(_has_tombstones, source), tombstones(post)))
     return post
 
 
-def _is_laid(source: Reader, due: Tombstone) -> bool:
+def _has_tombstones(source: Reader, due: Tombstone) -> bool:
     try:
         known = source.tombstone(due.target, due.author)
     except CorruptStoreError:
@@ -359,18 +359,18 @@ def _is_laid(source: Reader, due: Tombstone) -> bool:
     return known is not None and known.merge(due) == known
 
 
-def _lay_late_tombstones(source: Reader, target: Database, catalog: Catalog) -> None:
+def _add_late_tombstones(source: Reader, target: Database, catalog: Catalog) -> None:
     """Lay the tombstones of all deletions in the new database, because the source had lost some."""
     posts = (_readable_post(source, row, RebuildReport()) for row in source.prefix(DATA_PREFIX))
     stones = chain.from_iterable(tombstones(post) for post in posts if post is not None)
     for batch in batches(stones, lambda _: 128):
-        write_planned(target, source, catalog, partial(lay, batch))
+        write_planned(target, source, catalog, partial(add_tombstones, batch))
 
 
-def lay(stones: Iterable[Tombstone], plan: Plan) -> None:
+def add_tombstones(stones: Iterable[Tombstone], plan: Plan) -> None:
     """Lay tombstones."""
     for stone in stones:
-        plan.lay(stone)
+        plan.add_tombstone(stone)
 
 
 def write_planned(target: Database, reader: Reader, catalog: Catalog, fill: Callable[[Plan], object]) -> None:
@@ -391,7 +391,7 @@ def _copy_local(source: Reader, target: Database, report: RebuildReport) -> None
     A dead post whose skeleton was lost must be found again, so it does not count as witnessed. The applicable drops are
     derived again when the store opens, because actions may be lost.
     """
-    witnessed, judged = local_key(WITNESSED), local_key(JUDGED)
+    witnessed, judged = local_key(CONFIRMED), local_key(DECIDED)
     of_dropped = (local_key(DROPPED_LINK), local_key(DROPPED_HEAD))
     with target.snapshot() as state:
         reader = source.over(state)

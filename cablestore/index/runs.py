@@ -83,17 +83,17 @@ def read_bucket(
     names: Iterable[str],
     index: int,
     buckets: int,
-    tell_hash: Callable[[int], object] = lambda _: None,
+    add_hash: Callable[[int], object] = lambda _: None,
 ) -> list[Row]:
     """Return the pieces of one bucket from all runs, sorted by key. Raises ExportError and StorageError.
 
-    `tell_hash` is called with the hash of each run's part.
+    `add_hash` is called with the hash of each run's part.
     """
     pieces: list[Row] = []
     names = list(names)
     blobs = for_each(folder, partial(_blob, folder, index=index, buckets=buckets), names)
     for name, blob in zip(names, blobs, strict=True):
-        tell_hash(bucket_hash(name, index, blob))
+        add_hash(bucket_hash(name, index, blob))
         if blob:
             try:
                 pieces += msgpack.unpackb(zstd.decompress(blob), use_list=False)

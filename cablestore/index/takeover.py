@@ -17,11 +17,11 @@ from cablestore.index.arrival_log import EventKind
 from cablestore.index.batches import batches
 from cablestore.index.database import Database, Row
 from cablestore.index.derive import side_by_side
-from cablestore.index.local import DROPPED, JUDGED, MENTIONING, READ, UNSEEN, WITNESSED, local_key
+from cablestore.index.local import CONFIRMED, DECIDED, DROPPED, MENTIONING, READ, UNSEEN, local_key
 from cablestore.index.local import PREFIX as LOCAL_PREFIX
 from cablestore.index.plan import Plan
 from cablestore.index.reader import DATA_PREFIX, PRIVATE_PREFIX, TOMBSTONE_PREFIX, Reader, decode_tombstone
-from cablestore.index.rebuild import lay, write_planned
+from cablestore.index.rebuild import add_tombstones, write_planned
 from cablestore.index.view import Catalog
 from cablestore.protocol.dialect import Dialect
 from cablestore.protocol.keys import after_prefix, unhex
@@ -58,13 +58,13 @@ def take_over(
             report.local_only += len(rows)
         # These include the claims of other stores about deleted posts.
         for rows in _lacking(live, target, TOMBSTONE_PREFIX):
-            write_planned(target, live, catalog, partial(lay, map(decode_tombstone, rows)))
+            write_planned(target, live, catalog, partial(add_tombstones, map(decode_tombstone, rows)))
         for entries in batches(arrival_log.post_entries(live, after), lambda _: 256):
             _replay(target, live, catalog, [entry.hash for entry in entries], keeps)
             report.arrived_since += len(entries)
         # The live database's own knowledge of dead posts counts more than the claims of other stores.
-        for rows in _lacking(live, target, local_key(WITNESSED)):
-            write_planned(target, live, catalog, partial(_witness, live, rows))
+        for rows in _lacking(live, target, local_key(CONFIRMED)):
+            write_planned(target, live, catalog, partial(_confirm_deletion, live, rows))
         # Posts that the live database dropped are not restored. The store removes other dropped posts when it opens.
         for rows in batches(live.prefix(local_key(DROPPED)), lambda row: len(row[1])):
             write_planned(target, live, catalog, partial(_discard, rows))
@@ -120,12 +120,12 @@ def _lacking(live: Reader, target: Database, prefix: bytes) -> Iterator[list[Row
         yield from batches(lacking, lambda row: len(row[1]))
 
 
-def _witness(live: Reader, rows: Iterable[Row], plan: Plan) -> None:
+def _confirm_deletion(live: Reader, rows: Iterable[Row], plan: Plan) -> None:
     for key, author in rows:
-        hash_hex = key[len(local_key(WITNESSED)) :]
+        hash_hex = key[len(local_key(CONFIRMED)) :]
         stone = live.tombstone(unhex(hash_hex), author)
         if stone is not None and stone.is_effective:
-            plan.witness(stone)
+            plan.confirm_deletion(stone)
 
 
 def _discard(rows: Iterable[Row], plan: Plan) -> None:
@@ -138,7 +138,7 @@ def _copy_local(live: Reader, target: Database) -> None:
 
     The applicable drops are derived again when the store opens, because the target may have other posts.
     """
-    witnessed = local_key(WITNESSED)
+    witnessed = local_key(CONFIRMED)
     with target.snapshot() as state:
         found = side_by_side(live.prefix(LOCAL_PREFIX), live.over(state).prefix(LOCAL_PREFIX))
         changed = (
@@ -148,7 +148,7 @@ def _copy_local(live: Reader, target: Database) -> None:
         )
         for rows in batches(changed, lambda _: 256):
             target.write(dict(rows), sync=False)
-    target.write({local_key(JUDGED): None}, sync=False)
+    target.write({local_key(DECIDED): None}, sync=False)
 
 
 def _copy_log(live: Reader, target: Database) -> None:

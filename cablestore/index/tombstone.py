@@ -96,7 +96,7 @@ class Tombstone:
         """The sort time and hash of each deletion, for rows in order of time."""
         return [(sort_time(at_ms, digest.hex().encode()), digest) for at_ms, digest in self.deletions]
 
-    def told(self) -> Self:
+    def for_export(self) -> Self:
         """Return the tombstone for exports and archives, with only the earliest deletion.
 
         The others follow from posts.
@@ -131,7 +131,7 @@ class Tombstone:
 
     @classmethod
     def read(cls, item: Any) -> Self:
-        """Read [target, author, `encode` value of a `told` tombstone] from another store.
+        """Read [target, author, `encode` value of a `for_export` tombstone] from another store.
 
         Raises ValueError for anything else, and for values that posts and deletions cannot have, because views cannot
         derive rows from them.

@@ -340,7 +340,7 @@ class _Sums:
             self._sums[stop] - self._sums[start],
         )
 
-    def stretches(self, start: int, stop: int, size: int) -> Iterator[tuple[bytes, int, int]]:
+    def ranges(self, start: int, stop: int, size: int) -> Iterator[tuple[bytes, int, int]]:
         """Yield (prefix, start, stop) of the ranges of keys with the same first `size` bytes."""
         while start < stop:
             edge = self.keys[start][:size]
@@ -434,7 +434,7 @@ class _SetChange:
     def _make_whole(self, sums: _Sums, node: bytes, level: int, start: int, stop: int) -> None:
         """Create the row of a node from a range of posts, and the rows below it."""
         parts = []
-        for edge, first, end in sums.stretches(start, stop, len(self._head) + LENGTHS[level + 1]):
+        for edge, first, end in sums.ranges(start, stop, len(self._head) + LENGTHS[level + 1]):
             if end - first > self._tree.leaf_rows and level + 1 < LAST_LEVEL:
                 self._make_whole(sums, edge, level + 1, first, end)
             parts.append(encode_part(_with(NodePart(edge[len(node) :], 0, 0, 0), sums.of(b"", first, end))))
@@ -445,7 +445,7 @@ class _SetChange:
     def _alter(self, node: bytes, level: int, start: int, stop: int, value: bytes, *, is_kept: bool) -> None:
         """Change the row of a node, and the rows below it."""
         parts = split_parts(value, level)
-        for edge, first, end in self._changes.stretches(start, stop, len(self._head) + LENGTHS[level + 1]):
+        for edge, first, end in self._changes.ranges(start, stop, len(self._head) + LENGTHS[level + 1]):
             label = edge[len(node) :]
             before = decode_part(parts[label]) if label in parts else NodePart(label, 0, 0, 0)
             after = _with(before, self._changes.of(label, first, end))

@@ -81,11 +81,11 @@ def read_lines(stream: IO[bytes], encoding: str, used: Counter[str]) -> Iterator
         stream = io.BufferedReader(_Transcoded(stream, encoding))
     other = USUAL if encoding == UTF_8 else encoding
     while data := stream.readline(most + 2):  # including the end of the line
-        is_whole = data.endswith(b"\n")
+        is_complete = data.endswith(b"\n")
         data = data.rstrip(b"\r\n")
         if len(data) > most:
-            while not is_whole and (more := stream.readline(most)):
-                is_whole = more.endswith(b"\n")
+            while not is_complete and (more := stream.readline(most)):
+                is_complete = more.endswith(b"\n")
             yield None
             continue
         line = _decoded(data)

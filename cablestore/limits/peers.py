@@ -35,7 +35,7 @@ LIST_EVERY_S: Final = 10.0
 """Interval of channel list requests to a peer. Stores like this one announce new channels, so they are asked only every
 sixth time."""
 
-CHANNELS_ASKED_EVERY_S: Final = 0.5
+CHANNELS_REQUESTED_EVERY_S: Final = 0.5
 """Time after a channel list request before the next one to a store that announces new channels. The next request covers
 all channels announced meanwhile."""
 
@@ -96,14 +96,14 @@ ROUTE_HASHES_REMEMBERED: Final = 10_000
 """Hashes of one forwarded request that are remembered, so that each is passed on once. Beyond this number, a repeated
 hash may be passed on twice."""
 
-MAX_WANTED_PER_PEER: Final = 65_536
+MAX_PENDING_HASHES_PER_PEER: Final = 65_536
 """Hashes of one peer that wait to be fetched, 10 MB. The next pass finds the peer's further posts again."""
 
 MAX_HASHES_REMEMBERED: Final = 65_536
 """Hashes of posts that disconnected peers did not deliver, 6 MB. They are requested from the next peers at once. The
 oldest are forgotten first."""
 
-MAX_GIVEN_REMEMBERED: Final = 4_096
+MAX_RECEIVED_REMEMBERED: Final = 4_096
 """Posts that a peer sent last, 400 kB. They are not announced to it; it ignores the announcement of older ones."""
 
 FETCH_POSTS: Final = 500
@@ -255,7 +255,7 @@ END_TIMEOUT_S: Final = 3.0
 GRACE_S: Final = 1.0
 """Time that a stopping node waits for a peer to request an own post, counted from the announcement of the post."""
 
-MAX_TOLD_REMEMBERED: Final = 256
+MAX_ANNOUNCED_REMEMBERED: Final = 256
 """Own posts, announced to one peer and not requested by it, whose announcement time is remembered: the latest ones."""
 
 BLOCK_NOTICE_S: Final = 10.0

@@ -91,7 +91,7 @@ MAX_ARRIVALS_FOLLOWED: Final = 64
 """Posts that may arrive between two pages before the cached message order is dropped; each of them is read. A post that
 is not the latest of its channel drops the cache too."""
 
-MAX_KNOWN_PLACES: Final = 200_000
+MAX_KNOWN_POSITIONS: Final = 200_000
 """Messages whose position in the order a store caches, about 100 bytes each. The cache is cleared when it is full."""
 
 MAX_CAUSAL_POSTS: Final = 100_000
@@ -152,7 +152,7 @@ text."""
 SEARCH_CATCH_UP_S: Final = 2.0
 """Time that a search spends on indexing new posts before it answers: 100,000 posts."""
 
-MAX_REFUSED_REMEMBERED: Final = 100_000
+MAX_REJECTED_REMEMBERED: Final = 100_000
 """Hashes of refused posts of dropped users and channels, 200 bytes each, so that they are not requested again. Further
 posts are refused by author and channel when they arrive."""
 

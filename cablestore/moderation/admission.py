@@ -44,7 +44,7 @@ def add_all(plan: Plan, moderation: AppliedModeration | None, posts: list[Post],
 def require_admitted(moderation: AppliedModeration | None, posts: Iterable[Post]) -> None:
     """Raise ArgumentError for an own post that the store would remove, because its user dropped the channel."""
     for post in posts:
-        if moderation is not None and moderation.decisions.has_actions and moderation.refusal(post) is not None:
+        if moderation is not None and moderation.decisions.has_actions and moderation.rejection(post) is not None:
             raise ArgumentError(
                 f"this post/{post.type_name} was not written: you dropped the channel {post.channel!r}. Undrop it first"
             )
@@ -84,10 +84,10 @@ def _decides_about(moderation: AppliedModeration, post: Post, authors: set[bytes
 
 def _add(plan: Plan, moderation: AppliedModeration, post: Post) -> Verdict:
     """Add a post to a plan, or reject and remember it."""
-    refusal = moderation.refusal(post) if moderation.decisions.has_actions else None
-    if refusal is None and post.type in KEPT_TYPES and moderation.decisions.is_acted_on(post.author):
-        refusal = _refusal_of_earlier(plan.reader, moderation, post)
-    if refusal is None:
+    rejection = moderation.rejection(post) if moderation.decisions.has_actions else None
+    if rejection is None and post.type in KEPT_TYPES and moderation.decisions.is_acted_on(post.author):
+        rejection = _rejection_of_earlier(plan.reader, moderation, post)
+    if rejection is None:
         known = dropped_post(plan.reader, post.hash) if moderation.remembers else None
         verdict = plan.add(post)
         if known is not None and verdict is not Verdict.DUPLICATE:
@@ -95,16 +95,16 @@ def _add(plan: Plan, moderation: AppliedModeration, post: Post) -> Verdict:
         if post.type in MODERATION_TYPES and plan.reader.local(ACT, act_key(post)) is not None:
             plan.set_local(ACT, act_key(post), None)
         return verdict
-    verdict, act = refusal
+    verdict, act = rejection
     if plan.reader.tombstone(post.hash, post.author) is not None:
         return plan.add(post)  # its author deleted it, which takes precedence
     if plan.reader.post(post.hash) is not None:
         return Verdict.DUPLICATE if verdict is Verdict.BLOCKED else verdict
-    sweeping.remember_refused(plan, post, act.hash if verdict is Verdict.DROPPED else None)
+    sweeping.remember_rejected(plan, post, act.hash if verdict is Verdict.DROPPED else None)
     return verdict
 
 
-def _refusal_of_earlier(
+def _rejection_of_earlier(
     reader: Reader, moderation: AppliedModeration, post: Post
 ) -> tuple[Verdict, ModerationAct] | None:
     """Return why an action or deletion dated before its author's block is rejected, None if it may be stored."""

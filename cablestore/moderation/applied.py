@@ -24,7 +24,7 @@ from cablestore.index.drops import (
     stored_drops,
     user_key,
 )
-from cablestore.index.local import ACT, DROPPED, JUDGED, RULES, SEED, SWEPT, UNDROP
+from cablestore.index.local import ACT, DECIDED, DROPPED, RULES, SEED, SWEPT, UNDROP
 from cablestore.index.packing import pack, unpack
 from cablestore.index.reader import Reader
 from cablestore.index.verdict import Verdict
@@ -75,7 +75,7 @@ class AppliedModeration:
         seed = seed or seed_of(reader)
         decisions, drops = Decisions.read(StoredActs(reader, own_key), own_key, seed), dict(stored_drops(reader))
         remembers = any(next(reader.local_rows(name), None) is not None for name in (DROPPED, ACT))
-        is_stored = reader.local(JUDGED, b"") == own_key and reader.local(RULES, b"") == DROP_RULES
+        is_stored = reader.local(DECIDED, b"") == own_key and reader.local(RULES, b"") == DROP_RULES
         must_be_stored = not is_stored and (decisions.has_actions or bool(drops))
         is_comparing, is_stored_swept = (reader.local(name, b"") is not None for name in (UNDROP, SWEPT))
         return cls(own_key, decisions, seed, drops, remembers, is_comparing, must_be_stored, is_stored_swept)
@@ -101,9 +101,9 @@ class AppliedModeration:
 
     def _is_gone(self, user: bytes) -> bool:
         drop = self.drops.get(user_key(user))
-        return drop is not None and drop.place is None and drop.until_ms is None and drop.spared != user
+        return drop is not None and drop.place is None and drop.until_ms is None and drop.exempt != user
 
-    def refusal(self, post: Post) -> tuple[Verdict, ModerationAct] | None:
+    def rejection(self, post: Post) -> tuple[Verdict, ModerationAct] | None:
         """Return why a post is rejected and the action that causes it, None if it may be stored."""
         block, since_ms = self._blocking(post)
         if block is not None and post.type in KEPT_TYPES and post.timestamp_ms > since_ms:

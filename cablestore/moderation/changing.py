@@ -8,7 +8,7 @@ from typing import Final
 
 from cablestore import limits
 from cablestore.index.drops import encode_drop, post_key
-from cablestore.index.local import ACT, DROP, JUDGED, RULES, SEED, SWEPT, UNDROP
+from cablestore.index.local import ACT, DECIDED, DROP, RULES, SEED, SWEPT, UNDROP
 from cablestore.index.plan import BEGINNING, Plan, Position
 from cablestore.index.reader import Reader
 from cablestore.moderation import consents, sweeping
@@ -40,7 +40,7 @@ def changed(plan: Plan, before: AppliedModeration | None, claims: Sequence[Conse
         unsaid += consents.settle(plan)
     if before is None:
         if not _DECIDING.isdisjoint(plan.types):
-            plan.set_local(JUDGED, b"", None)  # a moderated store computes its decisions again
+            plan.set_local(DECIDED, b"", None)  # a moderated store computes its decisions again
         return None
     if before.remembers and DELETE in plan.types:
         unsaid += sweeping.bury_dropped(plan)
@@ -99,7 +99,7 @@ def store_seed(plan: Plan, moderation: AppliedModeration) -> AppliedModeration:
 def store_drops(plan: Plan, moderation: AppliedModeration, *, noted: bool) -> AppliedModeration:
     """Add all required drops to a plan. Return the moderation with them. `noted` logs the change for clients."""
     found = _with_drops(moderation, plan, moderation.drop_keys(), begin_again=True)
-    plan.set_local(JUDGED, b"", moderation.own_key, noted=noted)
+    plan.set_local(DECIDED, b"", moderation.own_key, noted=noted)
     plan.set_local(RULES, b"", DROP_RULES)
     return replace(found, must_be_stored=False)
 

@@ -46,7 +46,7 @@ def settle(plan: Plan) -> list[Consent]:
     return forgotten
 
 
-def lay_claims(plan: Plan, claims: Iterable[Consent], own_key: bytes | None, latest_ms: int) -> list[Consent]:
+def remember_claims(plan: Plan, claims: Iterable[Consent], own_key: bytes | None, latest_ms: int) -> list[Consent]:
     """Remember claims of another store. Return the new ones.
 
     Claims about the store's own user, claims dated after `latest_ms`, and claims about a stored or deleted post/info

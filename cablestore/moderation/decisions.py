@@ -403,11 +403,11 @@ class Decisions:
             for target in act.targets or (b"",):
                 if act.type == ROLE:
                     is_latest = latest[act.author, act.targets, act.channel] == act
-                    yield Decision(act, target, self._judge_role(act, target, channel, is_latest))
+                    yield Decision(act, target, self._decide_role(act, target, channel, is_latest))
                 else:
-                    yield Decision(act, target, self._judge_action(act, target, channel, author_of_post))
+                    yield Decision(act, target, self._decide_action(act, target, channel, author_of_post))
 
-    def _judge_role(self, act: ModerationAct, user: bytes, channel: str | None, is_latest: bool) -> ActResult:
+    def _decide_role(self, act: ModerationAct, user: bytes, channel: str | None, is_latest: bool) -> ActResult:
         if user in (act.author, self._own):
             return ActResult.VOID
         if not is_latest:
@@ -419,7 +419,7 @@ class Decisions:
             return ActResult.DECLINED
         return ActResult.APPLIES if history.decided_by(user) == act else ActResult.OVERRULED
 
-    def _judge_action(
+    def _decide_action(
         self, act: ModerationAct, target: bytes, channel: str | None, author_of_post: Callable[[bytes], bytes | None]
     ) -> ActResult:
         pair = pair_of(act)

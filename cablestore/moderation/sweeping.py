@@ -22,7 +22,7 @@ from cablestore.index.drops import (
     dropped_post,
     dropped_posts,
     encode_drop,
-    refused_count,
+    rejected_count,
 )
 from cablestore.index.local import ACT, DROP, REFUSED, UNDROP, local_key
 from cablestore.index.plan import Plan
@@ -112,14 +112,14 @@ def _remains(reader: Reader, post: Post, drop: Drop) -> _Remains:
     return [*rows, known.head_row] if post.is_linkable and links.is_head(reader, post) else rows
 
 
-def remember_refused(plan: Plan, post: Post, act: bytes | None) -> None:
+def remember_rejected(plan: Plan, post: Post, act: bytes | None) -> None:
     """Remember a rejected post in local rows: a dropped post, and the parts that decisions need.
 
-    At most `limits.MAX_REFUSED_REMEMBERED` are remembered, and at most `limits.MAX_BLOCKED_ACTIONS` actions per user.
+    At most `limits.MAX_REJECTED_REMEMBERED` are remembered, and at most `limits.MAX_BLOCKED_ACTIONS` actions per user.
     """
-    rows: _Remains = [] if act is None else _refused_act_rows(plan.reader, post)
-    count = refused_count(plan.reader)
-    if act is not None and count < limits.MAX_REFUSED_REMEMBERED:
+    rows: _Remains = [] if act is None else _rejected_act_rows(plan.reader, post)
+    count = rejected_count(plan.reader)
+    if act is not None and count < limits.MAX_REJECTED_REMEMBERED:
         known = DroppedPost.of(post, act, was_held=False)
         if plan.reader.local(known.rows()[0][0], known.hash_hex) is None:
             rows += [*known.rows(), (REFUSED, b"", b"%d" % (count + 1))]
@@ -132,7 +132,7 @@ def _act_rows(post: Post) -> _Remains:
     return [] if act is None else [(ACT, act_key(post), record_of(act))]
 
 
-def _refused_act_rows(reader: Reader, post: Post) -> _Remains:
+def _rejected_act_rows(reader: Reader, post: Post) -> _Remains:
     rows = _act_rows(post)
     if not rows or reader.local(ACT, act_key(post)) is not None:
         return []
@@ -146,7 +146,7 @@ def forget(plan: Plan, known: DroppedPost) -> None:
     for name, key, _ in (*known.rows(), known.head_row):
         plan.set_local(name, key, None)
     if not known.was_held:
-        plan.set_local(REFUSED, b"", b"%d" % max(refused_count(plan.reader) - 1, 0))
+        plan.set_local(REFUSED, b"", b"%d" % max(rejected_count(plan.reader) - 1, 0))
 
 
 def bury_dropped(plan: Plan) -> list[ModerationAct]:
@@ -162,7 +162,7 @@ def bury_dropped(plan: Plan) -> list[ModerationAct]:
         if known is None or known.author != stone.author or laid is None:
             continue
         forget(plan, known)
-        plan.witness(replace(laid, skeleton=known.skeleton))
+        plan.confirm_deletion(replace(laid, skeleton=known.skeleton))
     return unsaid
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from cablestore.arguments import check_instance, check_text, check_whole
+from cablestore.arguments import check_instance, check_integer, check_text
 from cablestore.errors import NodeError
 
 DEFAULT_PORT: Final = 13333
@@ -23,8 +23,8 @@ class Address(NamedTuple):
         host, port = text, str(default_port)
         if text.startswith("["):
             host, bracket, rest = text[1:].partition("]")
-            is_whole = bracket and rest[:1] in ("", ":")
-            port = (rest[1:] or port) if is_whole else ""
+            is_complete = bracket and rest[:1] in ("", ":")
+            port = (rest[1:] or port) if is_complete else ""
         elif text.count(":") == 1:
             host, port = text.split(":")
         if not host or not port.isdecimal() or len(port) > 5 or int(port) > 65_535:
@@ -40,4 +40,4 @@ def check_address(address: object) -> None:
     """Raise ArgumentError for a value that is not an address."""
     check_instance("address", address, Address, "an Address, such as Address.parse('127.0.0.1:13333')")
     check_text("address.host", address.host)  # type: ignore[attr-defined] # it is an Address
-    check_whole("address.port", address.port, 0, 65_535)  # type: ignore[attr-defined] # it is an Address
+    check_integer("address.port", address.port, 0, 65_535)  # type: ignore[attr-defined] # it is an Address

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from cablestore.index.place import LogPlace
+from cablestore.index.log_position import LogPosition
 from cablestore.reconcile.messages import CHANGED, EQUAL
 
 
@@ -19,7 +19,7 @@ class Agreement:
     """Agreement over one connection, from one side. It does no I/O; only `ended` belongs to an event loop."""
 
     def __init__(self) -> None:
-        self._place: LogPlace | None = None
+        self._place: LogPosition | None = None
         """The log position of the store when it was compared, None if it changed since."""
         self._is_claimed = False
         """True if EQUAL was the last frame sent to the peer."""
@@ -32,11 +32,11 @@ class Agreement:
         """True if no change of the store is known since it was compared."""
         return self._place is not None
 
-    def is_in_step(self, place: LogPlace) -> bool | None:
+    def is_in_step(self, place: LogPosition) -> bool | None:
         """Return `Peer.is_in_step` for a store at this log position."""
         return self._is_in_step and self._place == place
 
-    def compared(self, compared: LogPlace | None, place: LogPlace) -> list[bytes]:
+    def compared(self, compared: LogPosition | None, place: LogPosition) -> list[bytes]:
         """Note a comparison of the state at `compared`. The store is at `place` now. Return the frames for the peer.
 
         An agreement from before the store changed ends: this comparison may cover only the recent posts.
@@ -56,7 +56,7 @@ class Agreement:
             self._is_in_step = True
         return [EQUAL]
 
-    def peer_is_equal(self, place: LogPlace, *, answers: bool) -> list[bytes]:
+    def peer_is_equal(self, place: LogPosition, *, answers: bool) -> list[bytes]:
         """Note that the peer found the stores equal. Return the answer if this side `answers`."""
         if self._place != place:
             return [CHANGED] if answers else []
@@ -70,7 +70,7 @@ class Agreement:
         self._is_in_step = self._is_in_step and False
         self.ended.set()
 
-    def changed(self, place: LogPlace) -> list[bytes]:
+    def changed(self, place: LogPosition) -> list[bytes]:
         """Note the present log position of the store. Return the frames for the peer."""
         return [] if self._place in (None, place) else self._end()
 

@@ -18,35 +18,35 @@ class AnnouncedPosts:
 
     def __init__(self) -> None:
         self._announced: Final[dict[Hashable, dict[bytes, float]]] = {}
-        self._given: Final[dict[Hashable, dict[bytes, None]]] = {}
+        self._received: Final[dict[Hashable, dict[bytes, None]]] = {}
         """The latest posts sent to a peer. It may get a post in an answer before the post is announced to it."""
 
     def note_announced(self, link: PeerLink, hashes: Iterable[bytes], now_s: float) -> None:
         """Record that own posts were announced to a peer."""
         peer = _peer(link)
-        announced, given = self._announced.setdefault(peer, {}), self._given.get(peer, {})
+        announced, received = self._announced.setdefault(peer, {}), self._received.get(peer, {})
         for digest in hashes:
-            if digest in given:
+            if digest in received:
                 continue
             announced.pop(digest, None)  # keeps the order by time
             announced[digest] = now_s
-        for digest in list(islice(announced, max(len(announced) - limits.MAX_TOLD_REMEMBERED, 0))):
+        for digest in list(islice(announced, max(len(announced) - limits.MAX_ANNOUNCED_REMEMBERED, 0))):
             del announced[digest]
 
     def note_sent(self, link: PeerLink, hashes: Collection[bytes]) -> None:
         """Record that a peer requested these posts, and was sent the stored ones."""
         peer = _peer(link)
-        announced, given = self._announced.get(peer, {}), self._given.setdefault(peer, {})
+        announced, received = self._announced.get(peer, {}), self._received.setdefault(peer, {})
         for digest in hashes:
             announced.pop(digest, None)
-            given[digest] = None
-        for digest in list(islice(given, max(len(given) - limits.MAX_TOLD_REMEMBERED, 0))):
-            del given[digest]
+            received[digest] = None
+        for digest in list(islice(received, max(len(received) - limits.MAX_ANNOUNCED_REMEMBERED, 0))):
+            del received[digest]
 
     def forget(self, link: PeerLink) -> None:
         """Forget a closed connection."""
         self._announced.pop(_peer(link), None)
-        self._given.pop(_peer(link), None)
+        self._received.pop(_peer(link), None)
 
     def is_recent(self, since_s: float) -> bool:
         """Return True if a post was announced since then and not requested."""

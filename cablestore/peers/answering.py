@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from cablestore import limits
 from cablestore.index import arrival_log
-from cablestore.index.place import LogPlace
+from cablestore.index.log_position import LogPosition
 from cablestore.index.reader import Reader
 from cablestore.peers.audience import Audience
 from cablestore.peers.context import PeerContext
@@ -84,7 +84,7 @@ def without_blocked(reader: Reader, request: Request, part: list[Any], audience:
     if isinstance(request, ListRequest):
         return [] if audience.is_blocked else part
     if audience.is_blocked or isinstance(request, ModerationRequest):
-        return [digest for digest in part if audience.may_hear(reader, digest)]
+        return [digest for digest in part if audience.may_get_hash(reader, digest)]
     return part
 
 
@@ -104,7 +104,7 @@ class Answer:
     """The connection with the peer. Its audience may change between two parts."""
     may_be_cable_js: Final[bool]
     """True if the peer gets nothing that crashes cable.js."""
-    since: Final[LogPlace | None] = None
+    since: Final[LogPosition | None] = None
     """The position in the arrival log from which a live request is answered, None for the whole history."""
     names: list[str] = field(default_factory=list)
     """Names of channels, collected because only one response is permitted."""
@@ -115,7 +115,7 @@ class Answer:
     error: Exception | None = None
     cpu_s: float = 0.0
     """Seconds that the reading thread spent on the last part."""
-    is_whole: bool = False
+    is_complete: bool = False
     sequence: int = 0
     """Last entry of the arrival log in the state that answers a live request."""
     _names_read: int = 0
@@ -128,8 +128,8 @@ class Answer:
         try:
             self._read_part(state)
         except Exception as error:  # noqa: BLE001 - the thread serves other peers too
-            self._part, self.is_whole, self.error = [], True, error
-        if self.is_whole:
+            self._part, self.is_complete, self.error = [], True, error
+        if self.is_complete:
             self._let_go()
         elif self._state is None:
             self._state = state.keep()
@@ -144,13 +144,13 @@ class Answer:
             if request.is_live:
                 self.sequence = arrival_log.next_sequence(state.reader) - 1
         if self.exchange.is_over:
-            self._part, self.is_whole = [], True
+            self._part, self.is_complete = [], True
         elif isinstance(request, PostRequest):
             self._read_posts(state.reader, self._items, request)
         else:
             rows = limits.PART_ROWS_ANSWERED // self.shrink
             self._part = list(islice(self._items, rows))
-            self.is_whole = len(self._part) < rows
+            self.is_complete = len(self._part) < rows
             if self.may_be_cable_js:
                 self._part = without_crashing(state.reader, request, self._part)
             self._part = without_blocked(state.reader, request, self._part, self.link.audience)
@@ -163,7 +163,7 @@ class Answer:
         self._names_read += len(names)
         if request.limit and len(self.names) >= request.limit:
             del self.names[request.limit :]
-            self.is_whole = True
+            self.is_complete = True
 
     def _read_posts(self, reader: Reader, posts: Iterator[bytes], request: PostRequest) -> None:
         self._part = []
@@ -178,7 +178,7 @@ class Answer:
             size_bytes += len(post)
             if size_bytes >= limits.PART_SIZE_ANSWERED_BYTES // self.shrink:
                 return
-        self.is_whole = True
+        self.is_complete = True
         if is_forwarded:
             missing = (digest for digest in request.hashes if digest not in self.found)
             self.found.update([digest for digest in missing if _is_gone(reader, digest)])
@@ -191,7 +191,7 @@ class Answer:
     def done(self) -> None:
         """Pass the part to the queue."""
         part, self._part = self._part, []
-        self.queue.take(self, part)
+        self.queue.accept(self, part)
 
 
 class AnswerQueue:
@@ -298,12 +298,12 @@ class AnswerQueue:
         self._wakes_up = None
         self.advance()
 
-    def take(self, answer: Answer, part: list[Any]) -> None:
+    def accept(self, answer: Answer, part: list[Any]) -> None:
         """Accept a part of an answer from the reading thread."""
         self._is_reading = False
         self._shrink = max(1, self._shrink // 2)
         self.share.charge(max(1 + len(part), answer.cpu_s * _ROWS_PER_CPU_S))
-        if answer.is_whole:
+        if answer.is_complete:
             self._begun[_kind(answer.exchange)] = None
         self._send(answer, part)
         self.advance()

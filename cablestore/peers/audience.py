@@ -56,7 +56,7 @@ class Audience:
         """True if nothing is withheld from the peer."""
         return self.static is None
 
-    def may_hear_of(self, post: Post) -> bool:
+    def may_get_hash_of(self, post: Post) -> bool:
         """Return True if the peer may get the hash of a post."""
         if self.static is None:
             return True
@@ -67,14 +67,14 @@ class Audience:
                 return True
         return not self.is_blocked
 
-    def may_hear(self, reader: Reader, digest: bytes) -> bool:
+    def may_get_hash(self, reader: Reader, digest: bytes) -> bool:
         """Return True if the peer may get a hash. The hash of a post that is not stored is permitted."""
         if self.static is None:
             return True
         raw = reader.get(data_key(digest.hex().encode()))
         if raw is None or peek_type(raw) not in (BLOCK, UNBLOCK):
             return not self.is_blocked
-        return self.may_hear_of(decode_post(raw, reader.dialect, digest))
+        return self.may_get_hash_of(decode_post(raw, reader.dialect, digest))
 
     def may_get(self, raw: bytes, dialect: Dialect) -> bool:
         """Return True if the peer may get a well-formed post. It always gets posts that notify it."""
@@ -83,7 +83,7 @@ class Audience:
         if peek_type(raw) in (BLOCK, UNBLOCK):
             post = decode_post(raw, dialect)
             if isinstance(post.body, Block | Unblock) and self._is_among(post.body.recipients):
-                return self.may_hear_of(post)
+                return self.may_get_hash_of(post)
         return not self.is_blocked and raw[:KEY_SIZE_BYTES] not in self.withheld
 
     def _is_among(self, users: Iterable[bytes]) -> bool:

@@ -1,6 +1,6 @@
 """The Cable port: its connections, and the part of the node that handles each event of a peer.
 
-Data flows one way: bytes arrive, the session returns events, and `CableConnection._take` dispatches each event.
+Data flows one way: bytes arrive, the session returns events, and `CableConnection._dispatch` dispatches each event.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from cablestore.peers.reconciler import Reconciler
 from cablestore.peers.serving import Serving
 from cablestore.peers.sync import Sync
 from cablestore.protocol.dialect import DRAFT8
-from cablestore.protocol.exchange import Asked, Dropped, Event, Exchange, Extra, Fault, Names, Violation
+from cablestore.protocol.exchange import Dropped, Event, Exchange, Extra, Fault, Names, PeerRequest, Violation
 
 _GREETINGS: Final = 2
 """Number of greetings that are repeated."""
@@ -54,7 +54,7 @@ class CableConnection(Connection):
             self.close(ITSELF)
             other_end.close(ITSELF)
             return
-        self._port.serving.has_come()
+        self._port.serving.note_connection()
         if self.audience.is_blocked:
             self.banish()
             return
@@ -67,18 +67,20 @@ class CableConnection(Connection):
         if met.result() and self.is_ours and not self.is_once and not self.is_banished:
             self._context.life.run(self._port.reconciler.keep_in_step(self))
 
-    def _look_at_silence(self, now_s: float) -> None:
+    def _check_silence(self, now_s: float) -> None:
         self.expire(now_s)
         self._weigh()
         if self.session.is_recognised and not self.session.has_greeted and 0 < self._greetings <= _GREETINGS:
             self.greet()  # the peer changed the dialect in the middle of our greeting
-        is_alive = self.session.is_recognised and self.session.asked  # a peer that never sent a message will not answer
+        is_alive = (
+            self.session.is_recognised and self.session.open_requests
+        )  # a peer that never sent a message will not answer
         is_idle = not is_alive and not self.session.to_answer and not self._port.reconciler.is_under_way(self)
-        if is_idle and now_s - self.heard_s > self._context.settings.idle_timeout_s:
+        if is_idle and now_s - self.received_s > self._context.settings.idle_timeout_s:
             self.end("idle")
 
     def _lost(self) -> None:
-        self._take(self.session.lose())
+        self._dispatch(self.session.lose())
         self.answers.close()
         if not self.met.done():
             self.met.set_result(False)
@@ -90,27 +92,27 @@ class CableConnection(Connection):
 
     # --- messages of the peer ------------------------------------------------------------------
 
-    def _take(self, events: list[Event]) -> None:
+    def _dispatch(self, events: list[Event]) -> None:
         for event in events:
             match event:
-                case Asked(exchange):
+                case PeerRequest(exchange):
                     self._asked(exchange)
                 case Dropped(exchange):
                     self._dropped(exchange)
                 case Violation(fault, detail):
                     # cable-core.js sends forwarded answers to all its peers.
-                    if fault is not Fault.UNASKED or not self.session.dialect.requests_have_ttl:
+                    if fault is not Fault.UNREQUESTED or not self.session.dialect.requests_have_ttl:
                         self.faulted(fault.value, detail)
                 case Extra(content):
                     self._meet()  # the frame may arrive together with the end of the greeting
-                    if self.met.done() and not self._takes_life_frame(content) and not self.is_banished:
+                    if self.met.done() and not self._handle_life_frame(content) and not self.is_banished:
                         self._port.reconciler.received(self, content)
                 case _:
                     if isinstance(event, Names):
                         self.silence.is_answerable = True
                     self._note_answer()
-                    if event.exchange.asker is not None:
-                        event.exchange.asker.take(event)
+                    if event.exchange.requester is not None:
+                        event.exchange.requester.handle(event)
 
     def _note_answer(self) -> None:
         if not self.first_answer.done():
@@ -130,7 +132,7 @@ class CableConnection(Connection):
 
     def _answer(self, answer: Answer, part: list[Any]) -> None:
         self._port.serving.answer(self, answer, part)
-        if answer.is_whole and answer.exchange.is_over and PauseReason.REQUESTS in self.pauses:
+        if answer.is_complete and answer.exchange.is_over and PauseReason.REQUESTS in self.pauses:
             self._weigh()
         self.flush()
 

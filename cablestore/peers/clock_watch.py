@@ -27,7 +27,7 @@ _JUMP_S: Final = 60.0
 """A change of the clock against the loop's time that counts as a jump. Smaller ones are ignored: posts may be dated a
 week ahead.
 """
-_ASK_EVERY_S: Final = 60.0
+_REQUEST_EVERY_S: Final = 60.0
 """Minimum time between two requests for the channels of all peers."""
 _COMPARE_EVERY_S: Final = 60.0
 """Minimum time between two comparisons of the clock with texts. They also require a change of the store."""
@@ -50,22 +50,22 @@ class ClockWatch:
         self._compared = -1
         """The last event of the store at the last comparison."""
         self._compares_at_s = self._warns_of_difference_at_s = 0.0
-        self._asks_again = False
-        self._asks_at_s = self._warns_at_s = 0.0
+        self._requests_again = False
+        self._requests_at_s = self._warns_at_s = 0.0
         self._stored = 0
         """Stored posts that would be rejected now."""
 
-    def look(self, now_s: float) -> None:
+    def check(self, now_s: float) -> None:
         """Check the clock, and act on changes. `now_s` is the loop's time."""
         now_ms = self._context.store.parts.intake.clock()
         self._notice_jump(now_ms, now_s)
         due = self._early.take_due(now_ms)
         for connection, hashes in due.hashes.items():
             self._sync.fetches.offer_again(connection, hashes)
-        self._asks_again |= not due.are_complete
-        if self._asks_again and now_s >= self._asks_at_s:
-            self._asks_again, self._asks_at_s = False, now_s + _ASK_EVERY_S
-            self._sync.ask_again()
+        self._requests_again |= not due.are_complete
+        if self._requests_again and now_s >= self._requests_at_s:
+            self._requests_again, self._requests_at_s = False, now_s + _REQUEST_EVERY_S
+            self._sync.request_again()
             self._reconciler.compare_again()
         if (self._early or self._stored) and now_s >= self._warns_at_s:
             self._warns_at_s = now_s + _WARN_EVERY_S
@@ -82,13 +82,13 @@ class ClockWatch:
         by_s = None if before_s is None else self._offset_s - before_s
         if by_s is not None and abs(by_s) < _JUMP_S:
             return
-        self._context.life.run(self._look_at_store(now_ms))
+        self._context.life.run(self._check_store(now_ms))
         if by_s is not None:
             self._context.log.warning(
                 "the clock was set, or the machine slept", extra={"clock": _utc(now_ms), "by_s": round(by_s)}
             )
-            self._asks_again = True
-            self._asks_at_s = self._warns_at_s = self._warns_of_difference_at_s = 0.0
+            self._requests_again = True
+            self._requests_at_s = self._warns_at_s = self._warns_of_difference_at_s = 0.0
             self._compares_at_s, self._compared = 0.0, -1
 
     async def _compare(self, now_ms: int, now_s: float) -> None:
@@ -105,7 +105,7 @@ class ClockWatch:
                 extra={"clock": _utc(now_ms), "ahead_s": found.ahead_ms // _MS_PER_S, "users": found.users},
             )
 
-    async def _look_at_store(self, now_ms: int) -> None:
+    async def _check_store(self, now_ms: int) -> None:
         """Count the posts that the store accepted when the clock was later than it is now."""
         first_ms = now_ms + limits.MAX_FUTURE_MS + activity.DAY_MS
 

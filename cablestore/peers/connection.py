@@ -21,7 +21,7 @@ from cablestore.peers.context import PeerContext
 from cablestore.peers.link import BLOCKED, PeerLink
 from cablestore.peers.shares import LoopShare
 from cablestore.protocol import recognition
-from cablestore.protocol.exchange import Asker, Event, Exchange
+from cablestore.protocol.exchange import Event, Exchange, Requester
 from cablestore.protocol.message import ListRequest, ModerationRequest, PostRequest, Request
 from cablestore.protocol.session import Session
 from cablestore.reconcile.messages import LIFE_REQUEST
@@ -79,7 +79,7 @@ class Connection(PeerLink):
     # --- the transport calls these -------------------------------------------------------------
 
     @abstractmethod
-    def _take(self, events: list[Event]) -> None:
+    def _dispatch(self, events: list[Event]) -> None:
         """Dispatch each event of the peer."""
 
     @abstractmethod
@@ -103,9 +103,9 @@ class Connection(PeerLink):
     def _receive(self, messages: list[bytes]) -> None:
         events: list[Event] = []
         for message in messages or [b""]:
-            events += self.session.receive(message, self.heard_s)
+            events += self.session.receive(message, self.received_s)
         if events:
-            self._take(events)
+            self._dispatch(events)
         self.flush()
 
     @property
@@ -128,9 +128,11 @@ class Connection(PeerLink):
 
     # --- sending -------------------------------------------------------------------------------
 
-    def ask(self, request: Request, asker: Asker | None = None, timeout_s: float | None = None) -> Exchange:
-        """Send a request to the peer. The `asker` gets the answer."""
-        exchange = self.session.ask(request, self._context.loop.time(), timeout_s, asker=asker)
+    def send_request(
+        self, request: Request, requester: Requester | None = None, timeout_s: float | None = None
+    ) -> Exchange:
+        """Send a request to the peer. The `requester` gets the answer."""
+        exchange = self.session.send_request(request, self._context.loop.time(), timeout_s, requester=requester)
         self.flush()
         return exchange
 
@@ -191,13 +193,13 @@ class Connection(PeerLink):
     def compare_again(self) -> None:
         """Compare the stores again: a post that the peer announced was not requested."""
         self.send_frames(self.agreement.failed())
-        self.tell_step()
+        self.notify_step()
 
     def greet(self) -> None:
         """Send the requests by which a cablestore recognizes this node."""
         self._greetings += 1
         for _ in range(recognition.REQUESTS):
-            self.ask(ListRequest(b"", 0, 1))
+            self.send_request(ListRequest(b"", 0, 1))
 
     def _meet(self) -> None:
         """Complete `met` if both sides know that the other one reconciles."""
@@ -282,7 +284,7 @@ class Connection(PeerLink):
         if self.pauses.isdisjoint((PauseReason.STORING, PauseReason.INSPECTING)):  # unread answers cannot be late
             events = self.session.expire(now_s)
             if events:
-                self._take(events)
+                self._dispatch(events)
                 self.flush()
 
     @property
@@ -293,11 +295,11 @@ class Connection(PeerLink):
     def _is_understood(self) -> bool:
         return self.session.is_understood
 
-    def _ask_for_life(self) -> None:
+    def _probe(self) -> None:
         """Send a frame that another cablestore answers immediately, or a request that other peers answer."""
         self.send_frames([LIFE_REQUEST])
         if not self._knows_life_frames:
-            self.ask(ListRequest(b"", 0, 1))
+            self.send_request(ListRequest(b"", 0, 1))
 
     def check_life(self) -> None:
         """Probe the peer soon, and restart the timeouts of its open requests."""

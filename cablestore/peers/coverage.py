@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 
-from cablestore.index.place import LogPlace
+from cablestore.index.log_position import LogPosition
 from cablestore.protocol.message import ModerationRequest, Request, StateRequest, TimeRangeRequest
 from cablestore.reconcile.messages import SNAPSHOT, Terms
 
@@ -21,7 +21,7 @@ class Coverage:
     def __init__(self) -> None:
         self._terms: Terms | None = None
         """The terms of the present or last comparison. None before the first, and after a failed one."""
-        self._place: LogPlace | None = None
+        self._place: LogPosition | None = None
         """The position of the first compared state in the arrival log."""
         self._is_known_there = False
         self._is_under_way = False
@@ -35,7 +35,7 @@ class Coverage:
         self._is_under_way = True
         self._changed.set()
 
-    def read(self, terms: Terms, place: LogPlace) -> list[bytes]:
+    def read(self, terms: Terms, place: LogPosition) -> list[bytes]:
         """Note that the compared state was read at `place`. Return the frames that announce it to the peer.
 
         A comparison of older posts extends the one that began where it ends. Others without an end replace it.
@@ -81,7 +81,7 @@ class Coverage:
         """Date of the oldest compared posts."""
         return self._terms.from_ms if self._terms is not None else 0
 
-    def since(self, request: Request) -> LogPlace | None:
+    def since(self, request: Request) -> LogPosition | None:
         """Return the position in the arrival log from which to answer a live request, None to send the history."""
         if not request.is_live or not self._is_known_there or self._terms is None:
             return None

@@ -30,7 +30,7 @@ def allow(peers: int) -> None:
         _LOG.warning("the limit of open files is too low for all peers", extra=room)
 
 
-def refusal(descriptor: int) -> str:
+def rejection(descriptor: int) -> str:
     """Return why a connection with this descriptor is refused, or "".
 
     The system assigns the lowest free number, so a descriptor's number is a lower bound of the descriptors in use. The

@@ -9,68 +9,68 @@ from typing import Generic, NamedTuple, TypeVar
 
 from cablestore import limits
 
-Giver = TypeVar("Giver", bound=Hashable)
+Sender = TypeVar("Sender", bound=Hashable)
 
 
-class DuePosts(NamedTuple, Generic[Giver]):
+class DuePosts(NamedTuple, Generic[Sender]):
     """Posts that have become acceptable."""
 
-    hashes: dict[Giver, list[bytes]]
+    hashes: dict[Sender, list[bytes]]
     """Hashes by the peers that have the posts."""
     are_complete: bool
     """False if peers must be asked for further posts by channel."""
 
 
-class EarlyPosts(Generic[Giver]):
+class EarlyPosts(Generic[Sender]):
     """Hashes of rejected posts, at most `max_posts`. Of further ones only the earliest time is kept."""
 
     def __init__(self, max_posts: int = limits.MAX_EARLY_POSTS) -> None:
         self._max_posts = max_posts
         self._due: list[tuple[int, bytes]] = []
         """Heap of the times at which posts become acceptable."""
-        self._givers: dict[bytes, list[Giver]] = {}
+        self._senders: dict[bytes, list[Sender]] = {}
         self._others_due_ms: int | None = None
 
     def __len__(self) -> int:
         """Return the number of remembered posts."""
-        return len(self._givers)
+        return len(self._senders)
 
-    def refuse(self, digest: bytes, due_ms: int, giver: Giver | None) -> None:
-        """Record a post that becomes acceptable at `due_ms`. `giver` is None if it cannot be requested by hash."""
-        if digest not in self._givers:
-            if len(self._givers) >= self._max_posts:
+    def reject(self, digest: bytes, due_ms: int, sender: Sender | None) -> None:
+        """Record a post that becomes acceptable at `due_ms`. `sender` is None if it cannot be requested by hash."""
+        if digest not in self._senders:
+            if len(self._senders) >= self._max_posts:
                 self._others_due_ms = min(due_ms, self._others_due_ms or due_ms)
                 return
-            self._givers[digest] = []
+            self._senders[digest] = []
             heapq.heappush(self._due, (due_ms, digest))
-        if giver is not None:
-            self.is_early(digest, giver)
+        if sender is not None:
+            self.is_early(digest, sender)
 
-    def is_early(self, digest: bytes, giver: Giver) -> bool:
+    def is_early(self, digest: bytes, sender: Sender) -> bool:
         """Return True if a post that a peer offers was rejected before, and note that the peer has it."""
-        givers = self._givers.get(digest)
-        if givers is None:
+        senders = self._senders.get(digest)
+        if senders is None:
             return False
-        if giver not in givers and len(givers) <= limits.OFFERS_REMEMBERED:
-            givers.append(giver)
+        if sender not in senders and len(senders) <= limits.OFFERS_REMEMBERED:
+            senders.append(sender)
         return True
 
-    def lose(self, giver: Giver) -> None:
+    def lose(self, sender: Sender) -> None:
         """Forget a lost peer."""
-        for givers in self._givers.values():
-            if giver in givers:
-                givers.remove(giver)
+        for senders in self._senders.values():
+            if sender in senders:
+                senders.remove(sender)
 
-    def take_due(self, now_ms: int) -> DuePosts[Giver]:
+    def take_due(self, now_ms: int) -> DuePosts[Sender]:
         """Remove and return the posts that are acceptable now."""
-        hashes: defaultdict[Giver, list[bytes]] = defaultdict(list)
+        hashes: defaultdict[Sender, list[bytes]] = defaultdict(list)
         are_complete = self._others_due_ms is None or self._others_due_ms > now_ms
         if not are_complete:
             self._others_due_ms = None
         while self._due and self._due[0][0] <= now_ms:
             _, digest = heapq.heappop(self._due)
-            givers = self._givers.pop(digest)
-            are_complete &= bool(givers)
-            for giver in givers:
-                hashes[giver].append(digest)
+            senders = self._senders.pop(digest)
+            are_complete &= bool(senders)
+            for sender in senders:
+                hashes[sender].append(digest)
         return DuePosts(hashes, are_complete)

@@ -21,8 +21,8 @@ from cablestore.peers.connection import Connection, PauseReason
 from cablestore.peers.context import PeerContext
 from cablestore.peers.intake import PostIntake
 from cablestore.peers.link import PeerLink
+from cablestore.peers.pending_hashes import PendingHashes
 from cablestore.peers.report import SyncReport
-from cablestore.peers.wanted import Wanted
 from cablestore.protocol import cable_js
 from cablestore.protocol.body import INFO
 from cablestore.protocol.crypto import post_hash
@@ -53,7 +53,7 @@ class Fetches:
     def __init__(self, context: PeerContext, intake: PostIntake) -> None:
         self.context: Final = context
         self.intake: Final = intake
-        self.wanted: Final[Wanted[Connection]] = Wanted()
+        self.pending: Final[PendingHashes[Connection]] = PendingHashes()
         self.storing: Final[set[bytes]] = set()
         """Hashes of posts that have arrived and are not stored yet."""
         self.is_halted = False
@@ -90,7 +90,7 @@ class Fetches:
         if fetch is not None:
             fetch.lose()
         self.intake.early.lose(connection)
-        busier, missing = self.wanted.lose(connection)
+        busier, missing = self.pending.lose(connection)
         self.remember(missing)
         self.pass_on(busier, missing)
 
@@ -115,11 +115,11 @@ class Fetches:
             else:
                 self._known.pop(digest, None)
 
-    def came(self, link: PeerLink, post: bytes) -> None:
+    def note_received(self, link: PeerLink, post: bytes) -> None:
         """Note that a post of a peer is about to be stored. `settled` follows when it is."""
         digest = post_hash(post)
-        link.note_given(digest)
-        self.wanted.arrived(digest)
+        link.note_received(digest)
+        self.pending.arrived(digest)
         self.storing.add(digest)
         self._known.pop(digest, None)
         self.post_size_bytes += (len(post) - self.post_size_bytes) / _MEAN_POSTS
@@ -139,11 +139,11 @@ class Fetches:
         for digest in missing:
             self.settled(digest)
 
-    def settled(self, digest: bytes, *, has_come: bool = False) -> None:
+    def settled(self, digest: bytes, *, has_arrived: bool = False) -> None:
         """Notify all fetches that wait for a post that it is stored, or will not arrive."""
         self.storing.discard(digest)
         for fetch in self._of_peers.values():
-            fetch.settled(digest, has_come=has_come)
+            fetch.settled(digest, has_arrived=has_arrived)
 
     def not_stored(self, posts: Iterable[bytes]) -> None:
         """Stop fetching until `resume`: the store failed to write these posts, and would fail again."""
@@ -151,7 +151,7 @@ class Fetches:
             self.settled(post_hash(post))
         self.is_halted = True
         for connection, fetch in self._of_peers.items():
-            _, missing = self.wanted.lose(connection)
+            _, missing = self.pending.lose(connection)
             self.pass_on((), missing)
             fetch.wake()
 
@@ -161,17 +161,17 @@ class Fetches:
 
     def is_on_its_way(self, digest: bytes) -> bool:
         """Return True if a post is requested from a peer, or is being stored."""
-        return digest in self.wanted or digest in self.storing
+        return digest in self.pending or digest in self.storing
 
     def is_useless(self, digest: bytes) -> bool:
         """Return True if a post was rejected before."""
         return digest in self._useless or digest in self._not_admitted
 
-    def refuse(self, outcome: Outcome) -> None:
+    def reject(self, outcome: Outcome) -> None:
         """Remember a rejected post."""
         refused = self._not_admitted if outcome.verdict in _NOT_ADMITTED else self._useless
         refused[outcome.hash] = None
-        if len(refused) > limits.MAX_WANTED_PER_PEER:
+        if len(refused) > limits.MAX_PENDING_HASHES_PER_PEER:
             refused.popitem(last=False)
 
     def admit_again(self) -> None:
@@ -253,7 +253,7 @@ class Fetch:
             return
         self._offers.append(hashes)
         self._offered += len(hashes)
-        if self._offered > limits.MAX_WANTED_PER_PEER:
+        if self._offered > limits.MAX_PENDING_HASHES_PER_PEER:
             self._connection.pause(PauseReason.OFFERS)
         if len(self._offers) == 1:
             self._context.life.run(self._offer_all())
@@ -268,7 +268,7 @@ class Fetch:
                     self._failed += len(self._offers[0])
                     self._has_overflowed = True
                 self._offered -= len(self._offers.popleft())
-                if self._offered <= limits.MAX_WANTED_PER_PEER // 2:
+                if self._offered <= limits.MAX_PENDING_HASHES_PER_PEER // 2:
                     self._connection.resume(PauseReason.OFFERS)
         finally:
             self._offers.clear()
@@ -304,7 +304,7 @@ class Fetch:
             is_refused = digest in self._all.storing or self._all.is_useless(digest)
             if not (is_refused or is_early(digest, self._connection)):
                 new.append(digest)
-        left = self._all.wanted.offer(self._connection, new)
+        left = self._all.pending.offer(self._connection, new)
         self.advance()
         return left
 
@@ -314,12 +314,12 @@ class Fetch:
             count = self._share_of_window
             if self._requests and self._flow.room_size_bytes < count * self._all.post_size_bytes:
                 return
-            hashes = self._all.wanted.take(self._connection, count)
+            hashes = self._all.pending.take(self._connection, count)
             if not hashes:
                 return
             size_bytes = len(hashes) * self._all.post_size_bytes
             start = self._flow.began(size_bytes, self._context.loop.time())
-            exchange = self._connection.ask(PostRequest(b"", tuple(hashes)), self)
+            exchange = self._connection.send_request(PostRequest(b"", tuple(hashes)), self)
             self._requests[exchange] = FetchRequest(start, size_bytes)
 
     @property
@@ -335,7 +335,7 @@ class Fetch:
 
     # --- received posts ------------------------------------------------------------------------
 
-    def take(self, event: ResponseEvent) -> None:
+    def handle(self, event: ResponseEvent) -> None:
         """Store requested posts. At the end of a request, request missing posts from others."""
         match event:
             case Posts(exchange, posts) if exchange in self._requests:
@@ -345,7 +345,7 @@ class Fetch:
 
     def _store(self, posts: list[bytes]) -> None:
         for post in posts:
-            self._all.came(self._connection, post)
+            self._all.note_received(self._connection, post)
         self._flow.arrived(sum(map(len, posts)))
         self._storing += 1
         stored = self._all.intake.store(self._connection.name, posts, self._connection)
@@ -355,7 +355,7 @@ class Fetch:
         request = self._requests.pop(exchange)
         self._flow.ended(request.start, request.size_bytes, self._context.loop.time())
         if exchange.missing:
-            busier, missing = self._all.wanted.failed(self._connection, exchange.missing)
+            busier, missing = self._all.pending.failed(self._connection, exchange.missing)
             (self._all.remember if step is Step.LOST else self._all.missed)(missing)
             self.report.missing += len(missing)
             self._failed += len(missing)
@@ -373,7 +373,7 @@ class Fetch:
             is_ours = self._connection.session.dialect is self._context.dialect
             for post, outcome in zip(posts, stored.result(), strict=True):
                 self._count(post, outcome, is_ours=is_ours)
-                self._all.settled(outcome.hash, has_come=True)
+                self._all.settled(outcome.hash, has_arrived=True)
         if self._progress is not None:
             self._progress(len(posts))
         self._changed.set()
@@ -382,7 +382,7 @@ class Fetch:
         self.report.posts += outcome.verdict is Verdict.ACCEPTED
         if outcome.verdict in _USELESS or outcome.verdict in _NOT_ADMITTED:
             self.report.refused += 1
-            self._all.refuse(outcome)
+            self._all.reject(outcome)
         elif outcome.verdict is Verdict.TOO_FAR_AHEAD:
             self.report.refused += 1
             self.report.early += 1
@@ -391,7 +391,7 @@ class Fetch:
             session.reads_everything = True
         # post/info of the other dialect cannot be decoded here, so it is not a false claim.
         if outcome.verdict in FALSE_CLAIMS and (is_ours or peek_type(post) != INFO):
-            self._connection.gave_invalid_posts(1, outcome.reason)
+            self._connection.count_invalid_posts(1, outcome.reason)
 
     # --- waiting -------------------------------------------------------------------------------
 
@@ -416,7 +416,7 @@ class Fetch:
 
         Raises CableStoreError if the store could not be read to look up hashes.
         """
-        waiting = self._all.wanted.waiting
+        waiting = self._all.pending.waiting
         while not self._is_lost and (
             self._requests or self._storing or self._offered or self._elsewhere or waiting(self._connection)
         ):
@@ -432,7 +432,7 @@ class Fetch:
     async def has_room(self) -> None:
         """Wait until few enough posts are pending that further hashes are useful."""
         while not self._is_at_end and (
-            self._all.wanted.waiting(self._connection) > limits.FETCHES_OPEN * self._share_of_window
+            self._all.pending.waiting(self._connection) > limits.FETCHES_OPEN * self._share_of_window
         ):
             await self._change()
 
@@ -443,16 +443,16 @@ class Fetch:
 
     async def landed(self, hashes: Sequence[bytes]) -> None:
         """Wait until those of these posts that are in transit are stored, or will not arrive. Request them first."""
-        self._all.wanted.hurry(hashes)
+        self._all.pending.hurry(hashes)
         for digest in hashes:
             if self._all.is_on_its_way(digest):
                 await self._waiting.setdefault(digest, self._context.loop.create_future())
 
-    def settled(self, digest: bytes, *, has_come: bool) -> None:
+    def settled(self, digest: bytes, *, has_arrived: bool) -> None:
         """Resume waits for this post."""
         if digest in self._elsewhere:
             self._elsewhere.remove(digest)
-            self._failed += not has_come
+            self._failed += not has_arrived
             self._changed.set()
         future = self._waiting.pop(digest, None)
         if future is not None and not future.done():

@@ -110,10 +110,12 @@ class Histories:
             if mark is not None and mark.full_at_ms < since_ms:
                 now_ms = system_clock_ms()
                 top_ms = now_ms + limits.MAX_FUTURE_MS
-                is_whole = True
+                is_complete = True
                 for start_ms, end_ms in ((mark.from_ms, mark.back_ms), (mark.back_ms or mark.from_ms, top_ms)):
-                    is_whole = is_whole and (not end_ms or await self._slow_pages(channel, marks, start_ms, end_ms))
-                if is_whole:
+                    is_complete = is_complete and (
+                        not end_ms or await self._slow_pages(channel, marks, start_ms, end_ms)
+                    )
+                if is_complete:
                     self._note(channel, marks, full_at_ms=now_ms, back_ms=0)
 
     async def put_marks(self) -> None:
@@ -185,7 +187,7 @@ class Histories:
         if channel not in self._followed:
             return None
         request = TimeRangeRequest(b"", channel, page.start_ms, page.end_ms, page.limit)
-        answer = self._requests.ask(request, is_page=bool(page.limit))
+        answer = self._requests.send_request(request, is_page=bool(page.limit))
         step = await answer.done
         hashes = answer.hashes
         await self._fetch.looked_up()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from contextlib import suppress
 
-from cablestore.index.place import LogPlace
+from cablestore.index.log_position import LogPosition
 from cablestore.peers.context import PeerContext
 from cablestore.peers.link import PeerLink
 from cablestore.reconcile.messages import EQUAL
@@ -18,7 +18,7 @@ class Agreements:
         """`links` are the connections of both ports."""
         self._context = context
         self._links = links
-        self._watched: LogPlace | None = None
+        self._watched: LogPosition | None = None
         """The log position at which links agreed. A write that changes it, or a rebuild, is a change."""
         self._unwatch = context.store.watch(self._wrote)
 
@@ -27,14 +27,14 @@ class Agreements:
         self._unwatch()
 
     def _wrote(self) -> None:
-        """Schedule `_look` on the loop. In the thread that wrote, after each write."""
+        """Schedule `_check` on the loop. In the thread that wrote, after each write."""
         watched = self._watched
         if watched is not None and self._context.store.parts.engine.place != watched:
             self._watched = None
             with suppress(RuntimeError):  # the loop was closed
-                self._context.loop.call_soon_threadsafe(self._look)
+                self._context.loop.call_soon_threadsafe(self._check)
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         """End the agreements from before the store changed, and watch for the next change of others."""
         place = None
         while place != self._context.store.parts.engine.place:
@@ -44,14 +44,14 @@ class Agreements:
         if not any(link.agreement.has_place for link in self._links):
             self._watched = None
 
-    def compared(self, link: PeerLink, compared: LogPlace | None, *, is_complete: bool, gave: bool) -> None:
+    def compared(self, link: PeerLink, compared: LogPosition | None, *, is_complete: bool, sent_posts: bool) -> None:
         """Note a complete comparison. `compared` is the log position of the compared state.
 
-        `is_complete` is true on the side that compared all common posts, `gave` if the peer was sent posts.
+        `is_complete` is true on the side that compared all common posts, `sent_posts` if the peer was sent posts.
         """
         frames = link.agreement.compared(compared, self._context.store.parts.engine.place)
-        self._say(link, frames + (link.agreement.claim(is_certain=not gave) if is_complete else []))
-        self._look()
+        self._say(link, frames + (link.agreement.claim(is_certain=not sent_posts) if is_complete else []))
+        self._check()
 
     def failed(self, link: PeerLink) -> None:
         """Note a failed comparison."""
@@ -69,4 +69,4 @@ class Agreements:
     def _say(self, link: PeerLink, frames: list[bytes]) -> None:
         if frames:
             link.send_frames(frames)
-        link.tell_step()
+        link.notify_step()

@@ -68,16 +68,16 @@ class InspectionThread:
         dropped, channel_id = self._context.restrictions.now.channels, self._context.dialect.channel_id
         return tuple(name for name in names if channel_id(name) not in dropped)
 
-    def look_at_hashes(self, route: Route, giver: Session, hashes: tuple[bytes, ...]) -> None:
+    def inspect_hashes(self, route: Route, sender: Session, hashes: tuple[bytes, ...]) -> None:
         """Pass the permitted hashes to `route.pass_hashes`."""
         may_be_cable_js, audience = route.origin.may_be_cable_js, self._audience(route)
 
-        def look() -> list[bytes]:
+        def inspect() -> list[bytes]:
             with self._context.store.snapshot() as snapshot:
                 reader = snapshot.reader
                 found = [digest for digest in hashes if not answers.is_deleted_here(reader, digest)]
                 found = [digest for digest in found if not answers.is_dropped_here(reader, digest)]
-                found = [digest for digest in found if audience.may_hear(reader, digest)]
+                found = [digest for digest in found if audience.may_get_hash(reader, digest)]
                 return (
                     [digest for digest in found if answers.is_safe_for_cable_js(reader, digest)]
                     if may_be_cable_js
@@ -85,13 +85,13 @@ class InspectionThread:
                 )
 
         self._charge(route, _ROWS_PER_HASH * len(hashes))
-        self._look(giver, look, len(hashes) * HASH_SIZE_BYTES, partial(self._pass_hashes, route))
+        self._inspect(sender, inspect, len(hashes) * HASH_SIZE_BYTES, partial(self._pass_hashes, route))
 
-    def look_at_posts(self, route: Route, giver: Session, posts: list[bytes]) -> None:
+    def inspect_posts(self, route: Route, sender: Session, posts: list[bytes]) -> None:
         """Pass the permitted posts to `route.pass_posts`."""
-        dialect, may_be_cable_js, audience = giver.dialect, route.origin.may_be_cable_js, self._audience(route)
+        dialect, may_be_cable_js, audience = sender.dialect, route.origin.may_be_cable_js, self._audience(route)
 
-        def look() -> Appraised:
+        def inspect() -> Appraised:
             found = list(zip(posts, self._context.store.parts.appraise(posts, dialect), strict=True))
             taken = [post for post, outcome in found if outcome.verdict is Verdict.ACCEPTED]
             taken = [post for post in taken if audience.may_get(post, dialect)]
@@ -99,7 +99,7 @@ class InspectionThread:
             return Appraised(list(filter(cable_js.handles_post, taken)) if may_be_cable_js else taken, false_claims)
 
         self._charge(route, _ROWS_PER_POST * len(posts))
-        self._look(giver, look, sum(map(len, posts)), partial(self._pass_posts, route, giver))
+        self._inspect(sender, inspect, sum(map(len, posts)), partial(self._pass_posts, route, sender))
 
     def _audience(self, route: Route) -> Audience:
         origin = self._connection_of(route.origin)
@@ -110,16 +110,18 @@ class InspectionThread:
         if origin is not None:
             origin.share.charge(rows)
 
-    def _look(self, giver: Session, look: Callable[[], T], size_bytes: int, done: Callable[[T | None], None]) -> None:
+    def _inspect(
+        self, sender: Session, inspect: Callable[[], T], size_bytes: int, done: Callable[[T | None], None]
+    ) -> None:
         self._waiting_size_bytes += size_bytes
-        connection = self._connection_of(giver)
+        connection = self._connection_of(sender)
         if connection is not None and self._waiting_size_bytes > limits.MAX_INSPECTED_QUEUE_SIZE_BYTES:
             self._paused.add(connection)
             connection.pause(PauseReason.INSPECTING)
-        future = self._context.loop.run_in_executor(self._thread, look)
-        future.add_done_callback(partial(self._looked, size_bytes, done))
+        future = self._context.loop.run_in_executor(self._thread, inspect)
+        future.add_done_callback(partial(self._inspected, size_bytes, done))
 
-    def _looked(self, size_bytes: int, done: Callable[[Any], None], future: asyncio.Future[Any]) -> None:
+    def _inspected(self, size_bytes: int, done: Callable[[Any], None], future: asyncio.Future[Any]) -> None:
         self._waiting_size_bytes -= size_bytes
         if self._waiting_size_bytes <= limits.MAX_INSPECTED_QUEUE_SIZE_BYTES // 2:
             while self._paused:
@@ -133,10 +135,10 @@ class InspectionThread:
         route.pass_hashes(hashes or ())
         self.send_on(route)
 
-    def _pass_posts(self, route: Route, giver: Session, found: Appraised | None) -> None:
+    def _pass_posts(self, route: Route, sender: Session, found: Appraised | None) -> None:
         taken, false_claims = found or Appraised([], [])
-        connection = self._connection_of(giver)
+        connection = self._connection_of(sender)
         if false_claims and connection is not None:
-            connection.gave_invalid_posts(len(false_claims), false_claims[-1])
+            connection.count_invalid_posts(len(false_claims), false_claims[-1])
         route.pass_posts(taken)
         self.send_on(route)

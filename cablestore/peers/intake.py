@@ -24,20 +24,20 @@ class PostIntake:
         self.paused: Final[set[Connection]] = set()
         """Connections that are paused until the queue has room."""
 
-    def store(self, peer: str, posts: list[bytes], giver: Connection | None = None) -> asyncio.Future[list[Outcome]]:
+    def store(self, peer: str, posts: list[bytes], sender: Connection | None = None) -> asyncio.Future[list[Outcome]]:
         """Queue posts for storing, and return a future of their outcomes. It raises CableStoreError if storing fails.
 
-        The posts can be requested again by hash from `giver`. It is paused if too many posts wait.
+        The posts can be requested again by hash from `sender`. It is paused if too many posts wait.
         """
         future = self._context.writes.submit(posts)
-        future.add_done_callback(partial(self._stored, peer, posts, giver))
-        if giver is not None and self._context.writes.queued_size_bytes > limits.MAX_INGEST_QUEUE_SIZE_BYTES:
-            self.paused.add(giver)
-            giver.pause(PauseReason.STORING)
+        future.add_done_callback(partial(self._stored, peer, posts, sender))
+        if sender is not None and self._context.writes.queued_size_bytes > limits.MAX_INGEST_QUEUE_SIZE_BYTES:
+            self.paused.add(sender)
+            sender.pause(PauseReason.STORING)
         return future
 
     def _stored(
-        self, peer: str, posts: list[bytes], giver: Connection | None, future: asyncio.Future[list[Outcome]]
+        self, peer: str, posts: list[bytes], sender: Connection | None, future: asyncio.Future[list[Outcome]]
     ) -> None:
         """Count outcomes, before the waiting code gets them."""
         metrics, error = self._context.metrics, future.exception()
@@ -48,11 +48,11 @@ class PostIntake:
             for post, outcome in zip(posts, future.result(), strict=True):
                 metrics.posts_in[outcome.verdict].inc()
                 if outcome.verdict is Verdict.TOO_FAR_AHEAD:
-                    self._refuse_early(post, outcome.hash, giver)
+                    self._reject_early(post, outcome.hash, sender)
         if self._context.writes.queued_size_bytes < limits.MAX_INGEST_QUEUE_SIZE_BYTES // 2:
             while self.paused:
                 self.paused.pop().resume(PauseReason.STORING)
 
-    def _refuse_early(self, raw: bytes, digest: bytes, giver: Connection | None) -> None:
+    def _reject_early(self, raw: bytes, digest: bytes, sender: Connection | None) -> None:
         due_ms = decode_post(raw, self._context.dialect).timestamp_ms - limits.MAX_FUTURE_MS + 1
-        self.early.refuse(digest, due_ms, None if giver is None or giver.closed.done() else giver)
+        self.early.reject(digest, due_ms, None if sender is None or sender.closed.done() else sender)

@@ -73,7 +73,7 @@ class PeerLink(asyncio.Protocol, ABC):
         """Done with True when messages can be exchanged, with False if the connection ends before."""
         self.is_established = False
         """True if messages can be exchanged. It stays True after the end of the connection."""
-        self.began_s = self.heard_s = context.loop.time()
+        self.began_s = self.received_s = context.loop.time()
         self.silence: Final = Silence(self.began_s, is_ours=self.is_ours)
         self._delivery: Delivery | None = None
         self._knows_life_frames = False
@@ -82,7 +82,7 @@ class PeerLink(asyncio.Protocol, ABC):
         self.received_size_bytes = self.sent_size_bytes = 0
         self._pace = MessagePace(0, self.began_s)
         self.invalid_posts = 0
-        self.given: Final[OrderedDict[bytes, None]] = OrderedDict()
+        self.received_posts: Final[OrderedDict[bytes, None]] = OrderedDict()
         """Hashes of the latest posts that the peer sent. They are not announced to it."""
         self._transport: asyncio.Transport | None = None
         self._channel: SecureChannel | None = None
@@ -111,11 +111,11 @@ class PeerLink(asyncio.Protocol, ABC):
         """The number of complete messages of the peer."""
 
     @abstractmethod
-    def _look_at_silence(self, now_s: float) -> None:
+    def _check_silence(self, now_s: float) -> None:
         """Check the timeouts of an established connection."""
 
     @abstractmethod
-    def _ask_for_life(self) -> None:
+    def _probe(self) -> None:
         """Send the peer a request that it answers immediately."""
 
     @property
@@ -160,9 +160,9 @@ class PeerLink(asyncio.Protocol, ABC):
             connection = transport.get_extra_info("socket")
             keep_alive(connection)
             self._delivery = Delivery(connection, self.began_s)
-        refusal = self._admit()
-        if refusal:
-            self.close(refusal)
+        rejection = self._admit()
+        if rejection:
+            self.close(rejection)
             return
         keep_queue_short(self._transport)
         self._channel = self._context.new_channel(is_initiator=self.is_ours, port_name=self.port_name)
@@ -173,7 +173,7 @@ class PeerLink(asyncio.Protocol, ABC):
 
     def data_received(self, data: bytes) -> None:
         """Decrypt and handle bytes of the peer."""
-        self.heard_s = self._context.loop.time()
+        self.received_s = self._context.loop.time()
         self.received_size_bytes += len(data)
         try:
             self._receive([data] if self._channel is None else self._decrypt(self._channel, data))
@@ -185,7 +185,7 @@ class PeerLink(asyncio.Protocol, ABC):
             self.close(self.with_cause(str(error)))
         else:
             if self._channel is not None and self._channel.has_ended:
-                self._take_end()
+                self._handle_end()
 
     def _decrypt(self, channel: SecureChannel, data: bytes) -> list[bytes]:
         messages, reply = channel.receive(data)
@@ -194,7 +194,7 @@ class PeerLink(asyncio.Protocol, ABC):
             self._establish()
         return messages
 
-    def _take_end(self) -> None:
+    def _handle_end(self) -> None:
         """End the connection after the peer ended its stream."""
         if self._ends_s is None:
             self.end("the peer ended the stream")
@@ -206,7 +206,7 @@ class PeerLink(asyncio.Protocol, ABC):
         self.established.set_result(True)
         self._pace = MessagePace(self.received_size_bytes, self._context.loop.time())
         self._since_ms = system_clock_ms()
-        self._context.watchers.tell(PeerConnected(self.peer))
+        self._context.watchers.notify(PeerConnected(self.peer))
         self._begin()
 
     def eof_received(self) -> None:
@@ -231,7 +231,7 @@ class PeerLink(asyncio.Protocol, ABC):
         if self._is_understood:
             self._context.key_warnings.understood(self._known_as)
         if self.is_established:
-            self._context.watchers.tell(PeerLost(self.peer, reason))
+            self._context.watchers.notify(PeerLost(self.peer, reason))
         self._context.log.info("disconnected", extra={"peer": self.name, "reason": reason})
 
     # --- state ---------------------------------------------------------------------------------
@@ -256,12 +256,12 @@ class PeerLink(asyncio.Protocol, ABC):
     def _is_in_step(self) -> bool | None:
         return self.agreement.is_in_step(self._context.store.parts.engine.place)
 
-    def tell_step(self) -> None:
+    def notify_step(self) -> None:
         """Notify watchers if the peer is in step and was not, or the reverse."""
         is_in_step = self._is_in_step
         if self._step_announced is not is_in_step and not self.closed.done():
             self._step_announced = is_in_step
-            self._context.watchers.tell(PeerInStep(self.peer))
+            self._context.watchers.notify(PeerInStep(self.peer))
 
     @property
     def remote_static(self) -> bytes | None:
@@ -289,35 +289,35 @@ class PeerLink(asyncio.Protocol, ABC):
         elif self.is_established and self._is_too_slow(now_s):
             self.close("the peer sends messages too slowly")
         elif self.is_established:
-            self._look_for_life(now_s)
-            self._look_at_silence(now_s)
+            self._check_life(now_s)
+            self._check_silence(now_s)
         elif now_s - self.began_s > self._context.settings.handshake_timeout_s:
             self.close(self.with_cause("the handshake took too long"))
 
     # --- peers that vanish ---------------------------------------------------------------------
 
-    def _look_for_life(self, now_s: float) -> None:
+    def _check_life(self, now_s: float) -> None:
         """Probe a silent peer, and close the connection if it does not respond."""
         if not self._is_read:
-            self.heard_s = now_s
+            self.received_s = now_s
         undelivered_s = self._undelivered_s(now_s)
         is_delivered = not self._unread_size_bytes and (self._delivery is None or self._delivery.is_complete())
-        check = self.silence.look(now_s, self.heard_s, is_delivered=is_delivered)
+        check = self.silence.check(now_s, self.received_s, is_delivered=is_delivered)
         if check is LifeCheck.GIVE_UP or undelivered_s > limits.UNACKNOWLEDGED_TIMEOUT_S:
             self._context.metrics.vanished.inc()
-            self.close(f"no answer for {now_s - self.heard_s:.0f} s")
+            self.close(f"no answer for {now_s - self.received_s:.0f} s")
             return
-        if check is LifeCheck.ASK:
-            self._ask_for_life()
+        if check is LifeCheck.PROBE:
+            self._probe()
         is_silent = self._no_answer_s(now_s) > 0
         if is_silent is not self.is_silent:
             self.is_silent = is_silent
             if is_silent:
                 fields = {"peer": self.name, "seconds": self._no_answer_s(now_s)}
                 self._context.log.info("no answer", extra=fields)
-            self._context.watchers.tell(PeerSilent(self.peer))
+            self._context.watchers.notify(PeerSilent(self.peer))
 
-    def _takes_life_frame(self, frame: bytes) -> bool:
+    def _handle_life_frame(self, frame: bytes) -> bool:
         """Handle a request for a sign of life, or a sign of life. Return False for other frames."""
         if frame not in (LIFE_REQUEST, LIFE_SIGN):
             return False
@@ -328,14 +328,14 @@ class PeerLink(asyncio.Protocol, ABC):
 
     def _undelivered_s(self, now_s: float) -> float:
         """Return how long the peer's machine has not acknowledged sent data."""
-        if self._delivery is None or now_s - self.heard_s < 1:
+        if self._delivery is None or now_s - self.received_s < 1:
             return 0.0
         return self._delivery.unacknowledged_s(now_s)
 
     def _no_answer_s(self, now_s: float) -> int:
         """Return for how many seconds an expected answer of the peer is missing, else 0."""
         is_late = self.silence.is_unanswered or self._undelivered_s(now_s) > limits.LIFE_SIGN_TIMEOUT_S
-        return max(1, round(now_s - self.heard_s)) if is_late and not self.closed.done() else 0
+        return max(1, round(now_s - self.received_s)) if is_late and not self.closed.done() else 0
 
     def check_life(self) -> None:
         """Probe the peer soon: it may have been unreachable until now."""
@@ -382,9 +382,9 @@ class PeerLink(asyncio.Protocol, ABC):
         """Return True if the peer sends a message byte by byte. Called about every second."""
         if not self._is_read:
             return False
-        self._pace.look(self.received_size_bytes, self._messages, now_s)
+        self._pace.check(self.received_size_bytes, self._messages, now_s)
         most_s = limits.MAX_SLOW_FIRST_S if self._pace.is_first else limits.MAX_SLOW_S
-        return self._pace.slow_looks > min(most_s, self._context.settings.idle_timeout_s)
+        return self._pace.slow_checks > min(most_s, self._context.settings.idle_timeout_s)
 
     # --- sending and ending --------------------------------------------------------------------
 
@@ -402,13 +402,13 @@ class PeerLink(asyncio.Protocol, ABC):
             self.sent_size_bytes += len(data)
             self._transport.write(data)
 
-    def note_given(self, digest: bytes) -> None:
+    def note_received(self, digest: bytes) -> None:
         """Remember that the peer sent a post."""
-        self.given[digest] = None
-        if len(self.given) > limits.MAX_GIVEN_REMEMBERED:
-            self.given.popitem(last=False)
+        self.received_posts[digest] = None
+        if len(self.received_posts) > limits.MAX_RECEIVED_REMEMBERED:
+            self.received_posts.popitem(last=False)
 
-    def gave_invalid_posts(self, count: int, reason: str) -> None:
+    def count_invalid_posts(self, count: int, reason: str) -> None:
         """Count posts that an honest peer never forwards. Too many end the connection."""
         self.invalid_posts += count
         if self.invalid_posts >= self._context.settings.max_invalid_posts:

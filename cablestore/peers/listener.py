@@ -79,9 +79,9 @@ class PeerListener(ABC, Generic[L]):
 
     def _accept(self, connection: socket.socket) -> None:
         """Create a link for an accepted connection, unless it would use up the file descriptors."""
-        refusal = descriptors.refusal(connection.fileno())
-        if refusal:
-            self._refuse(connection, refusal)
+        rejection = descriptors.rejection(connection.fileno())
+        if rejection:
+            self._refuse(connection, rejection)
             return
 
         async def use() -> None:
@@ -172,7 +172,7 @@ class PeerListener(ABC, Generic[L]):
                     return
                 settings = self._context.settings
                 pause_s = dial.ended(reason, settings.first_retry_s, settings.longest_retry_s, dials.spread)
-                self._context.watchers.tell(PeerUnreachable(address, reason))
+                self._context.watchers.notify(PeerUnreachable(address, reason))
                 fields = {"peer": str(address), "reason": reason, "again_in_s": round(pause_s, 3)}
                 self._context.log.info("no connection", extra=fields)
                 await dial.pause(pause_s)

@@ -29,13 +29,13 @@ class LiveRequest:
     _known: int = 0
     """Last log entry of the state that the peer got. A change may arrive after a state that includes it."""
 
-    def tell(self, changes: Iterable[LiveChange]) -> None:
+    def announce(self, changes: Iterable[LiveChange]) -> None:
         """Send the changes that the peer may receive, now or after the history."""
         if self.connection.session.may_be_cable_js:
             changes = [item for item in changes if item.is_safe_for_cable_js]
         audience = self.connection.audience
         if not audience.is_everyone:
-            changes = [item for item in changes if _may_hear(audience, item)]
+            changes = [item for item in changes if _may_get_hash(audience, item)]
         if self.exchange.state is State.LIVE:
             self._answer([item.hash for item in changes if item.sequence > self._known])
         else:
@@ -43,7 +43,7 @@ class LiveRequest:
             self._waiting |= {item.hash: item.sequence for item in changes}
             self.connection.changes_waiting += len(self._waiting) - before
 
-    def caught_up(self, sequence: int) -> None:
+    def finish_history(self, sequence: int) -> None:
         """Send the waiting changes, except for those in the history, which includes log entries up to `sequence`."""
         self._known = sequence
         self._answer([digest for digest, known_at in self.forget().items() if known_at > sequence])
@@ -54,7 +54,7 @@ class LiveRequest:
         State is sent again: after a deletion, the post that becomes current may have been sent before.
         """
         if isinstance(self.exchange.request, TimeRangeRequest):
-            hashes = [digest for digest in hashes if digest not in self.connection.given]
+            hashes = [digest for digest in hashes if digest not in self.connection.received_posts]
             hashes = hashes if self.route is None else self.route.fresh(hashes)
         self.connection.session.answer_hashes(self.exchange, hashes)
 
@@ -65,8 +65,8 @@ class LiveRequest:
         return waiting
 
 
-def _may_hear(audience: Audience, item: LiveChange) -> bool:
-    return not audience.is_blocked if item.post is None else audience.may_hear_of(item.post)
+def _may_get_hash(audience: Audience, item: LiveChange) -> bool:
+    return not audience.is_blocked if item.post is None else audience.may_get_hash_of(item.post)
 
 
 class LiveRequests:
@@ -123,16 +123,16 @@ class LiveRequests:
         again = False
         for item in changes:
             again = again or item.subject is Subject.MODERATION_AGAIN
-            for live in self._asking(item):
+            for live in self._receivers(item):
                 announced[live].append(item)
         for live, items in announced.items():
-            live.tell(items)
+            live.announce(items)
         if again:
             for live in self._of(ModerationRequest).values():
                 live.connection.answers.add(live.exchange)
         return announced
 
-    def _asking(self, item: LiveChange) -> list[LiveRequest]:
+    def _receivers(self, item: LiveChange) -> list[LiveRequest]:
         """Return the live requests that receive a change. New posts do not go back to the peer that sent them."""
         match item.subject:
             case Subject.CHAT:
@@ -146,7 +146,7 @@ class LiveRequests:
         return [
             live
             for live in found.values()
-            if not (item.is_new and item.hash in live.connection.given)  # the peer sent it
+            if not (item.is_new and item.hash in live.connection.received_posts)  # the peer sent it
             and concerns(live.exchange.request, item, self._dialect)
         ]
 

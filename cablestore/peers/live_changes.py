@@ -15,8 +15,8 @@ from typing import Final, NamedTuple
 from cablestore.index import arrival_log
 from cablestore.index.arrival_log import EventKind
 from cablestore.index.consents import user_of_row
+from cablestore.index.log_position import LogPosition
 from cablestore.index.notes import noted_key
-from cablestore.index.place import LogPlace
 from cablestore.index.reader import Reader
 from cablestore.index.tombstone import Skeleton, Tombstone
 from cablestore.protocol import cable_js
@@ -109,7 +109,7 @@ def changes_of(
     return changes, after
 
 
-def hashes_since(reader: Reader, request: Request, place: LogPlace) -> list[bytes] | None:
+def hashes_since(reader: Reader, request: Request, place: LogPosition) -> list[bytes] | None:
     """Return the hashes that are new to a live request since a position in the arrival log.
 
     Return None if the position is no longer valid, if more than `MAX_ENTRIES` entries follow, or if the whole state

@@ -17,7 +17,7 @@ class MarkSaver:
         self._context = context
         self._next_s = 0.0
 
-    def look(self, now_s: float) -> None:
+    def check(self, now_s: float) -> None:
         """Save the marks if the pause has ended."""
         if now_s >= self._next_s:
             self._next_s = float("inf")

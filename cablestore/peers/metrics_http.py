@@ -35,7 +35,7 @@ _LOG: Final = logging.getLogger("cablestore.node")
 STUCK_S: Final = 10.0
 """A loop that has not run for this long counts as stuck. A lag of some hundredths of a second is normal."""
 _BEAT_S: Final = 1.0
-_LOOKS_EVERY_S: Final = 0.2
+_POLL_EVERY_S: Final = 0.2
 """Interval at which the thread checks whether it must end."""
 
 
@@ -64,7 +64,7 @@ def exporter(
         raise NodeError(f"cannot listen on {address}: {getattr(error, 'strerror', None) or error}") from None
     server.set_app(_App(parts, heartbeat))
     thread = threading.Thread(
-        target=server.serve_forever, args=(_LOOKS_EVERY_S,), name="cablestore-exporter", daemon=True
+        target=server.serve_forever, args=(_POLL_EVERY_S,), name="cablestore-exporter", daemon=True
     )
     thread.start()
     try:
@@ -197,7 +197,7 @@ class _Server(ThreadingMixIn, WSGIServer):
         try:
             return super().get_request()
         except OSError:
-            time.sleep(_LOOKS_EVERY_S)
+            time.sleep(_POLL_EVERY_S)
             raise
 
     def verify_request(self, request: Any, client_address: Any) -> bool:  # noqa: ARG002 - signature of the base class

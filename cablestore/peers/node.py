@@ -79,7 +79,7 @@ class Node(ProcessBound):
             raise
         life.run(self._tick(parts))
         life.run(parts.serving.expire_forwards())
-        life.run(parts.sync.look_at_channels())
+        life.run(parts.sync.read_channels())
         return self
 
     async def __aexit__(self, *exc_info: object) -> None:
@@ -121,7 +121,7 @@ class Node(ProcessBound):
         for port in parts.ports:
             port.stop()
         if not self.store.is_closed:
-            await life.finish(parts.serving.let_peers_ask(), may_hurry=True)
+            await life.finish(parts.serving.wait_for_requests(), may_hurry=True)
         life.cancel_tasks()
         parts.end_work()
         await life.finish(asyncio.gather(*(port.close() for port in parts.ports)), may_hurry=True)

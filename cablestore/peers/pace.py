@@ -10,7 +10,7 @@ from typing import Final
 
 from cablestore import limits
 
-_LOOK_EVERY_S: Final = 1.0
+_POLL_EVERY_S: Final = 1.0
 
 
 class MessagePace:
@@ -19,9 +19,9 @@ class MessagePace:
     def __init__(self, size_bytes: int, now_s: float) -> None:
         """Start to count after this many bytes, which belong to no message."""
         self._size_bytes = size_bytes
-        self._looks_at_s = now_s + _LOOK_EVERY_S
+        self._checks_at_s = now_s + _POLL_EVERY_S
         self._messages = 0
-        self.slow_looks = 0
+        self.slow_checks = 0
         """Checks that found very few new bytes of this message."""
 
     @property
@@ -29,14 +29,14 @@ class MessagePace:
         """True as long as no message is complete."""
         return self._messages == 0
 
-    def look(self, size_bytes: int, messages: int, now_s: float) -> None:
+    def check(self, size_bytes: int, messages: int, now_s: float) -> None:
         """Note the total number of bytes received, and the number of complete messages."""
-        if now_s < self._looks_at_s:
+        if now_s < self._checks_at_s:
             return
-        self._looks_at_s = now_s + _LOOK_EVERY_S
+        self._checks_at_s = now_s + _POLL_EVERY_S
         fresh_size_bytes, self._size_bytes = size_bytes - self._size_bytes, size_bytes
         if messages != self._messages or fresh_size_bytes >= limits.MIN_MESSAGE_BYTES_PER_S:
             self._messages = messages
-            self.slow_looks = 0
-        elif fresh_size_bytes or (self.is_first and self.slow_looks):
-            self.slow_looks += 1
+            self.slow_checks = 0
+        elif fresh_size_bytes or (self.is_first and self.slow_checks):
+            self.slow_checks += 1

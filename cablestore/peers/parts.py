@@ -88,16 +88,16 @@ class NodeParts:
     def tick(self, now_s: float) -> None:
         """Check timeouts and everything else that depends on time. Call it every second."""
         context = self.context
-        self.reachability.look(now_s)
+        self.reachability.check(now_s)
         for link in self.links:
             link.tick(now_s)
         disconnect_slowest(self.links.cable, context.settings.max_queued_total_size_bytes)
-        self.clock_watch.look(now_s)
+        self.clock_watch.check(now_s)
         if context.restrictions.are_outdated():  # by a seed, or while no peers were connected
             context.restrictions.read_soon()
         self.write_watch.retry()
-        self.sweeper.look()
-        self.mark_saver.look(now_s)
+        self.sweeper.check()
+        self.mark_saver.check(now_s)
 
     def end_work(self) -> None:
         """Start no further work. Work in progress ends."""
@@ -118,21 +118,21 @@ class NodeParts:
             sent_size_bytes=sum(connection.sent_size_bytes for connection in connections),
             reads_waiting=context.reads.waiting,
             ingest_queued_size_bytes=context.writes.queued_size_bytes,
-            wanted_hashes=len(self.sync.fetches.wanted),
+            wanted_hashes=len(self.sync.fetches.pending),
             early_posts=len(self.intake.early),
         )
 
-    def _restricted(self, dropped: frozenset[str], asks_again: bool) -> None:
+    def _restricted(self, dropped: frozenset[str], requests_again: bool) -> None:
         """Apply restrictions that were read: end connections with users that the local user blocks (4.6.1.1)."""
         for link in self.links:
             if link.is_established and link.audience.is_blocked:
                 if isinstance(link, Connection):
                     self.sync.lost(link)
                 link.banish()
-        self.sync.restricted(dropped, asks_again=asks_again)
+        self.sync.restricted(dropped, requests_again=requests_again)
 
     def _writes_recovered(self) -> None:
         """Request posts from all peers again: posts received during the failure were not stored."""
         self.context.writes.failure = ""
         self.sync.fetches.resume()
-        self.sync.restricted((), asks_again=True)
+        self.sync.restricted((), requests_again=True)

@@ -142,7 +142,7 @@ class PeerWatchers:
             found.close()
         return found
 
-    def tell(self, event: PeerEvent) -> None:
+    def notify(self, event: PeerEvent) -> None:
         """Send an event to all iterators."""
         for follower in tuple(self._followers):
             follower.put(event)

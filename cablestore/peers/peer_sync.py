@@ -74,7 +74,7 @@ class PeerSync:
         """Channels that are polled, because the live requests are used up or the peer ended them."""
         self._moderating: CollectedAnswer | None = None
         self._word = asyncio.Event()
-        self._asks = False
+        self._requests_channels = False
         """True if the peer announced new channels."""
         self._again = False
         """True if everything must be requested again."""
@@ -103,16 +103,16 @@ class PeerSync:
         except StoreClosedError:
             raise
         except CableStoreError as error:
-            self._take_error(error)
+            self._raise_or_log(error)
 
-    def _take_error(self, error: CableStoreError) -> None:
+    def _raise_or_log(self, error: CableStoreError) -> None:
         self.error = error
         if self._is_live:
             self._context.log.error("cannot sync", extra={"peer": self._connection.name, "reason": str(error)})
 
     async def _sync_all(self) -> None:
         """Fetch everything once. Posts of readable channels are fetched even if other channels fail."""
-        await self._try(self._follow(asks=not self._connection.coverage.is_all))
+        await self._try(self._follow(requests_channels=not self._connection.coverage.is_all))
         await self._settle()
 
     async def _wait_for_comparison(self) -> None:
@@ -161,7 +161,7 @@ class PeerSync:
         if is_long and self._moderating is not None and self._moderating.done.done():
             self._moderating = None  # the peer ended it; request it again
         if is_long or not self._connection.is_met:  # a peer that reconciles announces new channels
-            await self._follow(asks=True)
+            await self._follow(requests_channels=True)
         await self._settle()
 
     async def _when_announced(self) -> None:
@@ -170,25 +170,31 @@ class PeerSync:
             while True:
                 await self._word.wait()
                 self._word.clear()
-                asks, self._asks = self._asks, False
+                requests_channels, self._requests_channels = self._requests_channels, False
                 again, self._again = self._again, False
-                work = self._ask_again(asks=asks) if again else self._follow(asks=asks)
+                work = (
+                    self._request_again(requests_channels=requests_channels)
+                    if again
+                    else self._follow(requests_channels=requests_channels)
+                )
                 group.create_task(self._try(work))
-                if asks:
-                    await asyncio.sleep(limits.CHANNELS_ASKED_EVERY_S)
+                if requests_channels:
+                    await asyncio.sleep(limits.CHANNELS_REQUESTED_EVERY_S)
 
-    def look(self, *, asks: bool, again: bool = False) -> None:
-        """Look for new channels in the store, and with `asks` also at the peer.
+    def check(self, *, requests_channels: bool, again: bool = False) -> None:
+        """Look for new channels in the store, and with `requests_channels` also at the peer.
 
         With `again`, request the state and history of all other channels again.
         """
-        self._asks |= asks
+        self._requests_channels |= requests_channels
         self._again |= again
         self._word.set()
 
-    async def _ask_again(self, *, asks: bool) -> None:
+    async def _request_again(self, *, requests_channels: bool) -> None:
         """Request all followed channels and moderation again, and follow other channels."""
-        await self._together([self._by_turns(self._poll, sorted(self._followed)), self._follow(asks=asks)])
+        await self._together(
+            [self._by_turns(self._poll, sorted(self._followed)), self._follow(requests_channels=requests_channels)]
+        )
         await self._moderation(sorted(self._followed))  # actions of a user who is no longer blocked
         await self._settle()
 
@@ -205,9 +211,9 @@ class PeerSync:
             self._quiet.add(channel)
             self._requests.cancel(lambda request: request.is_live and _channel_of(request) == channel)
 
-    async def _follow(self, *, asks: bool) -> None:
+    async def _follow(self, *, requests_channels: bool) -> None:
         """Follow channels that are not followed yet."""
-        channels = await self._new_channels(asks=asks)
+        channels = await self._new_channels(requests_channels=requests_channels)
         self.report.channels += len(channels)
         if channels or self._moderating is None:
             await self._together([self._by_turns(self._channel, channels), self._moderation(channels)])
@@ -254,15 +260,15 @@ class PeerSync:
         if errors:
             raise errors[0]
 
-    async def _new_channels(self, *, asks: bool) -> list[str]:
-        """Return new channels to follow: the store's, and with `asks` the peer's.
+    async def _new_channels(self, *, requests_channels: bool) -> list[str]:
+        """Return new channels to follow: the store's, and with `requests_channels` the peer's.
 
         A peer may invent names, so the number of channels without a post in the store is limited.
         """
         session, channel_id = self._connection.session, self._context.dialect.channel_id
         chosen = self._context.settings.channels
         own = set(map(channel_id, await self._context.reads.call(own_channels) if chosen is None else chosen))
-        listed = await self._listed(own) if asks else set[str]()
+        listed = await self._listed(own) if requests_channels else set[str]()
         session.reads_everything |= any(map(cable_js.is_too_long, listed))
         if self._is_live and not session.is_recognised:
             return []  # the peer has not sent a message; channels are requested after its first one
@@ -282,12 +288,12 @@ class PeerSync:
         listed: set[str] = set()
         offset = known = 0
         while True:
-            answer = self._requests.ask(ListRequest(b"", offset, 0))
+            answer = self._requests.send_request(ListRequest(b"", offset, 0))
             await answer.done
             offset += len(answer.names)
             listed.update(answer.names)
-            is_whole = len(answer.names) < SURELY_ALL_NAMES or len(listed) == known
-            if is_whole or len(listed - own) >= limits.MAX_UNSEEN_CHANNELS:
+            is_complete = len(answer.names) < SURELY_ALL_NAMES or len(listed) == known
+            if is_complete or len(listed - own) >= limits.MAX_UNSEEN_CHANNELS:
                 return listed
             known = len(listed)
 
@@ -302,20 +308,20 @@ class PeerSync:
             (self._live if is_live else self._quiet).add(channel)
         if coverage.has(channel) or (not self._is_live and coverage.reaches(channel, start_ms)):
             if is_live:
-                self._ask_live(StateRequest(b"", channel, 1))
-                self._ask_live(TimeRangeRequest(b"", channel, max(start_ms, coverage.from_ms), 0, 0))
+                self._request_live(StateRequest(b"", channel, 1))
+                self._request_live(TimeRangeRequest(b"", channel, max(start_ms, coverage.from_ms), 0, 0))
             return
-        ask = self._ask_live if is_live else self._requests.ask
+        ask = self._request_live if is_live else self._requests.send_request
         state = ask(StateRequest(b"", channel, int(is_live)))
         live_from_ms = await self._histories.fetch(channel, whole=not self._is_live)
         if channel in self._live:
-            self._ask_live(TimeRangeRequest(b"", channel, live_from_ms, 0, 0))
+            self._request_live(TimeRangeRequest(b"", channel, live_from_ms, 0, 0))
         else:
             await state.done
 
-    def _ask_live(self, request: StateRequest | TimeRangeRequest) -> CollectedAnswer:
+    def _request_live(self, request: StateRequest | TimeRangeRequest) -> CollectedAnswer:
         """Send a live request. If the peer ends it, poll its channel."""
-        answer = self._requests.ask(request)
+        answer = self._requests.send_request(request)
 
         def over(done: asyncio.Future[Step]) -> None:
             if not done.cancelled() and done.result() is Step.FINISHED:
@@ -326,7 +332,7 @@ class PeerSync:
 
     async def _poll(self, channel: str) -> None:
         """Request the state and history of a channel again."""
-        state = self._requests.ask(StateRequest(b"", channel, 0))
+        state = self._requests.send_request(StateRequest(b"", channel, 0))
         await self._histories.fetch(channel, whole=False)
         await state.done
 
@@ -336,7 +342,9 @@ class PeerSync:
             return
         names = tuple(sorted(self._followed)[: limits.MAX_HASHES_PER_REQUEST])
         request = ModerationRequest(b"", names, int(self._is_live), 0)
-        self._moderating = self._requests.ask(request, timeout_s=_MODERATION_TIMEOUT_S, instead_of=self._moderating)
+        self._moderating = self._requests.send_request(
+            request, timeout_s=_MODERATION_TIMEOUT_S, instead_of=self._moderating
+        )
         if not self._is_live:
             await self._moderating.done
 

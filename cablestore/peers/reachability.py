@@ -19,7 +19,7 @@ class Reachability:
         self._sleep = SleepDetector(context.loop.time())
         self._watch = NetworkWatch(context.loop, self._changed)
 
-    def look(self, now_s: float) -> None:
+    def check(self, now_s: float) -> None:
         """Check all peers if the machine has slept since the last call. Call it every second."""
         slept_s = self._sleep.slept_s(now_s)
         if slept_s:

@@ -27,8 +27,8 @@ class ReconcileConnection(PeerLink):
         self._frames = ReconcileFrameReader(limits.MAX_TALK_FRAME_SIZE_BYTES)
 
     def _admit(self) -> str:
-        refusal = self._port.admit(self)
-        return "" if self.is_ours else refusal
+        rejection = self._port.admit(self)
+        return "" if self.is_ours else rejection
 
     def _begin(self) -> None:
         """Close the connection if the local user blocks the peer. The side that connected sends the first frame."""
@@ -39,7 +39,7 @@ class ReconcileConnection(PeerLink):
         for message in messages:
             for frame in self._frames.feed(message):
                 self._has_received = True
-                if not self._takes_life_frame(frame):
+                if not self._handle_life_frame(frame):
                     self._port.reconciler.received(self, frame)
 
     @property
@@ -50,15 +50,15 @@ class ReconcileConnection(PeerLink):
     def _is_understood(self) -> bool:
         return self._has_received
 
-    def _ask_for_life(self) -> None:
+    def _probe(self) -> None:
         self.send_frames([LIFE_REQUEST])
 
     @property
     def _messages(self) -> int:
         return self._frames.messages
 
-    def _look_at_silence(self, now_s: float) -> None:
-        is_silent = now_s - self.heard_s > self._context.settings.idle_timeout_s
+    def _check_silence(self, now_s: float) -> None:
+        is_silent = now_s - self.received_s > self._context.settings.idle_timeout_s
         if is_silent and not self._port.reconciler.is_under_way(self):  # a reconciliation has its own limits
             self.end("idle")
 

@@ -101,7 +101,7 @@ class Reconciler:
         self._by_link: Final[dict[PeerLink, Reconciliation]] = {}
         self._by_peer: Final[dict[str, Reconciliation]] = {}
         """By static key or address of the peer."""
-        self._givers: Final[WeakKeyDictionary[PeerLink, set[asyncio.Future[None]]]] = WeakKeyDictionary()
+        self._senders: Final[WeakKeyDictionary[PeerLink, set[asyncio.Future[None]]]] = WeakKeyDictionary()
         """Ends of the conversations that transfer the same posts as the peer's own conversation, which ended for that
         reason.
         """
@@ -156,7 +156,7 @@ class Reconciler:
                 else:
                     await self._talk(ReconcileJob(link, self._recent(), report))
             except CableStoreError as error:  # it is logged; the next reconciliation finds the missing posts
-                if is_limit(error) and (report.moved or self._givers.get(link)):
+                if is_limit(error) and (report.moved or self._senders.get(link)):
                     continue
                 if isinstance(error, PeerRefusedError) and error.reason == "busy":
                     pause_s = min(pause_s, random.uniform(*_BUSY_S))  # noqa: S311 - no secret
@@ -288,9 +288,9 @@ class Reconciler:
         """
         link, terms, report, is_complete, purpose, progress = job
         is_known = _peer_of(link) in self._by_peer or link in self._by_link
-        refusal = _UNDER_WAY if is_known else self._refusal(link)
-        if refusal:
-            raise PeerRefusedError("busy", f"this node cannot reconcile now: {refusal}")
+        rejection = _UNDER_WAY if is_known else self._rejection(link)
+        if rejection:
+            raise PeerRefusedError("busy", f"this node cannot reconcile now: {rejection}")
         current = Reconciliation(self._context, self._sync.fetches, self._thread, link, terms, purpose, progress)
         self._take_up(current)
         await self._run(current, report, is_ours=True, is_complete=is_complete)
@@ -328,9 +328,9 @@ class Reconciler:
         if error is not None:
             link.faulted("reconciliation", str(error))
             return
-        refusal = self._refusal(link)
-        if refusal:
-            self._refuse(link, frame, refusal)
+        rejection = self._rejection(link)
+        if rejection:
+            self._refuse(link, frame, rejection)
             return
         before = self._by_link.get(link)
         if before is not None:
@@ -353,7 +353,7 @@ class Reconciler:
         current.link.coverage.end(failed=failed)
         current.over.set_result(None)
 
-    def _refusal(self, link: PeerLink) -> str:
+    def _rejection(self, link: PeerLink) -> str:
         """Return why a conversation with this peer cannot begin now, or "". Another conversation may be stopped for it."""
         if self._context.writes.failure:
             return "posts cannot be stored"
@@ -396,7 +396,7 @@ class Reconciler:
     ) -> None:
         link, outcome, reason, failed = current.link, "stopped", "", False
         try:
-            await self._wait_for_givers(link)
+            await self._wait_for_senders(link)
             await current.run(begins=is_ours)
             outcome = "done"
         except CableStoreError as error:
@@ -408,14 +408,14 @@ class Reconciler:
                 current.add_to(each)
             is_audit = current.talk.purpose is Purpose.AUDIT
             if outcome == "done" and not is_audit:
-                self._agreements.compared(link, current.place, is_complete=is_complete, gave=own.posts_sent > 0)
+                self._agreements.compared(link, current.place, is_complete=is_complete, sent_posts=own.posts_sent > 0)
             elif outcome not in _UNDECIDED and not is_audit:
                 self._agreements.failed(link)
             if outcome in _BROKEN_OFF:
                 self._sync.fetches.remember(current.talk.missing)
             if current.is_outdated:
                 others = [each for each in self._by_link.values() if each is not current and each.accepted]
-                self._givers[link] = {each.over for each in others}
+                self._senders[link] = {each.over for each in others}
             compared = current.talk.compared
             self._let_go(current, failed=failed and (compared is None or compared.until_ms is None))
             self._metrics.ended(own, outcome, is_ours=is_ours, is_audit=is_audit)
@@ -431,11 +431,11 @@ class Reconciler:
             fields |= {"reason": reason} if reason else {}
             self._context.log.info("reconciled", extra=fields)
 
-    async def _wait_for_givers(self, link: PeerLink) -> None:
+    async def _wait_for_senders(self, link: PeerLink) -> None:
         """Wait for a peer that sends the same posts, if the last conversation with this peer ended for that reason."""
-        givers = self._givers.pop(link, None)
-        if givers:
-            ends: set[asyncio.Future[Any]] = {link.closed, *givers}
+        senders = self._senders.pop(link, None)
+        if senders:
+            ends: set[asyncio.Future[Any]] = {link.closed, *senders}
             await asyncio.wait(ends, timeout=limits.TALK_REPEATED_WAIT_S, return_when=asyncio.FIRST_COMPLETED)
 
 

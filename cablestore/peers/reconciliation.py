@@ -11,7 +11,7 @@ from typing import Final, TypeVar
 
 from cablestore import limits
 from cablestore.errors import CableStoreError, StorageError
-from cablestore.index.place import LogPlace
+from cablestore.index.log_position import LogPosition
 from cablestore.index.verdict import FALSE_CLAIMS, Outcome, Verdict
 from cablestore.peers.context import PeerContext
 from cablestore.peers.fetch import Fetches
@@ -69,7 +69,7 @@ class Reconciliation:
         self.began_s: Final = context.loop.time()
         self._progress = progress
         self._snapshot: Snapshot | None = None
-        self.place: LogPlace | None = None
+        self.place: LogPosition | None = None
         """The log position of the compared state, None before the comparison begins."""
         self._is_noted = False
         self._jobs: asyncio.Queue[Job | CableStoreError] = asyncio.Queue()
@@ -177,7 +177,7 @@ class Reconciliation:
         for batch, posts in arrived:
             self._storing += 1
             for post in posts:
-                self._fetches.came(self.link, post)
+                self._fetches.note_received(self.link, post)
             stored = self._fetches.intake.store(self.link.name, posts)
             stored.add_done_callback(partial(self._stored, batch, posts))
 
@@ -191,7 +191,7 @@ class Reconciliation:
     def _items(self, channels: frozenset[str] | None) -> OrderedSet:
         """Return the ids of one state of the store. Its snapshot stays open until the conversation ends. In the thread."""
         self._snapshot = self._context.store.snapshot()
-        self.place = LogPlace.of(self._snapshot.reader)
+        self.place = LogPosition.of(self._snapshot.reader)
         return stored_set(self._snapshot.reader, channels)
 
     def _note_state(self) -> None:
@@ -219,13 +219,13 @@ class Reconciliation:
             return
         outcomes = stored.result()
         for outcome in outcomes:
-            self._fetches.settled(outcome.hash, has_come=True)
+            self._fetches.settled(outcome.hash, has_arrived=True)
         verdicts = [outcome.verdict for outcome in outcomes]
         self.accepted += verdicts.count(Verdict.ACCEPTED)
         self.refused += sum(verdict not in _GENUINE for verdict in verdicts)
         false_claims = [outcome.reason for outcome in outcomes if outcome.verdict in FALSE_CLAIMS]
         if false_claims:
-            self.link.gave_invalid_posts(len(false_claims), false_claims[-1])
+            self.link.count_invalid_posts(len(false_claims), false_claims[-1])
         if self._progress is not None:
             self._progress(len(posts))
         self.is_outdated = self._is_repeated(verdicts)

@@ -35,10 +35,10 @@ class Inspector(Protocol):
     def send_on(self, route: Route) -> None:
         """Send the forwarded items of a route, and forget the route if it has ended."""
 
-    def look_at_hashes(self, route: Route, giver: Session, hashes: tuple[bytes, ...]) -> None:
+    def inspect_hashes(self, route: Route, sender: Session, hashes: tuple[bytes, ...]) -> None:
         """Pass the permitted hashes to `route.pass_hashes`."""
 
-    def look_at_posts(self, route: Route, giver: Session, posts: list[bytes]) -> None:
+    def inspect_posts(self, route: Route, sender: Session, posts: list[bytes]) -> None:
         """Pass the permitted posts to `route.pass_posts`."""
 
 
@@ -76,7 +76,7 @@ class Route:
             said = cable_js.handled_request(request) if session.may_be_cable_js else request
             if session is not self.origin and said is not None and self._may_ask(session, said):
                 self.hold()
-                forwarded = session.ask(said, now_s, timeout_s, asker=ForwardedRequest(self, session))
+                forwarded = session.send_request(said, now_s, timeout_s, requester=ForwardedRequest(self, session))
                 self._forwards[forwarded] = session
 
     @property
@@ -90,8 +90,8 @@ class Route:
 
         Half of the requests that a peer accepts are reserved for this node.
         """
-        is_known = request.request_id in session.to_answer or request.request_id in session.asked
-        has_room = len(session.asked) < limits.MAX_REQUESTS_ALIVE // 2
+        is_known = request.request_id in session.to_answer or request.request_id in session.open_requests
+        has_room = len(session.open_requests) < limits.MAX_REQUESTS_ALIVE // 2
         return session.is_recognised and session.dialect.requests_have_ttl and not is_known and has_room
 
     def fresh(self, hashes: Iterable[bytes]) -> list[bytes]:
@@ -106,17 +106,17 @@ class Route:
             session.cancel(forwarded)
         self._forwards.clear()
 
-    def take(self, giver: Session, event: ResponseEvent) -> None:
+    def handle(self, sender: Session, event: ResponseEvent) -> None:
         """Handle a part of a peer's answer, or its end. Ignore it if the request was cancelled."""
         if event.exchange not in self._forwards:
             return
         match event:
             case Hashes(_, hashes):
                 self.hold()
-                self._inspector.look_at_hashes(self, giver, hashes)
+                self._inspector.inspect_hashes(self, sender, hashes)
             case Posts(_, posts):
                 self.hold()
-                self._inspector.look_at_posts(self, giver, posts)
+                self._inspector.inspect_posts(self, sender, posts)
             case Names(_, names):  # collected from all peers, because only one response is permitted
                 self.names.update(self._inspector.allowed_names(names)[: limits.ROUTE_HASHES_REMEMBERED])
             case Concluded(forwarded, _):
@@ -167,14 +167,14 @@ class Route:
 
 
 class ForwardedRequest(NamedTuple):
-    """Receives the answer of a request that was forwarded to `giver`."""
+    """Receives the answer of a request that was forwarded to `sender`."""
 
     route: Route
-    giver: Session
+    sender: Session
 
-    def take(self, event: ResponseEvent) -> None:
+    def handle(self, event: ResponseEvent) -> None:
         """Handle a part of the answer, or its end."""
-        self.route.take(self.giver, event)
+        self.route.handle(self.sender, event)
 
 
 class Loops:
@@ -190,7 +190,7 @@ class Loops:
         A peer that reconnects repeats its request with the same id, and is answered.
         """
         seen = self._seen.get(request.request_id)
-        if seen is None and any(other.has_asked(request.request_id) for other in alive):
+        if seen is None and any(other.has_requested(request.request_id) for other in alive):
             return True  # a request of this node, which another peer forwarded
         first = seen() if seen is not None else None
         if first is not None and first is not session and first in alive:

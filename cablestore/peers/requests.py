@@ -26,7 +26,7 @@ class CollectedAnswer:
     hashes: list[bytes] = field(default_factory=list)
     names: tuple[str, ...] = ()
 
-    def take(self, event: ResponseEvent) -> None:
+    def handle(self, event: ResponseEvent) -> None:
         """Handle a part of the answer, or its end."""
         self.requests.are_answered |= not (isinstance(event, Concluded) and event.step is Step.TIMED_OUT)
         match event:
@@ -58,7 +58,7 @@ class Requests:
         self.are_answered = False
         """True if the peer answered a request."""
 
-    def ask(
+    def send_request(
         self,
         request: Request,
         *,
@@ -71,7 +71,7 @@ class Requests:
             self._connection.session.cancel(instead_of.exchange)
             self.open.pop(instead_of.exchange, None)
         answer = CollectedAnswer(self, self._loop.create_future(), is_page)
-        answer.exchange = self._connection.ask(request, answer, timeout_s)
+        answer.exchange = self._connection.send_request(request, answer, timeout_s)
         self.open[answer.exchange] = answer
         return answer
 

@@ -27,7 +27,7 @@ from cablestore.protocol.session import Session
 
 FORWARDS_TICK_S: Final = limits.RELAY_STEP_S / 2
 """Interval of checks of forwarded requests. The other half of the step is for the transfer of the answer."""
-_GRACE_LOOK_S: Final = 0.01
+_GRACE_POLL_S: Final = 0.01
 """Interval at which a stopping node checks whether peers have requested the announced posts."""
 _ROWS_PER_FORWARD: Final = 20
 """The cost of forwarding to another peer, in rows."""
@@ -66,7 +66,7 @@ class Serving:
 
     # --- connections ---------------------------------------------------------------------------
 
-    def has_come(self) -> None:
+    def note_connection(self) -> None:
         """Read the restrictions if a peer connects after a time without peers, when changes were not followed."""
         if self._feed.has_skipped:
             self._feed.has_skipped = False
@@ -77,7 +77,7 @@ class Serving:
         self._announced.forget(connection)
         self.by_session.pop(connection.session, None)
 
-    async def let_peers_ask(self) -> None:
+    async def wait_for_requests(self) -> None:
         """Wait until peers have got the own posts that were announced less than `grace_s` ago.
 
         Earlier writes are announced first. The wait for a peer that does not request posts ends after that time.
@@ -89,7 +89,7 @@ class Serving:
             await asyncio.sleep(0)  # changes that were passed to the loop are sent
             if is_announced and not self._announced.is_recent(loop.time() - grace_s):
                 return
-            await asyncio.sleep(_GRACE_LOOK_S)
+            await asyncio.sleep(_GRACE_POLL_S)
 
     async def expire_forwards(self) -> None:
         """Expire forwarded requests that are not answered in time, until the node stops."""
@@ -109,7 +109,7 @@ class Serving:
         """
         request = exchange.request
         if self._is_refused(connection, request):
-            connection.session.refuse(exchange)
+            connection.session.reject(exchange)
             return False
         if self._is_forwarded(connection, request):
             route = self.routes[exchange] = Route(connection.session, exchange, self._inspection)
@@ -155,7 +155,7 @@ class Serving:
         is_announced = connection.is_banished and isinstance(exchange.request, PostRequest) and bool(part)
         if answer.error is not None:
             self._context.log.error("cannot answer", extra={"peer": connection.name, "reason": str(answer.error)})
-            session.refuse(exchange)
+            session.reject(exchange)
         elif exchange.is_over:
             pass
         elif isinstance(exchange.request, PostRequest):
@@ -164,7 +164,7 @@ class Serving:
             session.answer_posts(exchange, part)
         elif not isinstance(exchange.request, ListRequest):  # names are sent in only one response
             session.answer_hashes(exchange, part if route is None else route.fresh(part))
-        if answer.is_whole:
+        if answer.is_complete:
             self._conclude(connection, answer, route)
         if is_announced:
             connection.flush()
@@ -187,7 +187,7 @@ class Serving:
             connection.session.finish(exchange)
         live = self.live.get(exchange) if exchange.request.is_live else None
         if live is not None:
-            live.caught_up(answer.sequence)
+            live.finish_history(answer.sequence)
         if exchange.is_over:
             self.dropped(exchange)
 

@@ -7,7 +7,7 @@ from typing import Final
 
 from cablestore import limits
 
-_ASKS: Final = 2
+_MAX_PROBES: Final = 2
 """Number of probes of a silent peer."""
 _ACCEPTED_WAITS_S: Final = 2.0
 """Extra wait of the side that accepted the connection, so that only one side probes."""
@@ -17,7 +17,7 @@ class LifeCheck(Enum):
     """Reaction to a silent peer."""
 
     WAIT = "wait"
-    ASK = "request a sign of life"
+    PROBE = "request a sign of life"
     GIVE_UP = "close the connection"
 
 
@@ -26,41 +26,41 @@ class Silence:
 
     def __init__(self, now_s: float, *, is_ours: bool) -> None:
         """`is_ours` is True if this node began the connection."""
-        self._asks_after_s = limits.SILENCE_S + (0.0 if is_ours else _ACCEPTED_WAITS_S)
-        self._heard_s = self._asked_s = now_s
-        self._asked = 0
+        self._probes_after_s = limits.SILENCE_S + (0.0 if is_ours else _ACCEPTED_WAITS_S)
+        self._received_s = self._probed_s = now_s
+        self._probes = 0
         self._is_due = False
         self.is_answerable = False
         """True if the peer is known to answer probes, which some clients do not."""
 
-    def look(self, now_s: float, heard_s: float, *, is_delivered: bool) -> LifeCheck:
+    def check(self, now_s: float, received_s: float, *, is_delivered: bool) -> LifeCheck:
         """Return the present reaction, and record it as done.
 
-        `heard_s` is the time of the last received byte. An undelivered probe cannot be answered; its timeout is not
+        `received_s` is the time of the last received byte. An undelivered probe cannot be answered; its timeout is not
         decided here.
         """
-        if heard_s > self._heard_s:
-            self._heard_s, self._asked = heard_s, 0
-        if not self._asked:
-            if not self._is_due and now_s - heard_s < self._asks_after_s:
+        if received_s > self._received_s:
+            self._received_s, self._probes = received_s, 0
+        if not self._probes:
+            if not self._is_due and now_s - received_s < self._probes_after_s:
                 return LifeCheck.WAIT
         elif not is_delivered:
-            self._asked_s = now_s
+            self._probed_s = now_s
             return LifeCheck.WAIT
-        elif now_s - self._asked_s < limits.LIFE_SIGN_TIMEOUT_S:
+        elif now_s - self._probed_s < limits.LIFE_SIGN_TIMEOUT_S:
             return LifeCheck.WAIT
-        elif self._asked == _ASKS or not self.is_answerable:
+        elif self._probes == _MAX_PROBES or not self.is_answerable:
             return LifeCheck.GIVE_UP if self.is_answerable else LifeCheck.WAIT
         self._is_due = False
-        self._asked += 1
-        self._asked_s = now_s
-        return LifeCheck.ASK
+        self._probes += 1
+        self._probed_s = now_s
+        return LifeCheck.PROBE
 
     @property
     def is_unanswered(self) -> bool:
         """True if the peer did not answer the first probe in time."""
-        return self._asked == _ASKS
+        return self._probes == _MAX_PROBES
 
     def check_now(self) -> None:
-        """Probe at the next `look`, as if for the first time: the network may have changed."""
-        self._asked, self._is_due = 0, True
+        """Probe at the next `check`, as if for the first time: the network may have changed."""
+        self._probes, self._is_due = 0, True

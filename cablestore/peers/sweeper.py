@@ -25,7 +25,7 @@ class Sweeper:
         self._is_stopping = False
         self._has_failed = False
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Start to remove posts if any are dropped. After a failed write, wait until writes succeed again.
 
         After any other failure, nothing is retried.

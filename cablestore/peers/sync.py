@@ -54,7 +54,7 @@ class Sync:
 
     # --- channels that are new ------------------------------------------------------------------
 
-    async def look_at_channels(self) -> None:
+    async def read_channels(self) -> None:
         """Read the channels of the store, so that they do not count as new."""
         with suppress(CableStoreError):  # each sync reads them too, and reports the error
             self._channels.update(await self._context.reads.call(own_channels))
@@ -66,7 +66,7 @@ class Sync:
             return
         self._channels.update(found)
         for peer in self._peers.values():
-            peer.look(asks=False)
+            peer.check(requests_channels=False)
         for connection in list(self._connections):
             connection.send_frames([NEW_CHANNEL])
 
@@ -74,23 +74,23 @@ class Sync:
         """Request the channels of a peer that reconciles and announced a new one."""
         for connection, peer in self._peers.items():
             if connection is link:
-                peer.look(asks=True)
+                peer.check(requests_channels=True)
 
-    def restricted(self, dropped: Collection[str], *, asks_again: bool) -> None:
-        """Stop requesting dropped channels. With `asks_again`, request all posts again that were rejected before."""
+    def restricted(self, dropped: Collection[str], *, requests_again: bool) -> None:
+        """Stop requesting dropped channels. With `requests_again`, request all posts again that were rejected before."""
         self._channels.difference_update(dropped)
-        if asks_again:
+        if requests_again:
             self._context.marks.clear()
             self.fetches.admit_again()
         for peer in self._peers.values():
             peer.unfollow(dropped)
-            if asks_again:
-                peer.look(asks=True, again=True)
+            if requests_again:
+                peer.check(requests_channels=True, again=True)
 
-    def ask_again(self) -> None:
+    def request_again(self) -> None:
         """Request all channels from all peers again, from the end of the last pass."""
         for peer in self._peers.values():
-            peer.look(asks=True, again=True)
+            peer.check(requests_channels=True, again=True)
 
     def lost(self, connection: Connection) -> None:
         """Request the posts that a lost peer did not deliver from other peers."""

@@ -8,7 +8,7 @@
 An unfinished reconciliation has a mark too (`time_ranges`), with `range_ms`, under a name that is not a channel's.
 
 Marks are valid as long as the store keeps its posts. So the file contains a position in the history of the database
-(`cablestore.index.place`), which is on the disk before the file is written. `follow` voids all marks if that position
+(`cablestore.index.log_position`), which is on the disk before the file is written. `follow` voids all marks if that position
 is no longer valid, or if posts were discarded since. Void marks, and a lost or damaged file, cost one full pass for
 each peer.
 """
@@ -28,8 +28,8 @@ from msgspec import Struct, to_builtins
 from cablestore import limits
 from cablestore.documents import read_document
 from cablestore.errors import CableStoreError
-from cablestore.files import whole_file
-from cablestore.index.place import LogPlace
+from cablestore.files import atomic_file
+from cablestore.index.log_position import LogPosition
 from cablestore.index.reader import Reader
 
 FORMAT: Final = 2
@@ -69,7 +69,7 @@ class SyncState:
         self._writing = threading.Lock()
         self._saves = self._written = 0
         """Numbers of the last save, and of the last written one, which an earlier one must not replace."""
-        self._place: LogPlace | None = None
+        self._place: LogPosition | None = None
         """The store has had the posts of all marks since this log position."""
         self.epoch = 0
         """A number that changes when marks are voided. A pass from before must not leave a mark."""
@@ -81,18 +81,18 @@ class SyncState:
         """Number of invalid positions found. A difference remains if a call of `follow` was cancelled."""
         self._count = sum(map(len, self._peers.values()))
 
-    async def follow(self, read: Callable[[Callable[[Reader], LogPlace]], Awaitable[LogPlace]]) -> None:
+    async def follow(self, read: Callable[[Callable[[Reader], LogPosition]], Awaitable[LogPosition]]) -> None:
         """Void the marks if the store lost posts since they were created. Call this before marks are used or stored.
 
         `read` calls a function with a reader, one call after the other. Raises CableStoreError if that fails.
         """
-        self._place = await read(self._look)
+        self._place = await read(self._read_position)
         if self._losses != self._losses_known:
             self._losses_known = self._losses
             self.clear()
 
-    def _look(self, reader: Reader) -> LogPlace:
-        before, present = self._read_place, LogPlace.of(reader)
+    def _read_position(self, reader: Reader) -> LogPosition:
+        before, present = self._read_place, LogPosition.of(reader)
         if before is None or not before.keeps_posts_in(reader):
             self._losses += 1
         self._read_place = present
@@ -144,13 +144,13 @@ class SyncState:
         if write is not None:
             write()
 
-    def _write(self, path: Path, number: int, place: LogPlace | None, peers: Marks) -> None:
+    def _write(self, path: Path, number: int, place: LogPosition | None, peers: Marks) -> None:
         # If the store's posts or the marks cannot be written, the next sync requests more than it needs.
         with self._writing, suppress(OSError, CableStoreError):
             if number < self._written:
                 return
             self._sync()
-            with whole_file(path, sync=False) as file:
+            with atomic_file(path, sync=False) as file:
                 file.write(_encode(place, peers))
             self._written = number
 
@@ -161,14 +161,14 @@ class _File(Struct):
     peers: Marks
 
 
-def _encode(place: LogPlace | None, peers: Marks) -> bytes:
+def _encode(place: LogPosition | None, peers: Marks) -> bytes:
     file = _File(FORMAT, None if place is None else place.fields(), peers)
     return json.dumps(to_builtins(file), ensure_ascii=False).encode()
 
 
-def _read(path: Path) -> tuple[LogPlace | None, Marks]:
+def _read(path: Path) -> tuple[LogPosition | None, Marks]:
     try:
         file = read_document(path.read_bytes(), _File)
-        return None if file.place is None else LogPlace.read(file.place), file.peers
+        return None if file.place is None else LogPosition.read(file.place), file.peers
     except (OSError, ValueError):
         return None, {}

@@ -173,13 +173,13 @@ class ReadThread:
     def _collect(self) -> None:
         if not self._is_reading and not self._is_collecting:
             self._is_collecting = True
-            self._loop.call_soon(self._look, 0, _MOST_ROUNDS)
+            self._loop.call_soon(self._submit_jobs, 0, _MOST_ROUNDS)
 
-    def _look(self, known: int, rounds: int) -> None:
+    def _submit_jobs(self, known: int, rounds: int) -> None:
         """Pass the jobs to the thread, unless more than the `known` ones of the previous round have arrived."""
         count = len(self._jobs)
         if known < count < _MOST_JOBS and rounds:
-            self._loop.call_soon(self._look, count, rounds - 1)
+            self._loop.call_soon(self._submit_jobs, count, rounds - 1)
             return
         self._is_collecting = False
         self._is_reading = True
@@ -295,7 +295,7 @@ class WriteThread:
             while count < limits.MAX_BATCH_POSTS and taken[-1] is not None and not self._posts.empty():
                 count += len(taken[-1].posts)
                 taken.append(self._posts.get())
-            self._store_all([given for given in taken if given is not None])
+            self._store_all([written for written in taken if written is not None])
             is_last = None in taken
 
     def _store_all(self, taken: list[PostsToStore]) -> None:
@@ -387,13 +387,13 @@ class FeedThread:
             self._ends.wait(_SKIP_S)
             return
         try:
-            self._tell(MAX_ENTRIES)
+            self._announce(MAX_ENTRIES)
         except CorruptStoreError:
-            self._tell_singly(last)
+            self._announce_singly(last)
         if not self._has_lost:
             self.failure = ""
 
-    def _tell(self, most: int) -> None:
+    def _announce(self, most: int) -> None:
         own_key = self._store.public_key
         with self._engine.reading() as reader:
             found, self._after = changes_of(reader, self._after, self._state_channels(), own_key, most)
@@ -401,11 +401,11 @@ class FeedThread:
             on_loop(self._loop, self._deliver, found)
         self.reached = self._after
 
-    def _tell_singly(self, last: int) -> None:
+    def _announce_singly(self, last: int) -> None:
         """Announce the changes of the entries up to `last`, without unreadable ones."""
         while self._after < last and not self._ends.is_set():
             try:
-                self._tell(1)
+                self._announce(1)
             except CorruptStoreError as error:
                 self._note(error)
                 self._has_lost = True

@@ -95,4 +95,4 @@ class TimeRanges:
 
 
 def _subject(terms: Terms) -> tuple[bool, list[str] | None]:
-    return terms.takes, None if terms.channels is None else sorted(terms.channels)
+    return terms.accepts_posts, None if terms.channels is None else sorted(terms.channels)

@@ -26,13 +26,13 @@ class WriteWatch:
         self._is_failing = False
         self._retry: ThreadResult[None] | None = None
         self._unwatch = store.watch(self._written, local=True)
-        self._look()
+        self._check()
 
     def _written(self) -> None:
         if bool(self._store.write_state.failure) is not self._is_failing:
-            on_loop(self._loop, self._look)
+            on_loop(self._loop, self._check)
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         failure = self._store.write_state.failure
         if bool(failure) is self._is_failing:
             return

@@ -83,16 +83,16 @@ class Fault(Enum):
     DUPLICATE = "id of a running request"
     TOO_MANY_REQUESTS = "more running requests than allowed"
     TOO_MANY_HASHES = "more hashes in one request than allowed"
-    UNASKED = "response to no request"
+    UNREQUESTED = "response to no request"
     WRONG_TYPE = "response of the wrong type"
-    UNASKED_POSTS = "posts that were not requested"
+    UNREQUESTED_POSTS = "posts that were not requested"
     ENDLESS = "answer without an end"
 
 
-class Asker(Protocol):
+class Requester(Protocol):
     """The code that sent a request."""
 
-    def take(self, event: ResponseEvent, /) -> None:
+    def handle(self, event: ResponseEvent, /) -> None:
         """Handle a part of the answer, or its end."""
 
 
@@ -118,7 +118,7 @@ class Exchange:
     posts: list[bytes] = field(default_factory=list)
     """Posts that wait to be sent in one response."""
     posts_size_bytes: int = 0
-    asker: Asker | None = None
+    requester: Requester | None = None
     """Gets the answer to this side's request, None to ignore the answer."""
 
     @classmethod
@@ -159,7 +159,7 @@ class Exchange:
         return self.state is State.CONCLUDED
 
 
-class Asked(NamedTuple):
+class PeerRequest(NamedTuple):
     """A request of the peer."""
 
     exchange: Exchange
@@ -214,4 +214,4 @@ class Extra(NamedTuple):
 
 ResponseEvent = Hashes | Posts | Names | Concluded
 """Events of this side's requests."""
-Event = Asked | Dropped | ResponseEvent | Violation | Extra
+Event = PeerRequest | Dropped | ResponseEvent | Violation | Extra

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from cablestore import limits
-from cablestore.arguments import check_bytes, check_id, check_instance, check_whole, checked_each
+from cablestore.arguments import check_bytes, check_id, check_instance, check_integer, checked_each
 from cablestore.errors import ArgumentError, DecodeError
 from cablestore.protocol.body import (
     LINKABLE_TYPES,
@@ -153,7 +153,7 @@ def encode_post(
     """Encode and sign a post. Raises ArgumentError if it exceeds a limit of the protocol."""
     check_body(body)
     checked_each("links", links, check_id)
-    check_whole("timestamp_ms", timestamp_ms)
+    check_integer("timestamp_ms", timestamp_ms)
     check_instance("identity", identity, Identity)
     check_instance("dialect", dialect, Dialect)
     return sign_post(body, links, timestamp_ms, identity, dialect)

@@ -62,22 +62,22 @@ class GreetingDetector:
     """Detects a greeting in the ids of one side's requests."""
 
     def __init__(self) -> None:
-        self.has_heard = False
+        self.is_detected = False
         self.first = b""
         """Id of the first request, which is random."""
-        self._heard = 0
+        self._added = 0
         self._follows: dict[bytes, int] = {}
         """The next id of each possible greeting, and how many ids have followed its first."""
 
-    def hear(self, request_id: bytes) -> None:
+    def add(self, request_id: bytes) -> None:
         """Process the id of the next request without a ttl."""
         self.first = self.first or request_id
-        if self.has_heard or self._heard >= _LISTENED_TO:
+        if self.is_detected or self._added >= _LISTENED_TO:
             return
-        self._heard += 1
+        self._added += 1
         followed = self._follows.pop(request_id, 0)
         if followed == _NEXT_IDS[len(request_id)]:
-            self.has_heard = True
+            self.is_detected = True
             self._follows.clear()
         else:
             self._follows[next_id(request_id)] = followed + 1

@@ -1,7 +1,7 @@
 """The session with one peer: the requests of both sides, from the first byte to the last, without I/O.
 
-Its inputs are bytes and the time, its outputs events and bytes. The owner of the session answers `Asked` events with
-`answer_hashes`, `answer_posts`, `answer_names` and `finish`, sends requests with `ask`, and sends the result of
+Its inputs are bytes and the time, its outputs events and bytes. The owner of the session answers `PeerRequest` events with
+`answer_hashes`, `answer_posts`, `answer_names` and `finish`, sends requests with `send_request`, and sends the result of
 `output`.
 
 Either side may send many requests at a time, each with an id. `exchange` has the states of a request. Responses to a
@@ -22,8 +22,6 @@ from cablestore.errors import DecodeError
 from cablestore.protocol.dialect import LEGACY, Dialect
 from cablestore.protocol.exchange import (
     TRANSITIONS,
-    Asked,
-    Asker,
     Concluded,
     Dropped,
     Event,
@@ -32,7 +30,9 @@ from cablestore.protocol.exchange import (
     Fault,
     Hashes,
     Names,
+    PeerRequest,
     Posts,
+    Requester,
     RequestRole,
     State,
     Step,
@@ -86,7 +86,7 @@ class Session:
         self.reads_everything = False
         """True if the peer is known to handle posts that crash cable.js, because it sent such posts itself."""
         self._spares = spares
-        self.asked: Final[dict[bytes, Exchange]] = {}
+        self.open_requests: Final[dict[bytes, Exchange]] = {}
         """Open requests of this side, by id."""
         self.to_answer: Final[dict[bytes, Exchange]] = {}
         """Open requests of the peer, by id."""
@@ -98,12 +98,12 @@ class Session:
         """When the peer's last message was complete."""
         self._out: list[bytes] = []
         self._may_speak = speaks_first
-        self._unsaid: list[Exchange] = []
+        self._unsent: list[Exchange] = []
         self._over: OrderedDict[bytes, None] = OrderedDict()
         """Ids of concluded requests of this side. Responses to them are late and not invalid."""
         self._left: list[bytes] = []
         """Ids of this side's requests in the previous dialect."""
-        self._heard, self._said = GreetingDetector(), GreetingDetector()
+        self._peer_greeting, self._own_greeting = GreetingDetector(), GreetingDetector()
         """Detect the greeting of another cablestore: from the peer, and from this side."""
 
     # --- bytes ---------------------------------------------------------------------------------
@@ -163,10 +163,10 @@ class Session:
     def speak(self, now_s: float) -> None:
         """Send the requests of this side, in its own dialect before the peer's first message."""
         self._may_speak = True
-        unsaid, self._unsaid = self._unsaid, []
+        unsaid, self._unsent = self._unsent, []
         for exchange in unsaid:
             if not exchange.is_over:
-                self._ask(exchange, now_s)
+                self._send_request(exchange, now_s)
 
     def _recognise(self, dialect: Dialect, now_s: float, events: list[Event]) -> None:
         """Use the peer's dialect from now on. The peer did not understand requests in another one."""
@@ -177,20 +177,27 @@ class Session:
                 self._step(exchange, Step.CANCELLED)
                 events.append(Dropped(exchange))
             self.to_answer.clear()
-            self._unsaid += self.asked.values()
-            left, self._left = self._left, list(self.asked)
-            for request_id in self.asked:
+            self._unsent += self.open_requests.values()
+            left, self._left = self._left, list(self.open_requests)
+            for request_id in self.open_requests:
                 self._remember(request_id)
-            self.asked.clear()
+            self.open_requests.clear()
             self.dialect = dialect
-            self._heard, self._said = GreetingDetector(), GreetingDetector()  # earlier messages count for neither side
+            self._peer_greeting, self._own_greeting = (
+                GreetingDetector(),
+                GreetingDetector(),
+            )  # earlier messages count for neither side
             for request_id in left:  # the peer did understand these, and they are sent again
                 self._send(CancelRequest(self._unused_id(dialect.request_id_size_bytes), request_id))
         self.speak(now_s)
 
     def _send(self, message: Message) -> None:
-        if not (self._said.has_heard or isinstance(message, HashResponse | PostResponse | ListResponse) or message.ttl):
-            self._said.hear(message.request_id)
+        if not (
+            self._own_greeting.is_detected
+            or isinstance(message, HashResponse | PostResponse | ListResponse)
+            or message.ttl
+        ):
+            self._own_greeting.add(message.request_id)
         self._out.append(encode_message(message, self.dialect))
 
     # --- beside Cable --------------------------------------------------------------------------
@@ -198,22 +205,24 @@ class Session:
     @property
     def is_cablestore(self) -> bool:
         """True if the peer has sent the greeting of a cablestore (`cablestore.protocol.recognition`)."""
-        return self._heard.has_heard
+        return self._peer_greeting.is_detected
 
     @property
     def has_greeted(self) -> bool:
         """True if this side has sent its greeting, in the present dialect."""
-        return self._said.has_heard
+        return self._own_greeting.is_detected
 
     @property
     def first_ids(self) -> tuple[bytes, bytes]:
         """Random ids of the first request without a ttl of this side and of the peer, b"" before it."""
-        return self._said.first, self._heard.first
+        return self._own_greeting.first, self._peer_greeting.first
 
     @property
     def may_be_cable_js(self) -> bool:
         """True if the peer may be cable.js, which must not get posts that crash it (`cable_js`)."""
-        return self._spares and self.dialect is LEGACY and not (self._heard.has_heard or self.reads_everything)
+        return (
+            self._spares and self.dialect is LEGACY and not (self._peer_greeting.is_detected or self.reads_everything)
+        )
 
     def send_extra(self, content: bytes) -> None:
         """Send content outside of Cable. Raises ValueError unless both sides have recognized each other."""
@@ -225,41 +234,41 @@ class Session:
 
     # --- our requests --------------------------------------------------------------------------
 
-    def ask(
-        self, request: Request, now_s: float, timeout_s: float | None = None, *, asker: Asker | None = None
+    def send_request(
+        self, request: Request, now_s: float, timeout_s: float | None = None, *, requester: Requester | None = None
     ) -> Exchange:
         """Send a request. An empty id is assigned; a forwarded request keeps its id (wire.md 6.3.1).
 
-        The events of its answer contain the returned exchange, and so the `asker`.
+        The events of its answer contain the returned exchange, and so the `requester`.
         """
         exchange = Exchange.of(RequestRole.REQUESTER, request)
-        exchange.asker = asker
+        exchange.requester = requester
         exchange.timeout_s = timeout_s or self._answer_timeout_s
         if self._may_speak:
-            self._ask(exchange, now_s)
+            self._send_request(exchange, now_s)
         else:
-            self._unsaid.append(exchange)
+            self._unsent.append(exchange)
         return exchange
 
-    def _ask(self, exchange: Exchange, now_s: float) -> None:
+    def _send_request(self, exchange: Exchange, now_s: float) -> None:
         size_bytes = self.dialect.request_id_size_bytes
         if len(exchange.request.request_id) != size_bytes:
             exchange.request = exchange.request._replace(request_id=self._unused_id(size_bytes))
         if exchange.state is State.OPEN:
             exchange.deadline_s = now_s + exchange.timeout_s
-        self.asked[exchange.request.request_id] = exchange
+        self.open_requests[exchange.request.request_id] = exchange
         self._send(exchange.request)
 
     def _unused_id(self, size_bytes: int) -> bytes:
         """Return an id that neither side uses: 4 random bytes repeat sooner or later (wire.md draft 1, 6.3.1)."""
         found = self._new_id(size_bytes)
-        while self.has_asked(found) or found in self.to_answer:
+        while self.has_requested(found) or found in self.to_answer:
             found = self._new_id(size_bytes)
         return found
 
-    def has_asked(self, request_id: bytes) -> bool:
+    def has_requested(self, request_id: bytes) -> bool:
         """Return True if a request of this side to the peer is remembered to have this id."""
-        return request_id in self.asked or request_id in self._over
+        return request_id in self.open_requests or request_id in self._over
 
     def cancel(self, exchange: Exchange) -> None:
         """Cancel a request of this side (wire.md 6.3.2.2)."""
@@ -269,18 +278,18 @@ class Session:
         """Cancel a request of this side before its answer. The ttl is 0, because existing clients reject others."""
         if exchange.is_over:
             return
-        was_said = self.asked.get(exchange.request.request_id) is exchange
+        was_said = self.open_requests.get(exchange.request.request_id) is exchange
         self._conclude_own(exchange, step)
         if was_said:
             self._send(CancelRequest(self._unused_id(self.dialect.request_id_size_bytes), exchange.request.request_id))
-        elif exchange in self._unsaid:
-            self._unsaid.remove(exchange)
+        elif exchange in self._unsent:
+            self._unsent.remove(exchange)
 
     def expire(self, now_s: float) -> list[Event]:
         """Expire requests of this side that were not answered in time."""
         late = [
             exchange
-            for exchange in self.asked.values()
+            for exchange in self.open_requests.values()
             if exchange.deadline_s is not None and exchange.deadline_s <= now_s
         ]
         for exchange in late:
@@ -289,23 +298,23 @@ class Session:
 
     def postpone_all(self, now_s: float) -> None:
         """Restart the timeouts of all requests of this side, whose answers could not arrive until now."""
-        for exchange in self.asked.values():
+        for exchange in self.open_requests.values():
             exchange.postpone(now_s)
 
     def lose(self) -> list[Event]:
         """End all requests of a lost connection. The complete posts of an interrupted response are kept."""
         events: list[Event] = []
         broken = posts_of_incomplete(self._frames.incomplete, self.dialect)
-        exchange = None if broken is None else self.asked.get(broken.request_id)
+        exchange = None if broken is None else self.open_requests.get(broken.request_id)
         if broken is not None and exchange is not None and isinstance(exchange.request, PostRequest):
             self._posts(exchange, broken.posts, 0.0, events)
-        mine, others = [*self.asked.values(), *self._unsaid], list(self.to_answer.values())
+        mine, others = [*self.open_requests.values(), *self._unsent], list(self.to_answer.values())
         for exchange in mine:
             self._conclude_own(exchange, Step.LOST)
         for exchange in others:
             self._step(exchange, Step.LOST)
         self.to_answer.clear()
-        self._unsaid.clear()
+        self._unsent.clear()
         self._out.clear()
         self._frames = FrameReader()
         events += [Concluded(exchange, Step.LOST) for exchange in mine]
@@ -313,8 +322,8 @@ class Session:
 
     def _conclude_own(self, exchange: Exchange, step: Step) -> None:
         self._step(exchange, step)
-        if self.asked.get(exchange.request.request_id) is exchange:
-            del self.asked[exchange.request.request_id]
+        if self.open_requests.get(exchange.request.request_id) is exchange:
+            del self.open_requests[exchange.request.request_id]
             self._remember(exchange.request.request_id)
 
     def _remember(self, request_id: bytes) -> None:
@@ -328,10 +337,10 @@ class Session:
         exchange.state = TRANSITIONS[exchange.role, exchange.state, step]
 
     def _response(self, response: Response, now_s: float, events: list[Event]) -> None:
-        exchange = self.asked.get(response.request_id)
+        exchange = self.open_requests.get(response.request_id)
         if exchange is None:
             if response.request_id not in self._over:
-                events.append(Violation(Fault.UNASKED, f"request id {response.request_id.hex()}"))
+                events.append(Violation(Fault.UNREQUESTED, f"request id {response.request_id.hex()}"))
             return
         if type(response) is not response_type(exchange.request):
             found = f"{type(response).__name__} to {type(exchange.request).__name__}"
@@ -355,7 +364,7 @@ class Session:
         """
         if exchange.deadline_s is None:
             return
-        for later in reversed(self.asked.values()):
+        for later in reversed(self.open_requests.values()):
             later.postpone(now_s)
             if later is exchange:
                 return
@@ -386,7 +395,7 @@ class Session:
             self._postpone_from(exchange, now_s)
             events.append(Posts(exchange, wanted))
         if len(wanted) < len(posts):
-            events.append(Violation(Fault.UNASKED_POSTS, f"{len(posts) - len(wanted)} of {len(posts)}"))
+            events.append(Violation(Fault.UNREQUESTED_POSTS, f"{len(posts) - len(wanted)} of {len(posts)}"))
         if not exchange.missing:
             self._conclude_into(events, exchange, Step.SATISFIED)
 
@@ -397,9 +406,9 @@ class Session:
     # --- the peer's requests -------------------------------------------------------------------
 
     def _request(self, request: Request, events: list[Event]) -> None:
-        is_ours = self.has_asked(request.request_id)
-        if not (self._heard.has_heard or request.ttl or is_ours):
-            self._heard.hear(request.request_id)
+        is_ours = self.has_requested(request.request_id)
+        if not (self._peer_greeting.is_detected or request.ttl or is_ours):
+            self._peer_greeting.add(request.request_id)
         if isinstance(request, CancelRequest):
             cancelled = self.to_answer.pop(request.cancel_id, None)
             if cancelled is not None:
@@ -417,9 +426,9 @@ class Session:
         fault = Fault.TOO_MANY_REQUESTS if len(self.to_answer) > self._max_requests_alive else fault_of(request)
         if fault is not None:
             events.append(Violation(fault, f"request id {request.request_id.hex()}"))
-            self.refuse(exchange)
+            self.reject(exchange)
             return
-        events.append(Asked(exchange))
+        events.append(PeerRequest(exchange))
 
     def _crossed(self, request: Request) -> None:
         """Conclude a request that crossed this side's: both sides forward the same one, and neither must wait.
@@ -427,7 +436,7 @@ class Session:
         A request of this side that the peer sends back, because it forwards to everyone, is not answered: the answer
         would be sent back too. Its ttl is one lower. Other cablestores do not send requests back.
         """
-        own = self.asked.get(request.request_id)
+        own = self.open_requests.get(request.request_id)
         was_sent_back = own is None or own.request.ttl == 0 or request.ttl == own.request.ttl - 1
         if self.is_cablestore or not was_sent_back:
             self._send(conclusion(request))
@@ -492,7 +501,7 @@ class Session:
         else:
             self._conclude_theirs(exchange, Step.FINISHED)
 
-    def refuse(self, exchange: Exchange) -> None:
+    def reject(self, exchange: Exchange) -> None:
         """Conclude the peer's request, even if its answer is incomplete."""
         if not exchange.is_over:
             self._conclude_theirs(exchange, Step.FINISHED)

@@ -81,7 +81,7 @@ class Audit:
             previous_ns = bound.timestamp_ns
         return bytes(out)
 
-    def judge(self, response: bytes) -> AuditResult:
+    def evaluate(self, response: bytes) -> AuditResult:
         """Compare the peer's response with the local sums. Raises ReconcileError if it does not answer the request."""
         theirs = _read_response(response, len(self._ranges))
         ours = [self._items.fingerprint(within) for within in self._ranges]

@@ -64,10 +64,10 @@ from cablestore.reconcile.messages import (
     Done,
     Ended,
     EndReason,
-    Given,
     Hello,
     PayloadFrame,
     PostsFrame,
+    PostsSent,
     Purpose,
     Stored,
     SumsRequest,
@@ -174,7 +174,7 @@ class ReconcileConversation:
         self._session: ReconcileSession | None = None
         self._items: OrderedSet | None = None
         self._window = EVERYTHING
-        self._peer_takes = self._peer_takes_unlisted = False
+        self._peer_accepts = self._peer_accepts_unlisted = False
         self._outgoing = OutgoingPosts(hooks.post)
         self._now_s = 0.0
         self._payload_flow = FlowWindow(splitting.frame_size_bytes, TALK_FIRST_PAYLOAD_SIZE_BYTES)
@@ -190,8 +190,8 @@ class ReconcileConversation:
         self._audit: Audit | None = None
         self._audits = 0
         self._is_audited = purpose is Purpose.RECONCILE
-        self._has_given = self._is_done = False
-        self._peer_has_given = self._peer_is_done = False
+        self._has_sent_posts = self._is_done = False
+        self._peer_has_sent_posts = self._peer_is_done = False
 
     # --- frames in and out ----------------------------------------------------------------------
 
@@ -214,13 +214,13 @@ class ReconcileConversation:
         """Send the hello."""
         self.is_initiator = True
         self._number = max(1, int.from_bytes(self._hooks.draw(4), "big"))
-        self._say(Hello(VERSION, self.purpose, self._dialect.name, self._terms))
-        self._say_unlisted()
+        self._send(Hello(VERSION, self.purpose, self._dialect.name, self._terms))
+        self._send_unlisted()
 
     def end(self, reason: EndReason, text: str) -> None:
         """Send the peer the end of the conversation, and its reason."""
         if self._number != _NO_NUMBER:
-            self._say(Ended(reason, text))
+            self._send(Ended(reason, text))
 
     def receive(self, frame: bytes, *, at_s: float) -> list[ArrivedPosts]:
         """Process a frame of the peer; return the posts that must be stored. `at_s` is the time of any clock.
@@ -230,7 +230,7 @@ class ReconcileConversation:
         """
         if frame == UNLISTED:
             self.findings.received.comparing += len(frame)
-            self._peer_takes_unlisted = True
+            self._peer_accepts_unlisted = True
             return []
         number, message = decode_frame(frame)
         if self._number == _NO_NUMBER and isinstance(message, Hello):
@@ -254,12 +254,12 @@ class ReconcileConversation:
     def stored(self, batch: int, *, at_s: float) -> list[ArrivedPosts]:
         """Note that a received batch is stored, and continue."""
         self._unstored.discard(batch)
-        self._say(Stored(batch))
+        self._send(Stored(batch))
         return self._advance(at_s)
 
     # --- the course of a conversation -----------------------------------------------------------
 
-    def _say(self, message: ConversationMessage) -> None:
+    def _send(self, message: ConversationMessage) -> None:
         frame = encode_frame(self._number, message)
         self.findings.sent.add(message, len(frame))
         self._out.append(frame)
@@ -271,52 +271,52 @@ class ReconcileConversation:
         """
         arrived: list[ArrivedPosts] = []
         self._now_s = at_s
-        self._give()
+        self._send_posts()
         while self._held:
             _, message = decode_frame(self._held[0])
             if isinstance(message, PayloadFrame) and self._outgoing.is_behind:
                 break
             self._held.popleft()
-            self._take(message, at_s, arrived)
-            self._give()
+            self._handle(message, at_s, arrived)
+            self._send_posts()
         return arrived
 
-    def _take(self, message: ConversationMessage, at_s: float, arrived: list[ArrivedPosts]) -> None:
+    def _handle(self, message: ConversationMessage, at_s: float, arrived: list[ArrivedPosts]) -> None:
         match message:
             case Ended(reason, text):
                 raise PeerRefusedError(reason.name.lower(), f"the peer ended the reconciliation: {text}")
             case Hello() if not self.is_initiator and self._session is None:
                 self._accept(message)
             case Accepted(terms) if self.is_initiator and self._session is None:
-                self._compare(terms, peer_takes=terms.takes, at_s=at_s)
+                self._compare(terms, peer_accepts=terms.accepts_posts, at_s=at_s)
             case PayloadFrame(data) if self._session is not None:
                 self._payload(self._session, data, at_s)
             case PostsFrame() if self._session is not None:
                 arrived.append(self._posts(message))
-            case Given() if self._session is not None:
-                self._peer_has_given = True
-            case Done() if self._peer_has_given:
+            case PostsSent() if self._session is not None:
+                self._peer_has_sent_posts = True
+            case Done() if self._peer_has_sent_posts:
                 self._peer_is_done = True
             case SumsRequest(data) if (
                 self._items is not None and self.purpose is Purpose.AUDIT and not self.is_initiator
             ):
                 self._answer(self._items, data)
             case SumsResponse(data) if self._audit is not None:
-                self._judge(self._audit, data)
+                self._evaluate(self._audit, data)
             case _:
                 raise ReconcileError(f"the peer sent an unexpected {type(message).__name__}")
 
     def _accept(self, hello: Hello) -> None:
         reason = self._objection(hello)
         if reason is not None:
-            self._say(reason)
+            self._send(reason)
             raise PeerRefusedError(reason.reason.name.lower(), reason.text)
         self.purpose = hello.purpose
         self._is_audited = True  # only the initiator requests sums
         both = self._terms.narrowed(hello.terms)
-        self._say_unlisted()
-        self._say(Accepted(both))
-        self._compare(both, peer_takes=hello.terms.takes, at_s=None)
+        self._send_unlisted()
+        self._send(Accepted(both))
+        self._compare(both, peer_accepts=hello.terms.accepts_posts, at_s=None)
 
     def _objection(self, hello: Hello) -> Ended | None:
         if hello.version != VERSION:
@@ -330,14 +330,14 @@ class ReconcileConversation:
             return Ended(EndReason.NOTHING, "this store reconciles none of the requested times")
         return None
 
-    def _compare(self, terms: Terms, *, peer_takes: bool, at_s: float | None) -> None:
+    def _compare(self, terms: Terms, *, peer_accepts: bool, at_s: float | None) -> None:
         """Start the comparison with the terms of both sides."""
         if self.is_initiator and not terms.is_within(self._terms):
             raise ReconcileError("the peer accepted more than was requested")
         self.compared = terms
         if self.purpose is Purpose.AUDIT:
-            self._terms, peer_takes = self._terms._replace(takes=False), False
-        self._peer_takes = peer_takes
+            self._terms, peer_accepts = self._terms._replace(accepts_posts=False), False
+        self._peer_accepts = peer_accepts
         until_ns = END_NS if terms.until_ms is None else min(terms.until_ms, END_MS) * NS_PER_MS
         window = of_times(terms.from_ms * NS_PER_MS, until_ns)
         items = self._items = self._hooks.items(terms.channels)
@@ -347,21 +347,21 @@ class ReconcileConversation:
         self._window = window
         if at_s is not None:
             is_empty = not items.count(window)  # its empty set of ids saves a round trip
-            self._say_payload(session.initiate(window, at_s=at_s, whole=is_empty))
+            self._send_payload(session.initiate(window, at_s=at_s, whole=is_empty))
 
-    def _say_unlisted(self) -> None:
+    def _send_unlisted(self) -> None:
         """Announce that posts may be sent whose ids were not. An audit needs all ids."""
-        if self._takes_unlisted:
+        if self._accepts_unlisted:
             self.findings.sent.comparing += len(UNLISTED)
             self._out.append(UNLISTED)
 
     @property
-    def _takes_unlisted(self) -> bool:
-        return self._terms.takes and self.purpose is Purpose.RECONCILE
+    def _accepts_unlisted(self) -> bool:
+        return self._terms.accepts_posts and self.purpose is Purpose.RECONCILE
 
-    def _say_payload(self, data: bytes) -> None:
+    def _send_payload(self, data: bytes) -> None:
         self._payload_sent = self._payload_flow.began(len(data), self._now_s), len(data)
-        self._say(PayloadFrame(data))
+        self._send(PayloadFrame(data))
 
     def _measure(self, size_bytes: int, at_s: float) -> None:
         """Use the time of a received payload to size the next one of this side."""
@@ -375,19 +375,19 @@ class ReconcileConversation:
         findings = self.findings
         self._check_differences()
         size_bytes = self._outgoing.payload_size_bytes(self._payload_flow.window_size_bytes)
-        lists_missing = not (self._peer_takes_unlisted and self._peer_takes)
+        lists_missing = not (self._peer_accepts_unlisted and self._peer_accepts)
         step = session.receive(data, at_s=at_s, frame_size_bytes=size_bytes, lists_missing=lists_missing)
         findings.rounds += 1
         findings.here_only += len(step.have)
         findings.there_only += len(step.need)
         if step.reply is not None:
-            self._say_payload(step.reply)
+            self._send_payload(step.reply)
         if self.purpose is Purpose.AUDIT:
             self._have += step.have
             self._need += step.need
-        if self._terms.takes:
+        if self._terms.accepts_posts:
             self._expected.update(step.need)
-        if self._peer_takes:
+        if self._peer_accepts:
             self._outgoing.add(step.have)
 
     def _check_differences(self) -> None:
@@ -401,27 +401,27 @@ class ReconcileConversation:
 
     # --- posts ----------------------------------------------------------------------------------
 
-    def _give(self) -> None:
+    def _send_posts(self) -> None:
         """Send the permitted posts, and notify the peer when all are sent."""
-        self._say_batches()
+        self._send_batches()
         if self._session is None or not self._session.is_done or not self._outgoing.is_idle:
             return
         if not self._is_audited:
-            self._ask()
+            self._request_sums()
             return
-        if not self._has_given:
-            self._has_given = True
-            self._say(Given())
-        if self._peer_has_given and not self._outgoing.is_deleting:
+        if not self._has_sent_posts:
+            self._has_sent_posts = True
+            self._send(PostsSent())
+        if self._peer_has_sent_posts and not self._outgoing.is_deleting:
             self._outgoing.turn_to_deletions()
-            self._say_batches()
+            self._send_batches()
         if self._outgoing.is_deleting and self._outgoing.is_idle and not self._is_done:
             self._is_done = True
-            self._say(Done(self.findings.posts_sent))
+            self._send(Done(self.findings.posts_sent))
 
-    def _say_batches(self) -> None:
+    def _send_batches(self) -> None:
         for batch in self._outgoing.batches(self._now_s):
-            self._say(batch)
+            self._send(batch)
             self.findings.posts_sent += len(batch.contents)
 
     def _posts(self, message: PostsFrame) -> ArrivedPosts:
@@ -438,7 +438,7 @@ class ReconcileConversation:
             claimed, raw = transferred.post_id, transferred.message.payload
             is_listed = claimed in self._expected
             self._expected.discard(claimed)
-            if not ((is_listed or self._may_come_unlisted(claimed)) and self._is_compared(claimed, raw)):
+            if not ((is_listed or self._may_arrive_unlisted(claimed)) and self._is_compared(claimed, raw)):
                 self.findings.unasked += 1
                 continue
             self.findings.there_only += not is_listed
@@ -453,9 +453,9 @@ class ReconcileConversation:
         self.findings.posts_received += len(posts)
         return ArrivedPosts(message.batch, posts)
 
-    def _may_come_unlisted(self, claimed: SyncID) -> bool:
+    def _may_arrive_unlisted(self, claimed: SyncID) -> bool:
         """Return True if a post is in the compared times, was not in the read state, and has not arrived since."""
-        is_compared = self._takes_unlisted and self._window.lower <= claimed < self._window.upper
+        is_compared = self._accepts_unlisted and self._window.lower <= claimed < self._window.upper
         if not is_compared or claimed in self._arrived or self._items is None:
             return False
         return claimed not in self._items.items(range_around(claimed))
@@ -475,17 +475,17 @@ class ReconcileConversation:
 
     # --- auditing -------------------------------------------------------------------------------
 
-    def _ask(self) -> None:
+    def _request_sums(self) -> None:
         """Request sums: over the whole compared range, then over the ranges that differed."""
         if self._audit is not None or self._items is None:
             return
         expected = CorrectedSet(self._items, self._have, self._need)
         ranges = self.findings.differing[:_AUDIT_RANGES] or [self._window]
         self._audit = Audit(expected, *ranges, seed=self._hooks.draw(_SEED_SIZE_BYTES))
-        self._say(SumsRequest(self._audit.request()))
+        self._send(SumsRequest(self._audit.request()))
 
-    def _judge(self, audit: Audit, data: bytes) -> None:
-        result = audit.judge(data)
+    def _evaluate(self, audit: Audit, data: bytes) -> None:
+        result = audit.evaluate(data)
         self._audit = None
         self._audits += 1
         findings = self.findings
@@ -498,4 +498,4 @@ class ReconcileConversation:
         self._audits += 1
         if self._audits > MAX_TALK_QUESTIONS:
             raise ReconcileError(f"the peer sent more than {MAX_TALK_QUESTIONS} sums requests")
-        self._say(SumsResponse(answer(items, data)))
+        self._send(SumsResponse(answer(items, data)))

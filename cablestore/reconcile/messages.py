@@ -73,7 +73,7 @@ class EndReason(IntEnum):
 class Terms(NamedTuple):
     """Terms of one side: whether it accepts posts, a half-open range in milliseconds, channels (None: all)."""
 
-    takes: bool = True
+    accepts_posts: bool = True
     from_ms: int = 0
     until_ms: int | None = None
     channels: frozenset[str] | None = None
@@ -84,7 +84,7 @@ class Terms(NamedTuple):
         channels = self.channels
         if other.channels is not None:
             channels = other.channels if channels is None else channels & other.channels
-        return Terms(self.takes, max(self.from_ms, other.from_ms), min(ends, default=None), channels)
+        return Terms(self.accepts_posts, max(self.from_ms, other.from_ms), min(ends, default=None), channels)
 
     def is_within(self, other: Terms) -> bool:
         """Return True if these terms are part of the other ones."""
@@ -101,7 +101,7 @@ class Hello(NamedTuple):
 
 
 class Accepted(NamedTuple):
-    """Acceptance of a hello. `terms.takes` is True if the sender accepts posts."""
+    """Acceptance of a hello. `terms.accepts_posts` is True if the sender accepts posts."""
 
     terms: Terms
 
@@ -132,7 +132,7 @@ class Stored(NamedTuple):
     batch: int
 
 
-class Given(NamedTuple):
+class PostsSent(NamedTuple):
     """Notice that all posts but deletions are sent, and stored by the receiver."""
 
 
@@ -155,7 +155,7 @@ class SumsResponse(NamedTuple):
 
 
 ConversationMessage = (
-    Hello | Accepted | Ended | PayloadFrame | PostsFrame | Stored | Given | Done | SumsRequest | SumsResponse
+    Hello | Accepted | Ended | PayloadFrame | PostsFrame | Stored | PostsSent | Done | SumsRequest | SumsResponse
 )
 """A message of a conversation. They are in the order of their kinds, starting with 1."""
 _TYPES: Final = dict(enumerate(get_args(ConversationMessage), 1))
@@ -217,7 +217,7 @@ def _body(message: ConversationMessage) -> bytes:  # noqa: PLR0911 - one case pe
 
 
 def _written(terms: Terms) -> bytes:
-    out = bytes((terms.takes,)) + encode_varint(terms.from_ms) + encode_varint(terms.until_ms or 0)
+    out = bytes((terms.accepts_posts,)) + encode_varint(terms.from_ms) + encode_varint(terms.until_ms or 0)
     if terms.channels is None:
         return out + encode_varint(0)
     if len(terms.channels) > MAX_RECONCILE_TOPICS:
@@ -272,7 +272,7 @@ def _read(kind: int, frame: bytes, at: int) -> tuple[ConversationMessage, int]: 
             count, at = read_varint(frame, at)
             return _TYPES[kind](count), at
         case 7:
-            return Given(), at
+            return PostsSent(), at
         case 4 | 9 | 10:
             return _TYPES[kind](frame[at:]), len(frame)
     raise DecodeError(0, f"a frame has the unknown type {kind}")

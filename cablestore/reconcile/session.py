@@ -159,9 +159,9 @@ class ReconcileSession:
             return SessionStep(None, [], [])
         if both is None:
             self.is_done = self.is_mismatch = True
-            refusal = encode(Payload(self._header, []), self._dialect) if self._dialect.cuts_hashes else b""
-            self.sent_size_bytes += len(refusal)
-            return SessionStep(refusal, [], [])
+            rejection = encode(Payload(self._header, []), self._dialect) if self._dialect.cuts_hashes else b""
+            self.sent_size_bytes += len(rejection)
+            return SessionStep(rejection, [], [])
         reply = self._answering(both).reply(payload.parts, frame_size_bytes, lists_missing=lists_missing)
         have = self._first_seen(reply.have, self._have)
         need = self._first_seen(reply.need, self._need)

@@ -198,7 +198,7 @@ class Link(ProcessBound):
             except Empty:
                 ticks = ticks + 1 if heard == self._heard else 1
                 heard = self._heard
-                self._look_for_life(pending, ticks)
+                self._check_life(pending, ticks)
                 continue
             if found is None:
                 raise self._ended(pending)
@@ -267,7 +267,7 @@ class Link(ProcessBound):
         with suppress(OSError):
             self._connection.shutdown(socket.SHUT_RDWR)
 
-    def _look_for_life(self, pending: Pending, ticks: int) -> None:
+    def _check_life(self, pending: Pending, ticks: int) -> None:
         """Send a ping after some ticks. Raises OwnerGoneError after the timeout."""
         if ticks == max(1, min(_SILENT_TICKS, int(self._timeout_s / _TICK_S / 2))):
             self._send(Ping(0))
@@ -306,7 +306,7 @@ class Link(ProcessBound):
             poll = select.poll()
             poll.register(self._connection, select.POLLIN)
             poll.register(self._woken, select.POLLIN)
-            self._take_frames()
+            self._handle_frames()
             while True:
                 ready = [number for number, _ in poll.poll(_TICK_S * 1000 if self._abandoned else None)]
                 if self._woken.fileno() in ready:
@@ -318,7 +318,7 @@ class Link(ProcessBound):
                         break
                     self._buffer += received
                     self._heard += 1
-                    self._take_frames()
+                    self._handle_frames()
         except (OSError, ValueError):  # the process is gone, or its messages are invalid
             pass
         finally:
@@ -338,7 +338,7 @@ class Link(ProcessBound):
         finally:
             self._sending.release()
 
-    def _take_frames(self) -> None:
+    def _handle_frames(self) -> None:
         at = 0
         while len(self._buffer) - at >= HEADER.size:
             [size] = HEADER.unpack_from(self._buffer, at)
@@ -347,11 +347,11 @@ class Link(ProcessBound):
             end = at + HEADER.size + size
             if len(self._buffer) < end:
                 break
-            self._take(messages.to_program(bytes(self._buffer[at + HEADER.size : end])))
+            self._handle(messages.to_program(bytes(self._buffer[at + HEADER.size : end])))
             at = end
         del self._buffer[:at]
 
-    def _take(self, message: ToProgram) -> None:
+    def _handle(self, message: ToProgram) -> None:
         if isinstance(message, Changed):
             self._note(message)
             return
@@ -422,7 +422,7 @@ def _greet(connection: socket.socket, timeout_s: float) -> tuple[Offer, bytes]:
             f"{owner}, which has the store open, runs an earlier version of cablestore that serves no programs. "
             "Restart it with this version"
         )
-    if problem := messages.refusal(offer, owner) or offer.err:
+    if problem := messages.rejection(offer, owner) or offer.err:
         raise CableStoreError(problem)
     return offer, rest
 

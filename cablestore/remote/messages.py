@@ -59,7 +59,7 @@ def own_hello() -> Hello:
     return Hello(own_version(), VERSIONS)
 
 
-def refusal(theirs: Hello | Offer, what: str) -> str:
+def rejection(theirs: Hello | Offer, what: str) -> str:
     """Return the reason why two versions are incompatible, or ""."""
     low, high = theirs.versions
     if low <= VERSIONS[1] and high >= VERSIONS[0]:

@@ -46,7 +46,7 @@ OWNER_ONLY: Final = {
     "identity": _KEY,
     "import_identity": _KEY,
     "moderation.decisions": _OBJECT,
-    "moderation.place": _OBJECT,
+    "moderation.position": _OBJECT,
     "moderation.since": _OBJECT,
     "node.change": _NODE,
     "node.set": _NODE,

@@ -42,7 +42,7 @@ T = TypeVar("T")
 
 _BEGIN_WAIT_S: Final = 1.0
 """Time to wait for a process that has just opened a store to serve it."""
-_LOOK_EVERY_S: Final = 0.05
+_POLL_EVERY_S: Final = 0.05
 
 
 class _Calls(ProcessBound):
@@ -376,5 +376,5 @@ def connect_soon(path: Path | str) -> RemoteStore | None:
     while (connection := unix_socket.connect(store_path(path))) is None:
         if time.monotonic() > until_s:
             return None
-        time.sleep(_LOOK_EVERY_S)
+        time.sleep(_POLL_EVERY_S)
     return RemoteStore(Link.over(connection))

@@ -42,7 +42,7 @@ from cablestore.sds.effects import (
 )
 from cablestore.sds.log import CausalLog, ChannelStatus, LogChannel
 from cablestore.sds.message import HistoryEntry, MessageKind, SdsMessage
-from cablestore.sds.posts import CaughtUp, PostChannel, causal_log
+from cablestore.sds.posts import OutlinesResult, PostChannel, causal_log
 from cablestore.sds.repair import RepairParameters, groups_for
 from cablestore.sds.settings import COMPACT_FILTER, Backoff, Settings
 
@@ -52,7 +52,6 @@ __all__ = [
     "SPEC",
     "Acknowledged",
     "Backoff",
-    "CaughtUp",
     "CausalLog",
     "ChannelStatus",
     "Deliver",
@@ -64,6 +63,7 @@ __all__ = [
     "Lost",
     "MessageKind",
     "Missing",
+    "OutlinesResult",
     "PossiblyAcknowledged",
     "PostChannel",
     "Reason",

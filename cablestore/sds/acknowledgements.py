@@ -15,7 +15,7 @@ from cablestore.sds import missing
 from cablestore.sds.bloom import ForeignFilter, positions
 from cablestore.sds.effects import Acknowledged, PossiblyAcknowledged, Reason, Unacknowledged
 from cablestore.sds.message import SdsMessage
-from cablestore.sds.outbox import tell, tell_send
+from cablestore.sds.outbox import add_notification, add_send
 from cablestore.sds.records import Outgoing, outgoing_of
 from cablestore.sds.state import ChannelState
 from cablestore.sds.tables import id_of, time_part
@@ -58,7 +58,7 @@ def _acknowledge(state: ChannelState, message_id: str) -> None:
         if place is None or (row := state.outgoing.get(place)) is None:
             continue
         _remove(state, place, outgoing_of(row))
-        tell(state, Acknowledged(message_id))
+        add_notification(state, Acknowledged(message_id))
         pending += [entry.message_id for entry in state.kept(place).message.causal_history]
 
 
@@ -122,7 +122,7 @@ def _note_possibly(
         return
     state.outgoing.put(place, outgoing.packed())
     state.set_timer(state.resend, place, due_ms, outgoing.due_ms)
-    tell(state, PossiblyAcknowledged(id_of(place), len(outgoing.members), outgoing.doubt))
+    add_notification(state, PossiblyAcknowledged(id_of(place), len(outgoing.members), outgoing.doubt))
 
 
 def resend_due(state: ChannelState, now_ms: int) -> None:
@@ -133,7 +133,7 @@ def resend_due(state: ChannelState, now_ms: int) -> None:
         outgoing = outgoing_of(state.outgoing.take(place))
         if outgoing.sent > settings.resends:
             _remove(state, place, outgoing)
-            tell(state, Unacknowledged(id_of(place), outgoing.sent, outgoing.is_possibly_acknowledged))
+            add_notification(state, Unacknowledged(id_of(place), outgoing.sent, outgoing.is_possibly_acknowledged))
             continue
         due_ms = outgoing.due_ms
         outgoing.sent += 1
@@ -141,4 +141,4 @@ def resend_due(state: ChannelState, now_ms: int) -> None:
         outgoing.due_ms = now_ms + backoff.after_ms(outgoing.sent)
         state.outgoing.put(place, outgoing.packed())
         state.set_timer(state.resend, place, due_ms, outgoing.due_ms)
-        tell_send(state, place, Reason.RESEND, missing.take_requests(state, id_of(place), now_ms))
+        add_send(state, place, Reason.RESEND, missing.requests_to_send(state, id_of(place), now_ms))

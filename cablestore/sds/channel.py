@@ -37,7 +37,7 @@ from cablestore.sds.codec import check_hint, check_id, decode, encode
 from cablestore.sds.delivery import Received, ReceiveResult
 from cablestore.sds.effects import Effect, Reason
 from cablestore.sds.message import HistoryEntry, MessageKind, SdsMessage, message_id_of
-from cablestore.sds.outbox import check_sendable, effect_of, tell_ephemeral, tell_send, tell_send_other
+from cablestore.sds.outbox import add_ephemeral, add_send, add_send_other, check_sendable, effect_of
 from cablestore.sds.records import KeptMessage, fitting_hint, gap_of
 from cablestore.sds.state import ChannelState
 from cablestore.sds.tables import place_of
@@ -88,7 +88,7 @@ class ChannelTransaction:
         state.counters.lamport_ms = lamport_ms
         state.filter.add(new_id)
         acknowledgements.sent(state, place, now_ms)
-        tell_send(state, place, Reason.NEW, missing.take_requests(state, new_id, now_ms))
+        add_send(state, place, Reason.NEW, missing.requests_to_send(state, new_id, now_ms))
         return message
 
     def send_ephemeral(self, content: bytes) -> SdsMessage:
@@ -97,7 +97,7 @@ class ChannelTransaction:
         message_id = message_id_of(state.sender_id, state.channel_id, None, content)
         message = SdsMessage(message_id, state.channel_id, state.sender_id, content=content)
         encode(message, state.settings.dialect)
-        tell_send_other(state, message, Reason.EPHEMERAL)
+        add_send_other(state, message, Reason.EPHEMERAL)
         return message
 
     def receive(self, data: bytes, now_ms: int, hint: bytes | None = None, *, retrieved: bool = False) -> Received:
@@ -110,7 +110,7 @@ class ChannelTransaction:
             message = decode(data, self.state.settings.dialect)
         except SdsError as error:
             return Received(ReceiveResult.REFUSED, None, str(error))
-        return self._take(message, now_ms, hint, retrieved=retrieved)
+        return self._accept(message, now_ms, hint, retrieved=retrieved)
 
     def met(self, message_ids: Iterable[str]) -> None:
         """Treat dependencies as met, because they are stored elsewhere or cannot be retrieved.
@@ -131,9 +131,9 @@ class ChannelTransaction:
         repair_answers.answer_due(self.state, now_ms)
         history.sync_due(self.state, now_ms, random)
 
-    def _take(self, message: SdsMessage, now_ms: int, hint: bytes | None, *, retrieved: bool) -> Received:
+    def _accept(self, message: SdsMessage, now_ms: int, hint: bytes | None, *, retrieved: bool) -> Received:
         state, message_id = self.state, message.message_id
-        reason = self._refusal(message, now_ms)
+        reason = self._rejection(message, now_ms)
         if reason is not None:
             return Received(ReceiveResult.REFUSED, message_id, reason)
         repair_answers.answered(state, message)
@@ -141,7 +141,7 @@ class ChannelTransaction:
         if is_own and not retrieved and missing.find(state, message_id) is None:
             return Received(ReceiveResult.OWN, message_id)
         if message.lamport_ms is None:
-            tell_ephemeral(state, message)
+            add_ephemeral(state, message)
             return Received(ReceiveResult.EPHEMERAL, message_id)
         if not is_own:
             acknowledgements.review(state, message, now_ms)
@@ -151,16 +151,16 @@ class ChannelTransaction:
             history.note_named(state, message, now_ms)
             repair_answers.note_requests(state, message, now_ms)
         if message.kind is MessageKind.SYNC:
-            delivery.take_sync(state, message, now_ms)
+            delivery.note_sync(state, message, now_ms)
             return Received(ReceiveResult.SYNC, message_id)
         if state.is_here(message_id):
             return Received(ReceiveResult.DUPLICATE, message_id)
-        received = delivery.take(state, KeptMessage(message, fitting_hint(hint)), message.lamport_ms, now_ms)
+        received = delivery.accept(state, KeptMessage(message, fitting_hint(hint)), message.lamport_ms, now_ms)
         if received.verdict is not ReceiveResult.REFUSED:
             state.filter.add(message_id)
         return received
 
-    def _refusal(self, message: SdsMessage, now_ms: int) -> str | None:
+    def _rejection(self, message: SdsMessage, now_ms: int) -> str | None:
         if message.channel_id != self.state.channel_id:
             return f"wrong channel {message.channel_id!r}, expected {self.state.channel_id!r}"
         lamport_ms = message.lamport_ms

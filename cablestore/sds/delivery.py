@@ -32,7 +32,7 @@ from cablestore.limits import (
 from cablestore.sds import causes, history, missing, shares
 from cablestore.sds.effects import Lost
 from cablestore.sds.message import HistoryEntry, SdsMessage
-from cablestore.sds.outbox import tell, tell_delivered
+from cablestore.sds.outbox import add_delivered, add_notification
 from cablestore.sds.records import KeptMessage, Known, MessageState, gap_of
 from cablestore.sds.shares import FREED_PART, Claim
 from cablestore.sds.state import ChannelState
@@ -67,7 +67,7 @@ class Received(NamedTuple):
     reason: str | None = None
 
 
-def take(state: ChannelState, kept: KeptMessage, lamport_ms: int, now_ms: int) -> Received:
+def accept(state: ChannelState, kept: KeptMessage, lamport_ms: int, now_ms: int) -> Received:
     """Deliver a message with content, queue it, or reject it. Its id must not be in the log or waiting."""
     message, message_id = kept.message, kept.message.message_id
     unmet = _unmet(state, message, lamport_ms)
@@ -93,9 +93,9 @@ def take(state: ChannelState, kept: KeptMessage, lamport_ms: int, now_ms: int) -
             "too many waiting messages, most of them from its sender. Send it again later",
         )
     if gone:
-        return take(state, kept, lamport_ms, now_ms)  # it may depend on a dropped message
+        return accept(state, kept, lamport_ms, now_ms)  # it may depend on a dropped message
     known = state.known(message_id)
-    is_awaited = _has_come(state, message_id, known)
+    is_awaited = _note_arrived(state, message_id, known)
     is_named = known is not None and known.is_named
     _wait(state, place, row, unmet, by=message.sender_id, is_named=is_named, now_ms=now_ms)
     if is_awaited:  # messages that are not later do not depend on it, whatever they list
@@ -112,27 +112,27 @@ def enter(state: ChannelState, kept: KeptMessage, lamport_ms: int, *, is_own: bo
     """
     message_id = kept.message.message_id
     known = state.known(message_id)
-    is_awaited = _has_come(state, message_id, known)
+    is_awaited = _note_arrived(state, message_id, known)
     place = place_of(lamport_ms, message_id)
     _put(state, place, kept, is_named=known is not None and known.is_named)
     if not is_own:
-        tell_delivered(state, place)
+        add_delivered(state, place)
     if is_awaited:
         _deliver(state, _released(state, message_id))
     return place
 
 
-def _has_come(state: ChannelState, message_id: str, known: Known | None) -> bool:
+def _note_arrived(state: ChannelState, message_id: str, known: Known | None) -> bool:
     """Record that a message is no longer missing or lost. Returns True if it was missing."""
     state.counters.lost -= known is not None and known.is_lost
     return missing.close(state, message_id, is_here=True) is not None
 
 
-def take_sync(state: ChannelState, message: SdsMessage, now_ms: int) -> None:
+def note_sync(state: ChannelState, message: SdsMessage, now_ms: int) -> None:
     """Record the missing messages that a sync message lists. Messages do not wait for the sync message itself."""
     _note_missing(state, message, now_ms)
     if state.settings.dialect.logs_sync and not state.is_here(message.message_id):
-        _has_come(state, message.message_id, state.known(message.message_id))
+        _note_arrived(state, message.message_id, state.known(message.message_id))
         history.remember_sync(state, message)
         _deliver(state, _released(state, message.message_id))
 
@@ -151,7 +151,7 @@ def _note_missing(state: ChannelState, message: SdsMessage, now_ms: int) -> None
         elif len(new) < MAX_SDS_UNMET:
             new.append(entry)
     _vouch(state, message.sender_id, waiting)
-    surplus = state.counters.told + len(new) - MAX_SDS_MISSING // 2
+    surplus = state.counters.notified + len(new) - MAX_SDS_MISSING // 2
     if surplus > 0:
         share = shares.share_of(state, message.sender_id)
         claims = [Claim(entry.message_id.encode(), share, message.sender_id, 1) for entry in new]
@@ -160,7 +160,7 @@ def _note_missing(state: ChannelState, message: SdsMessage, now_ms: int) -> None
         for part in gone:
             missing.close(state, part.decode())
     for entry in new:
-        missing.note(state, entry, now_ms, by=message.sender_id, is_told=True)
+        missing.note(state, entry, now_ms, by=message.sender_id, is_notice=True)
 
 
 def lost_due(state: ChannelState, now_ms: int) -> None:
@@ -168,7 +168,7 @@ def lost_due(state: ChannelState, now_ms: int) -> None:
     for part, _ in state.lost.some(b"", time_part(now_ms + 1), MAX_SDS_TIMERS):
         gap = give_up(state, part[8:].decode(), is_lost=True)
         if gap is not None:
-            tell(state, Lost(gap))
+            add_notification(state, Lost(gap))
 
 
 def give_up(state: ChannelState, message_id: str, *, is_lost: bool = False) -> HistoryEntry | None:
@@ -296,7 +296,7 @@ def _deliver(state: ChannelState, free: list[bytes]) -> None:
         known = state.known(message_id)
         _stop_waiting(state, place)
         _put(state, place, kept, is_named=known is not None and known.is_named)
-        tell_delivered(state, place)
+        add_delivered(state, place)
         for released in _released(state, message_id):
             heappush(free, released)
 
@@ -346,7 +346,7 @@ def _claims_of_gaps(state: ChannelState) -> Iterator[Claim]:
     """Yield the claims of gaps that only sync messages listed, each by its cheapest sender."""
     for part, row in state.missing.rows():
         gap = gap_of(row)
-        if gap.told_by is not None:
+        if gap.notified_by is not None:
             sender_id = causes.cheapest(state, gap.causes)
             yield Claim(part, shares.share_of(state, sender_id), sender_id, 1)
 

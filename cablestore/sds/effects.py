@@ -110,8 +110,8 @@ class RepairRequested:
     entries: tuple[HistoryEntry, ...]
 
 
-Told = Acknowledged | PossiblyAcknowledged | Unacknowledged | Missing | Retrieve | Lost | RepairRequested
+Notification = Acknowledged | PossiblyAcknowledged | Unacknowledged | Missing | Retrieve | Lost | RepairRequested
 """Effect that does not contain a message."""
 
-Effect = Send | Deliver | DeliverEphemeral | Told
+Effect = Send | Deliver | DeliverEphemeral | Notification
 """Entry of the outbox."""

@@ -1,9 +1,9 @@
 """Causal histories, and sync messages that carry them when no other message does (SDS, "Periodic Sync Message"). Pure.
 
 A history lists the newest messages of the log. When many members write at once, some messages are never among the
-newest of the next writer. A member that missed one would not detect it. Therefore a history also lists *loose ends*:
-messages of the log that no message of the log lists. All messages of a log can be reached from its loose ends, and
-equal logs have equal loose ends. Sync messages list a loose end until a member other than its sender has listed it
+newest of the next writer. A member that missed one would not detect it. Therefore a history also lists *heads*:
+messages of the log that no message of the log lists. All messages of a log can be reached from its heads, and
+equal logs have equal heads. Sync messages list a head until a member other than its sender has listed it
 within the last interval.
 """
 
@@ -18,38 +18,38 @@ from cablestore.protocol.keys import after_prefix
 from cablestore.sds import missing
 from cablestore.sds.effects import Reason
 from cablestore.sds.message import HistoryEntry, SdsMessage, message_id_of
-from cablestore.sds.outbox import tell_send_other
-from cablestore.sds.records import Known, LooseEnd, MessageState, loose_end_of
+from cablestore.sds.outbox import add_send_other
+from cablestore.sds.records import Head, Known, MessageState, head_of
 from cablestore.sds.shares import STRANGERS, share_of
 from cablestore.sds.state import ChannelState
 from cablestore.sds.tables import id_of, place_of, sized_prefix, sized_prefix_of
 
-LOOSE_ENDS_READ: Final = 1_024
-"""Number of loose ends to choose from for a sync message."""
+MAX_HEADS_READ: Final = 1_024
+"""Number of heads to choose from for a sync message."""
 
 
 def history(state: ChannelState) -> tuple[HistoryEntry, ...]:
     """Return the dependencies of a new message, oldest first."""
-    newest, most = state.newest(), state.settings.loose_ends
-    if sum(state.loose.get(place) is not None for place in newest) == state.counters.loose:
+    newest, most = state.newest(), state.settings.heads
+    if sum(state.heads.get(place) is not None for place in newest) == state.counters.heads:
         return entries(state, newest)
-    loose = _loose_ends(state, most + len(newest), state.counters.logged)
-    others = [place for place in loose if place not in newest][:most]
+    heads = _heads(state, most + len(newest), state.counters.logged)
+    others = [place for place in heads if place not in newest][:most]
     return entries(state, [*others, *newest])
 
 
-def _loose_ends(state: ChannelState, most: int, turn: int) -> list[bytes]:
-    """Return loose ends. If there are more than `most`, all shares take turns, each with its oldest first.
+def _heads(state: ChannelState, most: int, turn: int) -> list[bytes]:
+    """Return heads. If there are more than `most`, all shares take turns, each with its oldest first.
 
     `turn` selects the share that begins.
     """
-    if state.counters.loose <= most:
-        return [place for place, _ in state.loose.some(b"", None, most)]
+    if state.counters.heads <= most:
+        return [place for place, _ in state.heads.some(b"", None, most)]
     shares, start = [], b""
-    while found := state.loose_of.some(start, None, 1):
+    while found := state.heads_of.some(start, None, 1):
         prefix = sized_prefix_of(found[0][0])
         start = after_prefix(prefix)
-        shares.append([part[len(prefix) :] for part, _ in state.loose_of.some(prefix, start, most)])
+        shares.append([part[len(prefix) :] for part, _ in state.heads_of.some(prefix, start, most)])
     return _in_turn(shares, most, turn)
 
 
@@ -60,17 +60,17 @@ def _in_turn(shares: list[list[bytes]], most: int, turn: int) -> list[bytes]:
     return list(islice((place for each in rounds for place in each if place is not None), most))
 
 
-def index(state: ChannelState, place: bytes, loose: LooseEnd) -> None:
-    """Add a loose end to the index of its sender's share."""
-    state.loose_of.put(sized_prefix(share_of(state, loose.sender_id)) + place, b"")
+def index(state: ChannelState, place: bytes, head: Head) -> None:
+    """Add a head to the index of its sender's share."""
+    state.heads_of.put(sized_prefix(share_of(state, head.sender_id)) + place, b"")
 
 
 def _forget(state: ChannelState, place: bytes, row: bytes) -> None:
-    """Remove a loose end, also from the index. It may have been indexed before its sender had a share."""
-    state.loose.delete(place)
-    for share in (STRANGERS, loose_end_of(row).sender_id):
-        state.loose_of.delete(sized_prefix(share) + place)
-    state.counters.loose -= 1
+    """Remove a head, also from the index. It may have been indexed before its sender had a share."""
+    state.heads.delete(place)
+    for share in (STRANGERS, head_of(row).sender_id):
+        state.heads_of.delete(sized_prefix(share) + place)
+    state.counters.heads -= 1
 
 
 def entries(state: ChannelState, places: Iterable[bytes]) -> tuple[HistoryEntry, ...]:
@@ -82,43 +82,43 @@ def entries(state: ChannelState, places: Iterable[bytes]) -> tuple[HistoryEntry,
 
 
 def logged(state: ChannelState, place: bytes, message: SdsMessage, *, is_named: bool) -> None:
-    """Record a message that entered the log, as a loose end unless `is_named`. Messages that it lists are not loose."""
+    """Record a message that entered the log, as a head unless `is_named`. Messages that it lists are not heads."""
     for entry in message.causal_history:
         known = state.known(entry.message_id)
         if known is None:
             continue
         if known.state is MessageState.GIVEN_UP:
             state.put_known(entry.message_id, known._replace(is_named=True))
-        elif state.counters.loose:
+        elif state.counters.heads:
             named = place_of(known.lamport_ms, entry.message_id)
-            row = state.loose.get(named)
+            row = state.heads.get(named)
             if row is not None:
                 _forget(state, named, row)
     if not is_named:
-        loose = LooseEnd(0, message.sender_id)
-        state.loose.put(place, loose.packed())
-        index(state, place, loose)
-        state.counters.loose += 1
+        head = Head(0, message.sender_id)
+        state.heads.put(place, head.packed())
+        index(state, place, head)
+        state.counters.heads += 1
 
 
 def note_named(state: ChannelState, message: SdsMessage, now_ms: int) -> None:
-    """Record the loose ends that a received message listed."""
-    if not state.counters.loose:
+    """Record the heads that a received message listed."""
+    if not state.counters.heads:
         return
     for entry in message.causal_history:
         place = state.logged_place(entry.message_id)
-        if place is not None and (row := state.loose.get(place)) is not None:
-            _note_named(state, place, loose_end_of(row), message.sender_id, now_ms)
+        if place is not None and (row := state.heads.get(place)) is not None:
+            _note_named(state, place, head_of(row), message.sender_id, now_ms)
 
 
-def _note_named(state: ChannelState, place: bytes, loose: LooseEnd, by: str, now_ms: int) -> None:
-    """Record that a member listed a loose end. Its sender does not count, because others may lack it."""
-    if by != loose.sender_id:
-        state.loose.put(place, loose._replace(named_ms=now_ms).packed())
+def _note_named(state: ChannelState, place: bytes, head: Head, by: str, now_ms: int) -> None:
+    """Record that a member listed a head. Its sender does not count, because others may lack it."""
+    if by != head.sender_id:
+        state.heads.put(place, head._replace(named_ms=now_ms).packed())
 
 
 def sync_due(state: ChannelState, now_ms: int, random: Callable[[], float]) -> None:
-    """Send a due sync message if there are loose ends that were not listed lately, or repairs to request."""
+    """Send a due sync message if there are heads that were not listed lately, or repairs to request."""
     counters, interval_ms = state.counters, state.settings.sync_interval_ms
     if interval_ms is None:
         return
@@ -134,21 +134,21 @@ def sync_due(state: ChannelState, now_ms: int, random: Callable[[], float]) -> N
 
 
 def _unnamed(state: ChannelState, since_ms: int, random: Callable[[], float]) -> list[bytes]:
-    """Return loose ends not listed since then, without own messages that are still being resent.
+    """Return heads not listed since then, without own messages that are still being resent.
 
     If there are too many for a sync message, senders take turns, each from a random one on.
     """
     by_sender: dict[str, list[bytes]] = {}
-    for place in _loose_ends(state, LOOSE_ENDS_READ, state.counters.logged):
-        loose = loose_end_of(state.loose.take(place))
-        is_resent = loose.sender_id == state.sender_id and state.outgoing.get(place) is not None
-        if loose.named_ms <= since_ms and not is_resent:
-            by_sender.setdefault(share_of(state, loose.sender_id), []).append(place)
+    for place in _heads(state, MAX_HEADS_READ, state.counters.logged):
+        head = head_of(state.heads.take(place))
+        is_resent = head.sender_id == state.sender_id and state.outgoing.get(place) is not None
+        if head.named_ms <= since_ms and not is_resent:
+            by_sender.setdefault(share_of(state, head.sender_id), []).append(place)
     turned = []
     for places in by_sender.values():
         start = int(random() * len(places))
         turned.append(places[start:] + places[:start])
-    return _in_turn(turned, state.settings.loose_ends_of_sync, int(random() * len(turned)))
+    return _in_turn(turned, state.settings.heads_in_sync, int(random() * len(turned)))
 
 
 def _sync(state: ChannelState, unnamed: list[bytes], now_ms: int) -> None:
@@ -161,13 +161,13 @@ def _sync(state: ChannelState, unnamed: list[bytes], now_ms: int) -> None:
         state.sender_id,
         counters.lamport_ms,
         causal_history=entries(state, {*unnamed, *state.newest()}),
-        repair_request=missing.take_requests(state, message_id, now_ms),
+        repair_request=missing.requests_to_send(state, message_id, now_ms),
     )
-    tell_send_other(state, message, Reason.SYNC)
+    add_send_other(state, message, Reason.SYNC)
     if state.settings.dialect.logs_sync:
         remember_sync(state, message)
     for place in unnamed:
-        _note_named(state, place, loose_end_of(state.loose.take(place)), state.sender_id, now_ms)
+        _note_named(state, place, head_of(state.heads.take(place)), state.sender_id, now_ms)
 
 
 def remember_sync(state: ChannelState, message: SdsMessage) -> None:

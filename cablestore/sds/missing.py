@@ -13,7 +13,7 @@ from cablestore.limits import MAX_SDS_CAUSES, MAX_SDS_TIMERS
 from cablestore.sds import causes
 from cablestore.sds.effects import Missing, RepairRequested, Retrieve
 from cablestore.sds.message import HistoryEntry
-from cablestore.sds.outbox import tell
+from cablestore.sds.outbox import add_notification
 from cablestore.sds.records import Gap, gap_of
 from cablestore.sds.repair import request_delay_ms
 from cablestore.sds.state import ChannelState
@@ -26,14 +26,14 @@ def find(state: ChannelState, message_id: str) -> Gap | None:
     return None if row is None else gap_of(row)
 
 
-def note(state: ChannelState, entry: HistoryEntry, now_ms: int, *, by: str, is_told: bool = False) -> None:
+def note(state: ChannelState, entry: HistoryEntry, now_ms: int, *, by: str, is_notice: bool = False) -> None:
     """Record that the sender `by` listed a missing message, and notify the application once.
 
-    A later entry may add its hint or author. `is_told`: a sync message listed it, so no message waits for it.
+    A later entry may add its hint or author. `is_notice`: a sync message listed it, so no message waits for it.
     """
     gap = find(state, entry.message_id)
     if gap is not None:
-        _note_again(state, gap, entry, by, is_awaited=not is_told)
+        _note_again(state, gap, entry, by, is_awaited=not is_notice)
         return
     settings = state.settings
     gap = Gap(
@@ -43,15 +43,15 @@ def note(state: ChannelState, entry: HistoryEntry, now_ms: int, *, by: str, is_t
         lost_ms=None if settings.lost_after_ms is None else now_ms + settings.lost_after_ms,
         request_ms=None if settings.repair is None else now_ms + _request_delay_ms(state, entry.message_id),
         requested=0,
-        told_by=by if is_told else None,
+        notified_by=by if is_notice else None,
         causes=[by],
     )
     _put(state, gap)
     state.set_timer(state.lost, entry.message_id.encode(), None, gap.lost_ms)
     causes.charge(state, by, gaps=1)
     state.counters.missing += 1
-    state.counters.told += is_told
-    tell(state, Missing(entry))
+    state.counters.notified += is_notice
+    add_notification(state, Missing(entry))
 
 
 def _note_again(state: ChannelState, gap: Gap, entry: HistoryEntry, by: str, *, is_awaited: bool) -> None:
@@ -59,9 +59,9 @@ def _note_again(state: ChannelState, gap: Gap, entry: HistoryEntry, by: str, *, 
     gap.entry = HistoryEntry(
         entry.message_id, known.retrieval_hint or entry.retrieval_hint, known.sender_id or entry.sender_id
     )
-    if is_awaited and gap.told_by is not None:
-        gap.told_by = None
-        state.counters.told -= 1
+    if is_awaited and gap.notified_by is not None:
+        gap.notified_by = None
+        state.counters.notified -= 1
     if gap.packed() != before:
         state.missing.put(entry.message_id.encode(), gap.packed())
     add_cause(state, gap, by)
@@ -133,7 +133,7 @@ def close(state: ChannelState, message_id: str, *, is_here: bool = False) -> Gap
         for cause in gap.causes:
             causes.charge(state, cause, gaps=-1, requests=-gap.requested if is_here else 0)
         state.counters.missing -= 1
-        state.counters.told -= gap.told_by is not None
+        state.counters.notified -= gap.notified_by is not None
     return gap
 
 
@@ -149,7 +149,7 @@ def retrieve_due(state: ChannelState, now_ms: int) -> None:
         gap.retrieve_ms = now_ms + state.settings.retrieve.after_ms(gap.retrieved)
         state.missing.put(part, gap.packed())
         _schedule(gap, state.retrieve, state.retrievals, gap.retrieve_ms)
-        tell(state, Retrieve(gap.entry, gap.retrieved))
+        add_notification(state, Retrieve(gap.entry, gap.retrieved))
 
 
 def has_requests(state: ChannelState, now_ms: int) -> bool:
@@ -157,7 +157,7 @@ def has_requests(state: ChannelState, now_ms: int) -> bool:
     return bool(state.counters.missing and state.request.some(b"", time_part(now_ms + 1), 1))
 
 
-def take_requests(state: ChannelState, message_id: str, now_ms: int) -> tuple[HistoryEntry, ...]:
+def requests_to_send(state: ChannelState, message_id: str, now_ms: int) -> tuple[HistoryEntry, ...]:
     """Return the repairs that the message with this id requests, in the order of `causes`, and record the requests."""
     settings = state.settings
     if settings.repair is None or not has_requests(state, now_ms):
@@ -170,7 +170,7 @@ def take_requests(state: ChannelState, message_id: str, now_ms: int) -> tuple[Hi
         _move_request(state, gap, now_ms, is_own=True)
         entries.append(gap.entry)
     if entries:
-        tell(state, RepairRequested(message_id, tuple(entries)))
+        add_notification(state, RepairRequested(message_id, tuple(entries)))
     return tuple(entries)
 
 

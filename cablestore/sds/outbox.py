@@ -14,7 +14,7 @@ from cablestore.index.packing import pack, unpack
 from cablestore.limits import MAX_SDS_HINT_SIZE_BYTES, MAX_SDS_ID_SIZE_BYTES
 from cablestore.sds import effects
 from cablestore.sds.codec import encode
-from cablestore.sds.effects import Deliver, DeliverEphemeral, Effect, Reason, Send, Told
+from cablestore.sds.effects import Deliver, DeliverEphemeral, Effect, Notification, Reason, Send
 from cablestore.sds.message import HistoryEntry, SdsMessage
 from cablestore.sds.records import entries_of
 from cablestore.sds.state import ChannelState
@@ -27,7 +27,7 @@ _SEND_LOGGED: Final = 1
 _SEND_OTHER: Final = 2
 _DELIVER: Final = 3
 _DELIVER_EPHEMERAL: Final = 4
-_TOLD: Final[dict[int, type[Told]]] = {
+_NOTIFICATIONS: Final[dict[int, type[Notification]]] = {
     5: effects.Acknowledged,
     6: effects.PossiblyAcknowledged,
     7: effects.Unacknowledged,
@@ -37,13 +37,13 @@ _TOLD: Final[dict[int, type[Told]]] = {
     11: effects.RepairRequested,
 }
 """Kinds at the beginning of outbox rows. Such a row has the attributes of the effect, in their order."""
-_TOLD_KINDS: Final = {told: kind for kind, told in _TOLD.items()}
+_NOTIFICATION_KINDS: Final = {notified: kind for kind, notified in _NOTIFICATIONS.items()}
 
 
-def tell(state: ChannelState, effect: Told) -> None:
+def add_notification(state: ChannelState, effect: Notification) -> None:
     """Add an effect to the outbox."""
     values = [getattr(effect, name) for name in effect.__slots__]
-    state.append_effect(pack([_TOLD_KINDS[type(effect)], *values]))
+    state.append_effect(pack([_NOTIFICATION_KINDS[type(effect)], *values]))
 
 
 def _unpacked(value: Any) -> Any:
@@ -53,12 +53,12 @@ def _unpacked(value: Any) -> Any:
     return entries_of(value) if isinstance(value[0], list) else HistoryEntry(*value)
 
 
-def tell_delivered(state: ChannelState, place: bytes) -> None:
+def add_delivered(state: ChannelState, place: bytes) -> None:
     """Add the delivery of the message at a place of the log to the outbox."""
     state.append_effect(pack([_DELIVER, place]))
 
 
-def tell_ephemeral(state: ChannelState, message: SdsMessage) -> None:
+def add_ephemeral(state: ChannelState, message: SdsMessage) -> None:
     """Add the delivery of an ephemeral message to the outbox."""
     state.append_effect(pack([_DELIVER_EPHEMERAL, message.sender_id, message.message_id, message.content]))
 
@@ -71,12 +71,12 @@ def check_sendable(state: ChannelState, message: SdsMessage) -> None:
     encode(message, settings.dialect, room_size_bytes=room_size_bytes)
 
 
-def tell_send(state: ChannelState, place: bytes, reason: Reason, requests: tuple[HistoryEntry, ...] = ()) -> None:
+def add_send(state: ChannelState, place: bytes, reason: Reason, requests: tuple[HistoryEntry, ...] = ()) -> None:
     """Add the sending of the message at a place of the log to the outbox."""
     state.append_effect(pack([_SEND_LOGGED, reason.value, place, requests]))
 
 
-def tell_send_other(state: ChannelState, message: SdsMessage, reason: Reason) -> None:
+def add_send_other(state: ChannelState, message: SdsMessage, reason: Reason) -> None:
     """Add the sending of a message that is not in any log to the outbox."""
     history, requests = message.causal_history, message.repair_request
     parts = [message.message_id, message.lamport_ms, history, requests, message.content]
@@ -107,8 +107,8 @@ def effect_of(state: ChannelState, row: bytes) -> Effect:
     if kind == _DELIVER_EPHEMERAL:
         sender_id, message_id, content = parts
         return DeliverEphemeral(SdsMessage(message_id, state.channel_id, sender_id, content=content))
-    if kind in _TOLD:
-        return _TOLD[kind](*map(_unpacked, parts))
+    if kind in _NOTIFICATIONS:
+        return _NOTIFICATIONS[kind](*map(_unpacked, parts))
     raise CorruptStoreError(
         f"a row of the outbox has the unknown kind {kind}. Use the newer version of cablestore that wrote it"
     )

@@ -53,7 +53,7 @@ def channel_status(store: CableStore) -> list[ChannelStatus]:
         return log.status()
 
 
-class CaughtUp(NamedTuple):
+class OutlinesResult(NamedTuple):
     """Result of processing outlines: the number of messages that entered the log, and of those without a post."""
 
     taken: int
@@ -128,7 +128,7 @@ class PostChannel:
         """Remove the effects up to this number from the outbox after they were handled."""
         self.channel.confirm(sequence)
 
-    def caught_up(self) -> int:
+    def meet_stored(self) -> int:
         """Treat missing messages as met if the store has their posts. Returns their number.
 
         Call this after a reconciliation or the import of an archive.
@@ -151,7 +151,7 @@ class PostChannel:
         found = self.channel.log_from(from_ms) if after is None else self.channel.log(decode(after, dialect))
         return [encode(replace(message, content=None), dialect) for message in islice(found, most)]
 
-    def take_outlines(self, outlines: Iterable[bytes], now_ms: int) -> CaughtUp:
+    def add_outlines(self, outlines: Iterable[bytes], now_ms: int) -> OutlinesResult:
         """Add posts of the store to the log at the places in a member's outlines, up to a thousand in one write.
 
         Messages that are already in the log or waiting stay as they are. Those without a stored post are left out: the
@@ -169,7 +169,7 @@ class PostChannel:
                     else:
                         verdict = self.channel.retrieved(data, now_ms).verdict
                         taken += verdict in {ReceiveResult.DELIVERED, ReceiveResult.WAITING}
-        return CaughtUp(taken, without_post)
+        return OutlinesResult(taken, without_post)
 
     def _with_post(self, outline: bytes) -> bytes | None:
         dialect = self.channel.settings.dialect

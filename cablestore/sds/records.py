@@ -14,7 +14,7 @@ from cablestore.limits import MAX_SDS_HINT_SIZE_BYTES
 from cablestore.sds.message import HistoryEntry, SdsMessage
 
 _KNOWN: Final = struct.Struct(">cQIB")
-_LOOSE: Final = struct.Struct(">Q")
+_HEAD: Final = struct.Struct(">Q")
 _NAMED: Final = 1
 _LOST: Final = 2
 
@@ -142,7 +142,7 @@ class Gap:
     request_ms: int | None
     requested: int
     """Number of times a repair was requested."""
-    told_by: str | None = None
+    notified_by: str | None = None
     """Sender of the sync message that listed it. None: a message waits for it."""
     causes: list[str] = field(default_factory=list)
     """Senders that listed it: see `causes`."""
@@ -151,7 +151,7 @@ class Gap:
 
     def packed(self) -> bytes:
         """Return the row."""
-        parts = [self.retrieve_ms, self.retrieved, self.lost_ms, self.request_ms, self.requested, self.told_by]
+        parts = [self.retrieve_ms, self.retrieved, self.lost_ms, self.request_ms, self.requested, self.notified_by]
         return pack([*self.entry, *parts, self.causes, self.is_postponed])
 
 
@@ -161,7 +161,7 @@ def gap_of(row: bytes) -> Gap:
     return Gap(HistoryEntry(message_id, hint, sender_id), *parts)
 
 
-class LooseEnd(NamedTuple):
+class Head(NamedTuple):
     """Message of the log that no other one lists, and when a member other than its sender last listed it."""
 
     named_ms: int
@@ -169,12 +169,12 @@ class LooseEnd(NamedTuple):
 
     def packed(self) -> bytes:
         """Return the row."""
-        return _LOOSE.pack(self.named_ms) + self.sender_id.encode()
+        return _HEAD.pack(self.named_ms) + self.sender_id.encode()
 
 
-def loose_end_of(row: bytes) -> LooseEnd:
+def head_of(row: bytes) -> Head:
     """Return the value of a row."""
-    return LooseEnd(_LOOSE.unpack_from(row)[0], row[_LOOSE.size :].decode())
+    return Head(_HEAD.unpack_from(row)[0], row[_HEAD.size :].decode())
 
 
 @dataclass(slots=True)
@@ -199,19 +199,19 @@ class Counters:
     missing: int = 0
     lost: int = 0
     """Messages declared lost because they could not be retrieved. One that arrives later does not count."""
-    loose: int = 0
+    heads: int = 0
     answers: int = 0
     sync_ms: int = 0
     """Time when a sync message is due, 0 before the first tick."""
     reviewed: bytes = b""
     """Place up to which own messages were compared with the last filter."""
     senders: int = 0
-    told: int = 0
+    notified: int = 0
     """Missing messages that only sync messages listed."""
     causes: int = 0
     """Senders with an account, because they listed missing messages."""
     indexed: int = 0
-    """Version of the indexes by sender: INDEXED when they contain gaps and loose ends."""
+    """Version of the indexes by sender: INDEXED when they contain gaps and heads."""
 
     def packed(self) -> bytes:
         """Return the row."""

@@ -6,7 +6,7 @@ from cablestore.limits import MAX_SDS_ANSWERS, MAX_SDS_TIMERS
 from cablestore.sds import missing, shares
 from cablestore.sds.effects import Reason
 from cablestore.sds.message import SdsMessage
-from cablestore.sds.outbox import tell_send
+from cablestore.sds.outbox import add_send
 from cablestore.sds.repair import is_in_response_group, response_delay_ms
 from cablestore.sds.shares import Claim
 from cablestore.sds.state import ChannelState
@@ -81,4 +81,4 @@ def answer_due(state: ChannelState, now_ms: int) -> None:
         _forget(state, part[TIME_SIZE_BYTES:])
         place = state.logged_place(id_of(part))
         if place is not None:
-            tell_send(state, place, Reason.REPAIR)
+            add_send(state, place, Reason.REPAIR)

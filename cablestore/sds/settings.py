@@ -58,9 +58,9 @@ class Settings:
 
     history_length: int = 2
     """Number of the newest messages of the log in a causal history."""
-    loose_ends: int = 16
-    """Number of additional loose ends in it: messages that no message of the log lists, the oldest first."""
-    loose_ends_of_sync: int = 100
+    heads: int = 16
+    """Number of additional heads in it: messages that no message of the log lists, the oldest first."""
+    heads_in_sync: int = 100
     """The same for sync messages."""
 
     resend: Backoff = Backoff(30_000, 10 * _MINUTE_MS)
@@ -84,8 +84,8 @@ class Settings:
 
     def __post_init__(self) -> None:
         self.dialect.filter_hash("")  # raises early if the hash is not installed
-        longest = self.history_length + max(self.loose_ends, self.loose_ends_of_sync)
-        if self.history_length < 1 or min(self.loose_ends, self.loose_ends_of_sync) < 0 or longest > MAX_SDS_HISTORY:
+        longest = self.history_length + max(self.heads, self.heads_in_sync)
+        if self.history_length < 1 or min(self.heads, self.heads_in_sync) < 0 or longest > MAX_SDS_HISTORY:
             raise SdsError(
                 f"invalid length of a causal history: expected 1 to {MAX_SDS_HISTORY} messages, these settings allow "
                 f"{longest}"

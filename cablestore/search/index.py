@@ -29,8 +29,8 @@ from cablestore.forks import ProcessBound, bind
 from cablestore.index import arrival_log
 from cablestore.index.arrival_log import EventKind
 from cablestore.index.batches import Progress, no_progress
+from cablestore.index.log_position import is_shared, mark_at
 from cablestore.index.meta import NO_SIZE, SIZES_KEY, decode_sizes
-from cablestore.index.place import is_shared, mark_at
 from cablestore.index.reader import DATA_PREFIX, Reader, SnapshotReader, fraction_before
 from cablestore.protocol.dialect import Dialect
 from cablestore.protocol.keys import after_prefix

@@ -28,7 +28,7 @@ from zlib import crc32
 
 import apsw
 
-from cablestore.files import whole_file
+from cablestore.files import atomic_file
 from cablestore.index.folder import SEARCH_FILES, SEARCH_INDEX, SEARCH_SUMS
 
 _MAGIC: Final = b"CSUMS001"
@@ -168,7 +168,7 @@ class PageSums:
     def _write(self, log_size_bytes: int, log_sum: int, *, sync: bool = True) -> None:
         body = _HEADER.pack(_MAGIC, self._page_size_bytes, self._salt, log_size_bytes, log_sum)
         body += struct.pack(f">{len(self._sums)}I", *self._sums)
-        with whole_file(self._path, sync=sync) as file:
+        with atomic_file(self._path, sync=sync) as file:
             file.write(body + _SUM.pack(crc32(body)))
 
     # --- reading -------------------------------------------------------------------------------

@@ -112,7 +112,7 @@ class IndexState(NamedTuple):
 
     `source` identifies the store and its database. `read_to` is the last hash, in hex, up to which posts were indexed
     in order of hashes, None after that. Then the arrival log is followed: `position` is the last entry, and `mark`
-    identifies the log up to there (`cablestore.index.place`).
+    identifies the log up to there (`cablestore.index.log_position`).
     """
 
     source: str
@@ -191,9 +191,9 @@ class IndexTable(ProcessBound):
             for name, number in (("secure_delete", 1), ("temp_store", 2), ("cache_size", -64_000)):
                 connection.pragma(name, number)
             version = connection.pragma("user_version")
-            if version == 0 and not self._ask("SELECT 1 FROM sqlite_schema"):
+            if version == 0 and not self._query("SELECT 1 FROM sqlite_schema"):
                 with connection:
-                    self._ask(_SCHEMA)
+                    self._query(_SCHEMA)
             elif version != _VERSION:  # created by another version of cablestore
                 raise apsw.FormatError(f"it has version {version}, expected {_VERSION}")  # noqa: TRY301 - the same becomes of it as of a damaged file
             self._tokenizer = connection.fts5_tokenizer(TOKENIZER[0], list(TOKENIZER[1:]))
@@ -219,7 +219,7 @@ class IndexTable(ProcessBound):
                 with _errors(), suppress(FileNotFoundError):
                     (self._folder / name).unlink()
 
-    def _ask(self, sql: str, *values: str | int | bytes | None) -> list[tuple[Any, ...]]:
+    def _query(self, sql: str, *values: str | int | bytes | None) -> list[tuple[Any, ...]]:
         return self._connection.execute(sql, values).fetchall()
 
     def close(self) -> None:
@@ -249,7 +249,7 @@ class IndexTable(ProcessBound):
     def state(self) -> IndexState:
         """Return the progress of the index."""
         with _errors():
-            return IndexState(*self._ask("SELECT source, position, mark, read_to FROM state")[0])
+            return IndexState(*self._query("SELECT source, position, mark, read_to FROM state")[0])
 
     def update(self, state: IndexState, docs: Iterable[Document], removed: Iterable[bytes]) -> None:
         """Add texts, remove texts by their hashes, and set the progress, in one transaction."""
@@ -258,10 +258,10 @@ class IndexTable(ProcessBound):
                 is_made = state.read_to is None and self.state().read_to is not None
                 self._remove(removed)
                 self._add(sorted(docs))  # FTS5 writes a part to the disk where an id is smaller than the previous one
-                self._ask("UPDATE state SET source = ?, position = ?, mark = ?, read_to = ?", *state)
+                self._query("UPDATE state SET source = ?, position = ?, mark = ?, read_to = ?", *state)
                 if is_made:
                     for name, (_, later) in _MERGES.items():
-                        self._ask("INSERT INTO words(words, rank) VALUES(?, ?)", name, later)
+                        self._query("INSERT INTO words(words, rank) VALUES(?, ?)", name, later)
                     self._require_purge()
             self._commit_is_done()
 
@@ -295,7 +295,7 @@ class IndexTable(ProcessBound):
         own = id_of(doc)
         for bits in range(TIE_BITS, 62):
             number = own + secrets.randbelow(1 << bits)
-            if self._ask("INSERT OR IGNORE INTO docs VALUES(?, ?, ?) RETURNING id", number, doc[HASH], own):
+            if self._query("INSERT OR IGNORE INTO docs VALUES(?, ?, ?) RETURNING id", number, doc[HASH], own):
                 return number
         raise AssertionError("2^61 texts")
 
@@ -308,12 +308,12 @@ class IndexTable(ProcessBound):
             self._require_purge()
 
     def _require_purge(self) -> None:
-        self._ask(
+        self._query(
             "UPDATE state SET purge = CASE purge WHEN 0 THEN ? WHEN ? THEN ? ELSE purge END", _NOT_BEGUN, _BEGUN, _AGAIN
         )
 
     def _id(self, prefix: bytes) -> int | None:
-        found = self._ask("SELECT id FROM docs WHERE hash = ?", prefix)
+        found = self._query("SELECT id FROM docs WHERE hash = ?", prefix)
         return int(found[0][0]) if found else None
 
     # --- removed words -------------------------------------------------------------------------
@@ -321,20 +321,20 @@ class IndexTable(ProcessBound):
     def must_purge(self) -> bool:
         """Return True if parts must be merged: the file may contain words of removed texts, or was just built."""
         with _errors():
-            return bool(self._ask("SELECT purge FROM state")[0][0])
+            return bool(self._query("SELECT purge FROM state")[0][0])
 
     def purge(self) -> None:
         """Merge some parts of the index, which removes removed texts. Call it until `must_purge` returns False."""
         connection = self._connection
         with _errors():
             with connection:
-                step = self._ask("SELECT purge FROM state")[0][0]
+                step = self._query("SELECT purge FROM state")[0][0]
                 changes = connection.total_changes()
                 pages = -_MERGED_PAGES if step == _NOT_BEGUN else _MERGED_PAGES
-                self._ask("INSERT INTO words(words, rank) VALUES('merge', ?)", pages)
+                self._query("INSERT INTO words(words, rank) VALUES('merge', ?)", pages)
                 is_done = step != _NOT_BEGUN and connection.total_changes() - changes < 2
                 following = {_NOT_BEGUN: _BEGUN, _BEGUN: 0, _AGAIN: _NOT_BEGUN}[step] if is_done or step == 1 else step
-                self._ask("UPDATE state SET purge = ?", following)
+                self._query("UPDATE state SET purge = ?", following)
             if following == 0 and self._sums is not None:
                 self._sums.checkpoint(connection)  # the log then contains no removed words
             else:
@@ -369,15 +369,15 @@ class IndexTable(ProcessBound):
         with _errors():
             farthest = self._farthest()
             sql, values = (_RANKED_MOVED, (stop + farthest, stop)) if farthest else (_RANKED, (stop,))
-            found = self._ask(sql, expression, start, *values, most, number, skipped)
+            found = self._query(sql, expression, start, *values, most, number, skipped)
             return [self._place(number) for (number,) in found]
 
     def _farthest(self) -> int:
         """Return the maximum distance of a text's id above its own."""
-        return int(self._ask("SELECT max(id - own) FROM docs WHERE own IS NOT NULL")[0][0] or 0)
+        return int(self._query("SELECT max(id - own) FROM docs WHERE own IS NOT NULL")[0][0] or 0)
 
     def _place(self, number: int) -> int:
-        row = self._ask("SELECT ifnull(own, id), hash FROM docs WHERE id = ?", number)
+        row = self._query("SELECT ifnull(own, id), hash FROM docs WHERE id = ?", number)
         if not row:
             raise DamagedIndexError(f"message {number} has no hash")
         return place_of(*row[0])

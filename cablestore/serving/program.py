@@ -94,7 +94,7 @@ class ServedProgram:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._report())
                 while True:
-                    self._take(await self._next_message(), tasks)
+                    self._handle(await self._next_message(), tasks)
                     await self._drain()
         except* _ProgramGoneError:
             self._writer.transport.abort()
@@ -117,7 +117,7 @@ class ServedProgram:
         except (asyncio.IncompleteReadError, OSError):
             raise _ProgramGoneError from None
 
-    def _take(self, message: ToStore, tasks: asyncio.TaskGroup) -> None:
+    def _handle(self, message: ToStore, tasks: asyncio.TaskGroup) -> None:
         match message:
             case Call(number=number):
                 if problem := self._excess(message):

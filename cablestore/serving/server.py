@@ -154,7 +154,7 @@ class StoreServer(Closable, ProcessBound):
             return "invalid first line: expected JSON with the version of cablestore and the versions of the protocol"
         if len(self._programs) >= limits.MAX_REMOTE_CLIENTS:
             return f"{limits.MAX_REMOTE_CLIENTS} programs use this store, the maximum. Close one, or wait"
-        return messages.refusal(hello, "the program")
+        return messages.rejection(hello, "the program")
 
     def _offer(self, problem: str) -> Offer:
         path = self._store.path

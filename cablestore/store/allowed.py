@@ -51,7 +51,7 @@ def _require_private(known: list[ModerationAct]) -> None:
         )
 
 
-def own_acts_in_force(
+def own_actions_in_force(
     reader: Reader, own_key: bytes | None, types: Container[int], target: bytes
 ) -> list[ModerationAct]:
     """Return the own actions of these types that are in force for a target, private ones first.

@@ -178,8 +178,8 @@ def appraised(reader: Reader, applied: AppliedModeration | None, post: Post) -> 
         return Verdict.LOCAL_ONLY
     if is_deleted_here(reader, post.hash) or is_deleted_by_author(reader, post):
         return Verdict.DELETED
-    refusal = None if applied is None else applied.refusal(post)
-    return Verdict.ACCEPTED if refusal is None else refusal[0]
+    rejection = None if applied is None else applied.rejection(post)
+    return Verdict.ACCEPTED if rejection is None else rejection[0]
 
 
 def is_deleted_here(reader: Reader, digest: bytes) -> bool:
@@ -188,7 +188,7 @@ def is_deleted_here(reader: Reader, digest: bytes) -> bool:
     A deletion that waits for its target does not count. Anyone can write one, and the author of the target is not known
     yet. Unsigned skeletons from other stores do not count either.
     """
-    return reader.is_witnessed(digest)
+    return reader.is_deletion_confirmed(digest)
 
 
 def is_deleted_by_author(reader: Reader, post: Post) -> bool:
@@ -206,5 +206,5 @@ def time_of(reader: Reader, digest: bytes) -> int | None:
     post = reader.post(digest)
     if post is not None:
         return post.timestamp_ms
-    stone = reader.burial(digest) if reader.is_witnessed(digest) else None
+    stone = reader.burial(digest) if reader.is_deletion_confirmed(digest) else None
     return stone.skeleton.timestamp_ms if stone is not None and stone.skeleton is not None else None

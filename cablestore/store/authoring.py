@@ -80,7 +80,7 @@ class Composer:
         date_ms = date_after(replaced_by(reader, moderation, body, own_key), free_ms, now_ms, own_key)
         return [_signed(reader, body, heads, date_ms, identity)]
 
-    def came(self, posts: Iterable[Post], verdicts: Iterable[Verdict]) -> None:
+    def note_ingested(self, posts: Iterable[Post], verdicts: Iterable[Verdict]) -> None:
         """Note the ingested posts: the user may have written some of them on another device."""
         own_key = self._identity.known_key
         for post, verdict in zip(posts, verdicts, strict=True):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from cablestore.index.local import DRAFT, JUDGED, MUTED, READ, SEED, VALUE
+from cablestore.index.local import DECIDED, DRAFT, MUTED, READ, SEED, VALUE
 from cablestore.protocol.keys import unescape
 from cablestore.reprs import hex_repr
 from cablestore.store.cursor import ChangesCursor
@@ -186,7 +186,7 @@ def change_of_local_row(name: bytes, key: bytes) -> Change | None:
     `name` is the name of the row, `key` the rest of its key. Only rows that were put with
     `Plan.set_local(..., noted=True)` are passed in.
     """
-    if name in (SEED, JUDGED):
+    if name in (SEED, DECIDED):
         return ModerationChanged(None)
     if name == READ:
         return UnreadChanged(unescape(key))

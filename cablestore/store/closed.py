@@ -38,10 +38,10 @@ from cablestore.index.folder import Folder, store_path
 from cablestore.index.header import FORMAT
 from cablestore.index.leveldb import LevelDB, Tuning
 from cablestore.index.leveldb_salvage import salvaged
+from cablestore.index.log_position import is_shared, mark_at
 from cablestore.index.notes import has_discarded
-from cablestore.index.opening import refuse_to_write
+from cablestore.index.opening import reject_write
 from cablestore.index.parallel import Origin, check_database, rebuild_database, rebuild_into
-from cablestore.index.place import is_shared, mark_at
 from cablestore.index.reader import Reader
 from cablestore.index.rebuild import RebuildReport, counts_in
 from cablestore.index.view import Catalog
@@ -320,7 +320,7 @@ class ClosedStore:
 
     def _require_writable(self) -> None:
         if self._read_only:
-            refuse_to_write()
+            reject_write()
 
     def _origin(self, folder: Folder) -> Origin:
         unseal = unseal_of(self._identity, self.path, read_only=self._read_only)

@@ -16,7 +16,7 @@ import blake3
 
 from cablestore.errors import CursorError
 from cablestore.index import arrival_log
-from cablestore.index.place import mark_at
+from cablestore.index.log_position import mark_at
 from cablestore.index.reader import Reader
 
 MessageCursor = NewType("MessageCursor", str)

@@ -42,7 +42,7 @@ class Difference(NamedTuple):
         return hex_repr(self)
 
 
-class Place(NamedTuple):
+class ModerationPosition(NamedTuple):
     """Position between two writes: the moderation there, None in an unmoderated store, and the latest event."""
 
     moderation: AppliedModeration | None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cablestore.index.local import JUDGED, local_key
+from cablestore.index.local import DECIDED, local_key
 from cablestore.index.plan import Plan
 from cablestore.protocol.body import INFO, LINKABLE_TYPES, MODERATION_TYPES, TOPIC
 from cablestore.views import activity, channel_topic, membership, user_info
@@ -19,4 +19,4 @@ def note_discarded(plan: Plan) -> None:
         elif post.type == INFO:
             plan.touch(user_info.LATEST_PREFIX + post.author_hex)
         elif post.type in MODERATION_TYPES:
-            plan.touch(local_key(JUDGED))
+            plan.touch(local_key(DECIDED))

@@ -23,10 +23,10 @@ def import_exports(parts: StoreParts, folders: Iterable[Location], progress: Pro
         summary.count(outcomes)
         progress(len(outcomes))
     for claims in importer.consents_of(manifests):
-        summary.consents += parts.writer.lay_claims(claims)
+        summary.consents += parts.writer.store_claims(claims)
     for stones in chain(importer.effective_tombstones(manifests), [[]]):
         # The last write, which may be empty, also flushes all earlier writes to disk.
-        laid, refused = parts.writer.lay_skeletons(stones, sync=not stones)
+        laid, refused = parts.writer.store_skeletons(stones, sync=not stones)
         summary.skeletons += laid
-        summary.refused_skeletons += refused
+        summary.rejected_skeletons += refused
     return summary

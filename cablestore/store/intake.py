@@ -61,7 +61,7 @@ class IntakeBatch:
         if not self.is_planned_ahead or not all(self.signed()):
             yield self.signed()
 
-    def refusal(self) -> str:
+    def rejection(self) -> str:
         """Return which posts of the batch must be refused and why, "" if none. Waits for the verification."""
         wrong = [outcome for outcome in self.outcomes if outcome is not None]
         for post, is_right in zip(self.posts, self.signed(), strict=True):
@@ -106,12 +106,12 @@ class Intake:
                 verdict = Verdict.UNKNOWN_TYPE if error.is_unknown_type else Verdict.MALFORMED
                 batch.outcomes.append(Outcome(post_hash(raw), verdict, str(error)))
                 continue
-            refusal = None
+            rejection = None
             if post.timestamp_ms >= newest_ms or post.is_local_only:
-                refusal = self._refusal(post, newest_ms)
-            if refusal is None:
+                rejection = self._rejection(post, newest_ms)
+            if rejection is None:
                 batch.posts.append(post)
-            batch.outcomes.append(refusal)
+            batch.outcomes.append(rejection)
         return batch
 
     def admit(self, posts: Iterable[Post]) -> IntakeBatch:
@@ -122,10 +122,10 @@ class Intake:
             taken = []
             for post in lot:
                 is_usual = post.timestamp_ms < newest_ms and not post.is_local_only
-                refusal = None if is_usual else self._refusal(post, newest_ms)
-                if refusal is None:
+                rejection = None if is_usual else self._rejection(post, newest_ms)
+                if rejection is None:
                     taken.append(post)
-                batch.outcomes.append(refusal)
+                batch.outcomes.append(rejection)
             batch.posts += taken
             batch.verifying.append(self.verifier.start([post.raw for post in taken]))
         return batch
@@ -136,14 +136,14 @@ class Intake:
         self._cautious_batches = max(self._cautious_batches - 1, 0)
         batch.verifying = [self.verifier.start([post.raw for post in batch.posts], ahead=batch.is_planned_ahead)]
 
-    def beware(self) -> None:
+    def verify_ahead(self) -> None:
         """Verify the next batches before they are planned, because a post was forged.
 
         This limits how many batches the store plans twice because of a peer that sends forged posts.
         """
         self._cautious_batches = _CAUTIOUS_BATCHES
 
-    def _refusal(self, post: Post, newest_ms: int) -> Outcome | None:
+    def _rejection(self, post: Post, newest_ms: int) -> Outcome | None:
         if post.timestamp_ms >= newest_ms:
             return Outcome(post.hash, Verdict.TOO_FAR_AHEAD, too_far_ahead(post.timestamp_ms, newest_ms))
         if post.is_local_only:

@@ -12,7 +12,7 @@ from typing import Final, NoReturn
 from cablestore.errors import DecodeError, IdentityError
 from cablestore.files import read_small, storage_errors, sync_folder, text_of, unique_suffix
 from cablestore.index.folder import IDENTITY_FILE
-from cablestore.index.opening import refuse_to_write
+from cablestore.index.opening import reject_write
 from cablestore.protocol.crypto import SEED_SIZE_BYTES, Identity
 from cablestore.protocol.keys import parse_hex
 
@@ -75,7 +75,7 @@ class StoreIdentity:
 
     def _keep(self, identity: Identity) -> None:
         if self._read_only:
-            refuse_to_write()
+            reject_write()
         if self._path is not None:
             save_identity(identity, self._path)
         self._identity = identity

@@ -29,14 +29,14 @@ from cablestore.protocol.keys import AFTER_SORT_TIMES, TIME_DIGITS, time_of
 from cablestore.protocol.post import Post
 from cablestore.store.channel_nodes import ChannelNodes, LinkedPost
 from cablestore.store.frontier import Descent, Frontier, RowBlock, TextRow
-from cablestore.store.known_places import KnownPlaces, ReadingPlace
+from cablestore.store.known_positions import KnownPositions, ReadingPosition
 from cablestore.views import messages
 
 
 class MessageOrder:
     """Order of one channel in one state of a store."""
 
-    def __init__(self, reader: Reader, channel: str, known: KnownPlaces) -> None:
+    def __init__(self, reader: Reader, channel: str, known: KnownPositions) -> None:
         self._reader = reader
         self._channel = channel
         self._known = known
@@ -123,7 +123,7 @@ class MessageOrder:
                 descent.add_moved(digest)
         return texts
 
-    def _rising(self, rows: Iterator[TextRow], start_ms: int, bound: ReadingPlace | None) -> Iterator[TextRow]:
+    def _rising(self, rows: Iterator[TextRow], start_ms: int, bound: ReadingPosition | None) -> Iterator[TextRow]:
         """Yield the texts after a position, oldest first.
 
         If all older texts were read, a text that links only to older texts is in order of time. Other texts are moved,
@@ -165,7 +165,7 @@ class MessageOrder:
         return node is not None and node.sort_time is not None and node.sort_time < sort_time
 
     def _by_time(
-        self, rows: Iterable[TextRow], depth: int, bound: ReadingPlace | None, *, newest_first: bool
+        self, rows: Iterable[TextRow], depth: int, bound: ReadingPosition | None, *, newest_first: bool
     ) -> Iterator[TextRow]:
         """Yield the texts after a position, given rows in order of timestamps. Looks up links to find moved texts."""
         alone = self._known.alone
@@ -185,7 +185,7 @@ class MessageOrder:
             yield from self._read_time(same, depth, bound, newest_first=newest_first)
 
     def _read_time(
-        self, rows: list[TextRow], depth: int, bound: ReadingPlace | None, *, newest_first: bool
+        self, rows: list[TextRow], depth: int, bound: ReadingPosition | None, *, newest_first: bool
     ) -> Iterator[TextRow]:
         """Yield the texts of one effective time after a position."""
         found = self._group(time_of(rows[0][0]), rows, depth)
@@ -193,7 +193,7 @@ class MessageOrder:
             if bound is None or (place < bound if newest_first else place > bound):
                 yield place.sort_time, digest
 
-    def _place_at(self, sort_time: bytes) -> ReadingPlace:
+    def _place_at(self, sort_time: bytes) -> ReadingPosition:
         """Return the position of the text with a sort time. For a removed text, it follows from the sort time alone."""
         time_ms = time_of(sort_time)
         rows = self._rows_of(time_ms)
@@ -205,7 +205,7 @@ class MessageOrder:
             for place, each in self._group(effective_ms, rows, depth):
                 if each == digest:
                     return place
-        return ReadingPlace(time_ms, 0, sort_time)
+        return ReadingPosition(time_ms, 0, sort_time)
 
     def _rows_of(self, time_ms: int) -> list[TextRow]:
         """Return (sort time, hash) of the texts with a timestamp."""
@@ -215,11 +215,11 @@ class MessageOrder:
 
     # --- the texts of one effective time -------------------------------------------------------
 
-    def _group(self, time_ms: int, rows: list[TextRow], depth: int) -> list[tuple[ReadingPlace, bytes]]:
+    def _group(self, time_ms: int, rows: list[TextRow], depth: int) -> list[tuple[ReadingPosition, bytes]]:
         """Return the texts of an effective time in order, given the rows of the texts with that timestamp."""
         rows = sorted(rows)
         if len(rows) == 1 and rows[0][1] in self._known.alone:
-            return [(ReadingPlace(time_ms, 0, rows[0][0]), rows[0][1])]
+            return [(ReadingPosition(time_ms, 0, rows[0][0]), rows[0][1])]
         known = self._known.groups.get((self._channel, time_ms))
         if known is not None:
             return known
@@ -228,7 +228,7 @@ class MessageOrder:
         members = self._members(time_ms, [row[1] for row, here in zip(rows, is_here, strict=True) if here], depth)
         if len(rows) == 1 and len(members) == 1:
             self._known.alone.add(rows[0][1])
-            return [(ReadingPlace(time_ms, 0, rows[0][0]), rows[0][1])]
+            return [(ReadingPosition(time_ms, 0, rows[0][0]), rows[0][1])]
         found = self._in_order(time_ms, members)
         self._known.groups[self._channel, time_ms] = found
         return found
@@ -250,7 +250,7 @@ class MessageOrder:
                 upcoming.append(digest)
         return list(members)
 
-    def _in_order(self, time_ms: int, members: Iterable[bytes]) -> list[tuple[ReadingPlace, bytes]]:
+    def _in_order(self, time_ms: int, members: Iterable[bytes]) -> list[tuple[ReadingPosition, bytes]]:
         """Return the texts among the posts of one effective time, sorted by steps, time and hash."""
         steps: dict[bytes, int] = {}
         entered: set[bytes] = set()  # unsigned skeletons of deleted posts may contain cycles
@@ -269,7 +269,7 @@ class MessageOrder:
             stack.pop()
         nodes = ((self._nodes.node(digest), digest) for digest in inside)
         return sorted(
-            (ReadingPlace(time_ms, steps[digest], node.sort_time), digest)
+            (ReadingPosition(time_ms, steps[digest], node.sort_time), digest)
             for node, digest in nodes
             if node is not None and node.sort_time is not None
         )

@@ -44,10 +44,10 @@ from cablestore.protocol.body import (
 from cablestore.protocol.crypto import KEY_SIZE_BYTES
 from cablestore.protocol.post import Post
 from cablestore.reprs import hex_repr
-from cablestore.store.allowed import BLOCKS, own_acts_in_force, private_doings, require_allowed
+from cablestore.store.allowed import BLOCKS, own_actions_in_force, private_doings, require_allowed
 from cablestore.store.authoring import Composer
 from cablestore.store.causal_order import known_skeleton
-from cablestore.store.differences import Difference, Place, count_removed, differences, previewed
+from cablestore.store.differences import Difference, ModerationPosition, count_removed, differences, previewed
 from cablestore.store.following import read_again
 from cablestore.store.present import Present, finish
 from cablestore.store.repeated import without_repeated
@@ -341,7 +341,7 @@ class Moderator:
         check(target=target)
         with self._engine.reading() as reader:
             types = _ON_USERS[kind] | (_ON_POSTS if kind == "hide" else frozenset())
-            return own_acts_in_force(reader, self._composer.own_key, types, target)
+            return own_actions_in_force(reader, self._composer.own_key, types, target)
 
     def user_drop(self, user: bytes) -> UserDrop | None:
         """Return the drop of a user's posts, or None: the post/block, and the time until which posts are dropped."""
@@ -369,33 +369,33 @@ class Moderator:
         return self._follow(timeout_s)
 
     def _follow(self, timeout_s: float | None) -> Iterator[Difference]:
-        place = self.place
-        while place.moderation is not None and self._engine.wait(place.sequence, timeout_s):
+        position = self.position
+        while position.moderation is not None and self._engine.wait(position.sequence, timeout_s):
             try:
-                found, place = self.since(place)
+                found, position = self.since(position)
             except StoreClosedError:
                 return
             yield from found
 
     @property
-    def place(self) -> Place:
+    def position(self) -> ModerationPosition:
         """Current position. `since` returns the changes after it."""
-        return Place(self._present.state.moderation, self._engine.next_sequence - 1)
+        return ModerationPosition(self._present.state.moderation, self._engine.next_sequence - 1)
 
-    def since(self, place: Place) -> tuple[list[Difference], Place]:
+    def since(self, position: ModerationPosition) -> tuple[list[Difference], ModerationPosition]:
         """Return the changes since an earlier position, as `follow` yields them, and the current position."""
-        check_instance("place", place, Place)
-        return read_again(self._engine, partial(self._since, place))
+        check_instance("position", position, ModerationPosition)
+        return read_again(self._engine, partial(self._since, position))
 
     # --- implementation ------------------------------------------------------------------------
 
-    def _since(self, place: Place) -> tuple[list[Difference], Place]:
+    def _since(self, position: ModerationPosition) -> tuple[list[Difference], ModerationPosition]:
         sequence = self._engine.next_sequence - 1
         with self._engine.reading() as reader:
-            before, after = place.moderation, self._present.state.moderation or place.moderation
+            before, after = position.moderation, self._present.state.moderation or position.moderation
             if before is None or after is None or after is before:
-                return [], Place(after, sequence)
-            return list(differences(before, after, reader)), Place(after, sequence)
+                return [], ModerationPosition(after, sequence)
+            return list(differences(before, after, reader)), ModerationPosition(after, sequence)
 
     def _context(self, channel: str | None) -> str:
         check_given(channel=channel)

@@ -21,15 +21,15 @@ from typing import Final, NamedTuple
 
 from cablestore.errors import CorruptStoreError, StorageError
 from cablestore.index.engine import Engine, Transaction
-from cablestore.index.local import JUDGED
+from cablestore.index.local import DECIDED
 from cablestore.index.plan import Plan, PlannedWrite
 from cablestore.moderation.applied import AppliedModeration
 from cablestore.moderation.changing import changed, store_drops
 from cablestore.moderation.sweeping import sweep
 from cablestore.protocol.crypto import KEY_SIZE_BYTES
-from cablestore.store.attention import Attention
 from cablestore.store.discarded import note_discarded
 from cablestore.store.key_file import StoreIdentity
+from cablestore.store.user_marks import UserMarks
 
 _NOBODY: Final = bytes(KEY_SIZE_BYTES)
 """Public key of the local user of a store without an identity."""
@@ -39,7 +39,7 @@ class State(NamedTuple):
     """State that a store keeps in memory. `moderation` is None in an unmoderated store, which shows all posts."""
 
     moderation: AppliedModeration | None
-    attention: Attention
+    user_marks: UserMarks
 
 
 class Planned(NamedTuple):
@@ -51,7 +51,7 @@ class Planned(NamedTuple):
 
 def finish(plan: Plan, state: State) -> Planned:
     """Finish a plan: add the rows for moderation, mentions and discarded posts that follow from its posts."""
-    state = State(changed(plan, state.moderation), state.attention.after(plan))
+    state = State(changed(plan, state.moderation), state.user_marks.after(plan))
     note_discarded(plan)
     return Planned(plan.finish(), state)
 
@@ -64,17 +64,17 @@ class Present:
         self._identity = identity
         reader, own_key = engine.live_readers()[0], identity.known_key
         # A read-only store whose key file cannot be read uses the moderation of the last writer's key.
-        user = own_key or (reader.local(JUDGED, b"") if engine.is_read_only else None) or _NOBODY
+        user = own_key or (reader.local(DECIDED, b"") if engine.is_read_only else None) or _NOBODY
         moderation = AppliedModeration.read(reader, user) if moderated else None
-        self.state = State(moderation, Attention.read(reader, own_key))
+        self.state = State(moderation, UserMarks.read(reader, own_key))
         engine.when_reloaded(self._read_again)
 
     def _read_again(self) -> None:
         """Read the state again, for the same identity. Only `follow_identity` changes the identity."""
-        reader, (moderation, attention) = self._engine.live_readers()[0], self.state
+        reader, (moderation, user_marks) = self._engine.live_readers()[0], self.state
         if moderation is not None:
             moderation = AppliedModeration.read(reader, moderation.own_key)
-        self.state = State(moderation, Attention.read(reader, attention.own_key))
+        self.state = State(moderation, UserMarks.read(reader, user_marks.own_key))
 
     def catch_up(self) -> None:
         """Write the rows that changes outside of the store require, such as a reindexing or another key file.
@@ -82,9 +82,9 @@ class Present:
         Opening a store calls it. It also starts to remove dropped posts.
         """
         with self._engine.transaction() as transaction:
-            while not self.state.attention.is_caught_up(transaction.reader):
+            while not self.state.user_marks.is_complete(transaction.reader):
                 plan = transaction.plan()
-                state = self.state._replace(attention=self.state.attention.caught_up(plan))
+                state = self.state._replace(user_marks=self.state.user_marks.completed(plan))
                 self._write(transaction, Planned(plan.finish(), state), sync=False)
             moderation = self.state.moderation
             if moderation is not None and moderation.must_be_stored:
@@ -94,13 +94,13 @@ class Present:
     def follow_identity(self) -> State:
         """Update the state if the store's identity changed since its last write. Returns the current state."""
         own_key = self._identity.known_key
-        if own_key is None or own_key == self.state.attention.own_key or not self._engine.is_writable:
+        if own_key is None or own_key == self.state.user_marks.own_key or not self._engine.is_writable:
             return self.state
         with self._engine.transaction() as transaction:
             state = self.state
             before, after = state.moderation, state.moderation and AppliedModeration.read(transaction.reader, own_key)
             is_moderated = any(next(each.decisions.acts(), None) for each in (before, after) if each is not None)
-            self.state = State(after, replace(state.attention, own_key=own_key))
+            self.state = State(after, replace(state.user_marks, own_key=own_key))
             try:
                 if after is not None and (after.must_be_stored or is_moderated):
                     self._store_drops(transaction, after, noted=is_moderated)

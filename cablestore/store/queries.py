@@ -19,7 +19,7 @@ from cablestore.arguments import (
     check_given,
     check_id,
     check_instance,
-    check_whole,
+    check_integer,
     checked_window,
 )
 from cablestore.closable import Closable
@@ -40,7 +40,7 @@ from cablestore.store import lookup, mentions
 from cablestore.store.causal_order import causal_order, known_skeleton
 from cablestore.store.cursor import ChangesCursor, MessageCursor, cursor_of
 from cablestore.store.display import Display, Hidden, Message, User
-from cablestore.store.known_places import KnownPlaces, PlacesMemory
+from cablestore.store.known_positions import KnownPositions, PositionCache
 from cablestore.store.message_order import MessageOrder
 from cablestore.store.read_marks import Unread
 from cablestore.store.results import Channel, ChannelOrder, Event, Page, ReadState, Stats
@@ -64,7 +64,7 @@ class Queries(ABC):
         """Return the public key of the store's user, None if the store has no key."""
 
     @abstractmethod
-    def _known_places(self, reader: Reader) -> KnownPlaces:
+    def _known_positions(self, reader: Reader) -> KnownPositions:
         """Return the cached message order of the state that is read."""
 
     def get(self, digest: bytes) -> Post | None:
@@ -135,7 +135,7 @@ class Queries(ABC):
             channel = reader.dialect.channel_id(channel)
             place = None if cursor is None else place_of(cursor)
             display = Display(reader, self._moderation())
-            order = MessageOrder(reader, channel, self._known_places(reader))
+            order = MessageOrder(reader, channel, self._known_positions(reader))
             rows = order.texts(
                 place,
                 newest_first=newest_first,
@@ -319,7 +319,7 @@ class Queries(ABC):
         check_id("public_key", public_key)
         check_given(channel=channel)
         if post_type is not None:
-            check_whole("post_type", post_type, 0, max(ALL_TYPES))
+            check_integer("post_type", post_type, 0, max(ALL_TYPES))
         return self._posts_by(public_key, post_type, channel)
 
     def _posts_by(self, public_key: bytes, post_type: int | None, channel: str | None) -> Iterator[Post]:
@@ -415,15 +415,15 @@ class Snapshot(Queries, Closable):
         reader: Reader,
         moderation: AppliedModeration | None = None,
         own_key: bytes | None = None,
-        memory: PlacesMemory | None = None,
+        memory: PositionCache | None = None,
     ) -> None:
         check_instance("reader", reader, Reader, "a Reader. CableStore.snapshot returns a Snapshot")
         self._source = source
         self.reader = reader
         self._judged = moderation
         self._own = own_key
-        self._memory = memory or PlacesMemory()
-        self._places: KnownPlaces | None = None
+        self._memory = memory or PositionCache()
+        self._places: KnownPositions | None = None
 
     @property
     def last_sequence(self) -> int:
@@ -443,7 +443,7 @@ class Snapshot(Queries, Closable):
     def _own_key(self) -> bytes | None:
         return self._own
 
-    def _known_places(self, reader: Reader) -> KnownPlaces:
+    def _known_positions(self, reader: Reader) -> KnownPositions:
         if self._places is None:
             self._places = self._memory.of(reader)
         return self._places

@@ -69,22 +69,22 @@ def _is_repeated(act: _Act, held: list[ModerationAct], own_key: bytes) -> bool:
     if act.is_doing:
         if act.is_private:
             held = [each for each in held if each.is_private]
-        last = next((at for at, each in reversed([*enumerate(held)]) if _says_same(act, each, own_key)), None)
+        last = next((at for at, each in reversed([*enumerate(held)]) if _is_same(act, each, own_key)), None)
         return last is not None and all(map(is_doing, held[last:]))
     return not any(
-        is_doing(each) and not any(_ends(act, later, each, own_key) for later in held[at:])
+        is_doing(each) and not any(_is_undoing(act, later, each, own_key) for later in held[at:])
         for at, each in enumerate(held)
         if each.author != own_key or act.is_private or not each.is_private
     )
 
 
-def _says_same(act: _Act, held: ModerationAct, own_key: bytes) -> bool:
+def _is_same(act: _Act, held: ModerationAct, own_key: bytes) -> bool:
     if held.author != own_key or held.channel != act.channel or held.is_private != act.is_private or not is_doing(held):
         return False
     return (held.drops, held.notifies) == (act.drops, act.notifies) and act.reason in ("", held.reason)
 
 
-def _ends(act: _Act, later: ModerationAct, doing: ModerationAct, own_key: bytes) -> bool:
+def _is_undoing(act: _Act, later: ModerationAct, doing: ModerationAct, own_key: bytes) -> bool:
     """Return True if `later` undoes the action `doing` at least as far as the new action would."""
     if is_doing(later) or later.author not in (own_key, doing.author):
         return False

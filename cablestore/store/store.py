@@ -48,7 +48,7 @@ from cablestore.store.following import Follower
 from cablestore.store.hidden import HiddenMessages
 from cablestore.store.intake import Intake
 from cablestore.store.key_file import StoreIdentity
-from cablestore.store.known_places import KnownPlaces, PlacesMemory
+from cablestore.store.known_positions import KnownPositions, PositionCache
 from cablestore.store.local_values import LocalValues
 from cablestore.store.moderator import Moderator
 from cablestore.store.options import StoreOptions
@@ -102,7 +102,7 @@ class CableStore(Queries, Closable, ProcessBound):
         self.parts: Final = StoreParts(engine, self._present, intake, self._writer)
         """Parts for packages of cablestore. The API does not promise them."""
         self._follower = Follower(engine, self._present)
-        self._places = PlacesMemory()
+        self._places = PositionCache()
         self._searcher = Searcher(engine, self._present)
         self.moderation: Final = Moderator(engine, self._present, composer, options.clock)
         """Roles, hidden, dropped and blocked users, posts and channels, and the moderation actions of the user."""
@@ -617,7 +617,7 @@ class CableStore(Queries, Closable, ProcessBound):
     def _reading(self) -> AbstractContextManager[Reader]:
         return self._engine.reading()
 
-    def _known_places(self, reader: Reader) -> KnownPlaces:
+    def _known_positions(self, reader: Reader) -> KnownPositions:
         return self._places.of(reader)
 
     def _moderation(self) -> AppliedModeration | None:

@@ -86,7 +86,7 @@ def read_changes(reader: Reader, moderation: AppliedModeration | None, after: in
         last = latest
     for key in notes.touched_keys(reader, after, last):
         touched.add_row(key)
-    return list(touched.told(latest - last)), last, latest
+    return list(touched.changes(latest - last)), last, latest
 
 
 class _Touched:
@@ -209,7 +209,7 @@ class _Touched:
                 self._acted_on[target] = act.channel
 
     def _add_gone(self, digest: bytes) -> None:
-        author = self._reader.witnessed_author(digest)
+        author = self._reader.confirmed_author(digest)
         stone = None if author is None else self._reader.tombstone(digest, author)
         if stone is not None and stone.skeleton is not None:
             self._add_dead(digest, stone.author, stone.skeleton)
@@ -238,16 +238,16 @@ class _Touched:
 
     # --- changes of subjects -------------------------------------------------------------------
 
-    def told(self, unread_entries: int) -> Iterator[Change]:
+    def changes(self, unread_entries: int) -> Iterator[Change]:
         """Yield the changes. `unread_entries` is the number of log entries after those that were added."""
-        yield from self._channels_told(unread_entries)
+        yield from self._channel_changes(unread_entries)
         for author in self._names:
             yield NameChanged(self._display.user(author))
-        yield from self._members_told(unread_entries)
+        yield from self._member_changes(unread_entries)
         for channel in {**self._topics, **dict.fromkeys(self._topics_of_users())}:
             if channel not in self._removed:
                 yield TopicChanged(channel, self._display.topic(channel))
-        yield from self._messages_told()
+        yield from self._message_changes()
         for user, context in self._roles:
             yield RoleChanged(self._display.user(user, context), context)
         for user, context in self._users:
@@ -268,7 +268,7 @@ class _Touched:
                 if channel is not None and context in (None, channel):
                     yield channel
 
-    def _channels_told(self, unread_entries: int) -> Iterator[Change]:
+    def _channel_changes(self, unread_entries: int) -> Iterator[Change]:
         """Yield changes of channels. A channel may be new if read and unread entries can contain all its live posts."""
         for channel in {**self._channels, **self._live}:
             if channel in RESERVED_CHANNELS:
@@ -280,7 +280,7 @@ class _Touched:
             elif self._channels.get(channel) or posts <= self._live[channel] + unread_entries:
                 yield ChannelAdded(channel)
 
-    def _members_told(self, unread_entries: int) -> Iterator[Change]:
+    def _member_changes(self, unread_entries: int) -> Iterator[Change]:
         for (channel, author), is_said in self._members.items():
             member = membership.of_user(self._reader, channel, author)
             if not is_said and not unread_entries and self._was_member(channel, author, member):
@@ -305,22 +305,22 @@ class _Touched:
         rows = self._reader.prefix(channel_state.prefix_in(group, post_type), reverse=True)
         return next((row for row in rows if row[1] not in self._read), None)
 
-    def _messages_told(self) -> Iterator[Change]:
+    def _message_changes(self) -> Iterator[Change]:
         for digest, channel in self._acted_on.items():
             if digest not in self._texts:
                 post = self._reader.post(digest)
                 if post is None or not self._display.is_here(post):
                     self._gone.setdefault(digest, channel)
                 elif post.type == TEXT:
-                    yield self._message_told(post, MessageShown)
+                    yield self._message_change(post, MessageShown)
         for digest, channel in self._gone.items():
             if channel is not None:
                 self._unread[channel] = None
             yield MessageDeleted(digest, channel)
         for post in self._texts.values():
-            yield self._message_told(post, MessageAdded)
+            yield self._message_change(post, MessageAdded)
 
-    def _message_told(self, post: Post, displayed: type[MessageAdded | MessageShown]) -> Change:
+    def _message_change(self, post: Post, displayed: type[MessageAdded | MessageShown]) -> Change:
         message = self._display.message(post)
         self._unread[message.channel] = None
         return displayed(message) if message.hidden_by is None else MessageHidden(replace(message, text=""))

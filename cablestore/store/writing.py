@@ -15,7 +15,7 @@ from cablestore.index.tombstone import Tombstone
 from cablestore.index.verdict import Outcome, Verdict
 from cablestore.moderation.admission import add_all, require_admitted
 from cablestore.moderation.changing import changed
-from cablestore.moderation.consents import lay_claims
+from cablestore.moderation.consents import remember_claims
 from cablestore.protocol.acts import Consent
 from cablestore.protocol.body import Body, Delete, Info, check_body
 from cablestore.protocol.keys import escape
@@ -72,10 +72,10 @@ class Writer:
                 except Exception:  # a forged post may cause any error
                     if signed == batch.signed():
                         raise
-            self._composer.came(batch.posts, verdicts)
+            self._composer.note_ingested(batch.posts, verdicts)
             self._present.commit(transaction, planned, sync=sync)
         if Verdict.BAD_SIGNATURE in verdicts:
-            self._intake.beware()
+            self._intake.verify_ahead()
         return batch.settle(verdicts)
 
     def replace(
@@ -83,9 +83,9 @@ class Writer:
     ) -> tuple[list[Outcome], list[Outcome]]:
         """Store an admitted batch and discard other posts, in one write. Returns the outcomes of both.
 
-        Raises ArgumentError, before it writes, if `admitted.refusal` names a post.
+        Raises ArgumentError, before it writes, if `admitted.rejection` names a post.
         """
-        if problem := admitted.refusal():
+        if problem := admitted.rejection():
             raise ArgumentError(problem)
         signed = admitted.signed()
         with self._engine.transaction() as transaction:
@@ -93,28 +93,28 @@ class Writer:
             plan = transaction.plan()
             discarded = [Outcome(digest, plan.discard(digest)) for digest in surplus(transaction.reader)]
             verdicts = add_all(plan, state.moderation, admitted.posts, signed)
-            self._composer.came(admitted.posts, verdicts)
+            self._composer.note_ingested(admitted.posts, verdicts)
             self._present.commit(transaction, finish(plan, state), sync=sync)
         return admitted.settle(verdicts), discarded
 
-    def lay_skeletons(self, stones: Iterable[Tombstone], *, sync: bool) -> tuple[int, int]:
+    def store_skeletons(self, stones: Iterable[Tombstone], *, sync: bool) -> tuple[int, int]:
         """Store the skeletons in tombstones. Returns how many were new and how many were rejected."""
-        from cablestore.export.importer import lay_skeletons  # noqa: PLC0415 - not needed to open a store
+        from cablestore.export.importer import add_skeletons  # noqa: PLC0415 - not needed to open a store
 
         with self._engine.transaction() as transaction:
             state = self._present.follow_identity()
             plan = transaction.plan()
-            found = lay_skeletons(plan, transaction.reader, stones)
+            found = add_skeletons(plan, transaction.reader, stones)
             self._present.commit(transaction, finish(plan, state), sync=sync)
         return found
 
-    def lay_claims(self, claims: Iterable[Consent]) -> int:
+    def store_claims(self, claims: Iterable[Consent]) -> int:
         """Store the claims of an export about users who decline roles. Returns the number of new claims."""
         with self._engine.transaction() as transaction:
             state = self._present.follow_identity()
             plan = transaction.plan()
             latest_ms = self._intake.clock() + limits.MAX_FUTURE_MS
-            laid = lay_claims(plan, claims, self._composer.own_key, latest_ms)
+            laid = remember_claims(plan, claims, self._composer.own_key, latest_ms)
             state = state._replace(moderation=changed(plan, state.moderation, laid))
             self._present.commit(transaction, finish(plan, state), sync=False)
         return len(laid)
@@ -194,7 +194,7 @@ class Writer:
             state = self._present.follow_identity()
             plan = transaction.plan()
             key = escape(self._engine.dialect.channel_id(channel))
-            state = state._replace(attention=state.attention.marked(plan, key, place))
+            state = state._replace(user_marks=state.user_marks.marked(plan, key, place))
             self._present.commit(transaction, finish(plan, state), sync=sync)
 
     def mark_seen(self, channel: str, seen: Iterable[MessageCursor], upto: MessageCursor | None, *, sync: bool) -> None:
@@ -206,7 +206,7 @@ class Writer:
             state = self._present.follow_identity()
             plan = transaction.plan()
             key = escape(self._engine.dialect.channel_id(channel))
-            state = state._replace(attention=state.attention.seen(plan, key, places, place))
+            state = state._replace(user_marks=state.user_marks.seen(plan, key, places, place))
             self._present.commit(transaction, finish(plan, state), sync=sync)
 
     def find_mentions(self, progress: Progress) -> None:
@@ -214,11 +214,11 @@ class Writer:
         while True:
             with self._engine.transaction() as transaction:
                 state = self._present.follow_identity()
-                if state.attention.has_searched(transaction.reader):
+                if state.user_marks.has_searched(transaction.reader):
                     return
                 plan = transaction.plan()
-                attention, done = state.attention.searched(plan)
-                self._present.commit(transaction, finish(plan, state._replace(attention=attention)), sync=False)
+                user_marks, done = state.user_marks.searched(plan)
+                self._present.commit(transaction, finish(plan, state._replace(user_marks=user_marks)), sync=False)
             progress(done)
 
 

@@ -119,7 +119,7 @@ def test_cancelled_steps_of_iterators_lose_nothing(rng: random.Random) -> None:
     asyncio.run(use())
 
 
-def test_a_client_that_looks_with_a_time_limit_hears_every_change() -> None:
+def test_a_client_that_polls_with_a_time_limit_gets_every_change() -> None:
     async def use() -> None:
         async with AsyncCableStore.in_memory() as store:
             await store.join("c")
@@ -197,7 +197,7 @@ async def _opened(path: Path) -> AsyncCableStore:
 
 
 @pytest.mark.thorough
-def test_long_work_that_is_cancelled_ends_and_goes_on_later(tmp_path: Path) -> None:
+def test_cancelled_long_work_ends_and_continues_later(tmp_path: Path) -> None:
     async def use() -> None:
         async with AsyncCableStore.open(tmp_path / "store") as store:
             await store.ingest(raws(*(ANN.text("c", str(number)) for number in range(5_000))), verify=False)

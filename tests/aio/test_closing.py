@@ -101,7 +101,7 @@ def test_thousands_of_followers_take_no_thread() -> None:
     asyncio.run(use())
 
 
-def test_followers_of_moderation_hear_of_acts() -> None:
+def test_followers_of_moderation_are_notified_of_actions() -> None:
     async def use() -> None:
         async with AsyncCableStore.in_memory() as store:
             await store.ingest(raws(BOB.text("c", "hello")))

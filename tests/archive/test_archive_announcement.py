@@ -69,7 +69,7 @@ MAGNET = f"magnet:?xt=urn:btih:{'ab' * 20}&dn=12"
         f"archives 1 {MAGNET}{'&tr=udp%3A%2F%2Ft.example%3A1' * 200}",
     ],
 )
-def test_any_other_text_is_no_announcement(text: str) -> None:
+def test_any_other_text_is_not_an_announcement(text: str) -> None:
     assert parse_announcement(f"archives 1 {MAGNET}").clock == 1
     with pytest.raises(ArchiveError):
         parse_announcement(text)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from archive_network import CABAL_KEY, HERE, Seed, Wire, archive, digest, made_store, posts_of, started, told
+from archive_network import CABAL_KEY, HERE, Seed, Wire, archive, digest, made_store, posts_of, run_json, started
 from archives import FIRST_MS, some_weeks
 from folders import SUPPORT
 from people import Person
@@ -63,7 +63,7 @@ class Made(NamedTuple):
 def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("template")
     made_store(path / "control", some_weeks(weeks=WEEKS, per_week=150))
-    told("create", path / "made", "--cabal-key", CABAL_KEY, store=path / "control")
+    run_json("create", path / "made", "--cabal-key", CABAL_KEY, store=path / "control")
     CableStore.open(path / "member").close()
     return path
 
@@ -109,9 +109,9 @@ def test_archives_are_published_announced_and_fetched_by_content_id(made: Made, 
         )
         link = done.stdout.strip()
         assert link.startswith("codex:zDvZRw")
-        [again] = told("publish", made.folder, "--node", url, "--cabal-key", CABAL_KEY, store=made.store)
+        [again] = run_json("publish", made.folder, "--node", url, "--cabal-key", CABAL_KEY, store=made.store)
         assert again == {"link": link, "archives": WEEKS, "sent": 0, "sent_bytes": 0, "deletions_left_out": []}
-        [here] = told(
+        [here] = run_json(
             "publish", made.folder, "--content-folder", tmp_path / "own", "--cabal-key", CABAL_KEY, store=made.store
         )
         assert (here["link"], here["sent"]) == (link, WEEKS)
@@ -129,49 +129,49 @@ def test_archives_are_published_announced_and_fetched_by_content_id(made: Made, 
         assert f"waiting for a newer announcement than {link}" in " ".join(done.stderr.split())
         assert system_clock_ms() >= earlier_ms + ANNOUNCEMENT_WAIT_MS
         assert "week of" in done.stdout
-        listed = told("list", got, *made.of_member)
+        listed = run_json("list", got, *made.of_member)
         assert [line["size_bytes"] is None for line in listed] == [True] * (WEEKS - 1) + [False]
         assert " - " in archive("list", got, *made.of_member).stdout
         assert "3 damaged or missing" in archive("verify", got, *made.of_member).stdout
 
-        lines = told("fetch", "newest", got, *made.of_member, "--node", near, store=made.member)
+        lines = run_json("fetch", "newest", got, *made.of_member, "--node", near, store=made.member)
         assert [line["from_ms"] for line in lines] == [FIRST_MS + week * WEEK_MS for week in range(WEEKS - 2, -1, -1)]
         assert all(line["size_bytes"] > 0 and line["content_id"] for line in lines)
         assert digest(made.member) == digest(made.store)
-        assert told("verify", got, *made.of_member)[-1]["damaged"] == 0
-        assert told("fetch", link, got, *made.of_member, "--node", near, store=made.member) == []
+        assert run_json("verify", got, *made.of_member)[-1]["damaged"] == 0
+        assert run_json("fetch", link, got, *made.of_member, "--node", near, store=made.member) == []
 
 
 @pytest.mark.thorough
 def test_both_kinds_of_link_name_the_same_archives(made: Made, tmp_path: Path) -> None:
     """Archives imported from one link are not fetched again from the other. The newer index is shown."""
     got = tmp_path / "got"
-    [published] = told(
+    [published] = run_json(
         "publish", made.folder, "--content-folder", tmp_path / "content", "--cabal-key", CABAL_KEY, store=made.store
     )
     with Seed(made.folder, made.community) as seed:
         peer = ("--peer", f"{HERE}:{seed.port}")
-        lines = told(
+        lines = run_json(
             "fetch", seed.magnet, got, *made.of_member, *peer, "--before", "2023-11-27T00:00+00:00", store=made.member
         )
         assert len(lines) == 2
-        [before] = told("status", got, *made.of_member, store=made.member)
+        [before] = run_json("status", got, *made.of_member, store=made.member)
         assert (before["archives"], before["imported"], before["missing"], before["index"]) == (WEEKS, 2, 2, "torrent")
         with content(tmp_path / "content") as url:
-            lines = told("fetch", published["link"], got, *made.of_member, "--node", url, store=made.member)
+            lines = run_json("fetch", published["link"], got, *made.of_member, "--node", url, store=made.member)
             assert [line["from_ms"] for line in lines] == [FIRST_MS + 3 * WEEK_MS, FIRST_MS + 2 * WEEK_MS]
         assert digest(made.member) == digest(made.store)
-        assert told("fetch", seed.magnet, got, *made.of_member, *peer, store=made.member) == []
+        assert run_json("fetch", seed.magnet, got, *made.of_member, *peer, store=made.member) == []
 
 
 @pytest.mark.thorough
-def test_status_says_what_is_here_and_what_is_missing(made: Made, tmp_path: Path) -> None:
-    [nothing] = told("status", tmp_path / "got", "--control", made.community, store=made.member)
+def test_status_reports_present_and_missing_archives(made: Made, tmp_path: Path) -> None:
+    [nothing] = run_json("status", tmp_path / "got", "--control", made.community, store=made.member)
     assert (nothing["link"], nothing["imported"], nothing["archives"], nothing["problem"]) == (None, 0, None, None)
-    [closed] = told("status", made.folder, "--control", made.community, store=made.member)
+    [closed] = run_json("status", made.folder, "--control", made.community, store=made.member)
     assert "Pass the cabal key" in closed["problem"]
-    [known] = told("status", made.folder, *made.of_member, store=made.member)
-    listed = told("list", made.folder, *made.of_member)
+    [known] = run_json("status", made.folder, *made.of_member, store=made.member)
+    listed = run_json("list", made.folder, *made.of_member)
     expected = {
         "archives": WEEKS,
         "imported": 0,
@@ -183,12 +183,12 @@ def test_status_says_what_is_here_and_what_is_missing(made: Made, tmp_path: Path
         "is_control": False,
     }
     assert expected.items() <= known.items()
-    told("import", made.folder, *made.of_member, "--latest", store=made.member)
-    [after] = told("status", made.folder, *made.of_member, store=made.member)
+    run_json("import", made.folder, *made.of_member, "--latest", store=made.member)
+    [after] = run_json("status", made.folder, *made.of_member, store=made.member)
     assert (after["imported"], after["missing"]) == (1, WEEKS - 1)
     link = f"codex:{CID}"
-    told("announce", link, store=made.store)
-    [control] = told("status", made.folder, *made.of_member, store=made.store)
+    run_json("announce", link, store=made.store)
+    [control] = run_json("status", made.folder, *made.of_member, store=made.store)
     assert (control["is_control"], control["missing"], control["link"]) == (True, 0, link)
     table = archive("status", made.folder, *made.of_member, store=made.store).stdout
     assert all(text in table for text in (link, "last week", "2023-12-04", "size bytes"))
@@ -207,17 +207,17 @@ def test_a_store_that_is_served_is_archived_and_imported_into_as_any_other(
     control, member = serving(made.store, "--listen", ANY_PORT), serving(made.member, "--listen", ANY_PORT)
     assert control.address
     assert member.address
-    [created] = told("create", tmp_path / "again", "--cabal-key", f"@{key}", store=made.store)
+    [created] = run_json("create", tmp_path / "again", "--cabal-key", f"@{key}", store=made.store)
     assert (created["archives"], created["community"]) == (WEEKS, made.community)
     with content(tmp_path / "node") as url:
-        [published] = told("publish", made.folder, "--node", url, "--cabal-key", f"@{key}", store=made.store)
-        told("announce", published["link"], store=made.store)
-        assert told("status", made.folder, *made.of_member, store=made.store)[0]["link"] == published["link"]
-        fetched = told(
+        [published] = run_json("publish", made.folder, "--node", url, "--cabal-key", f"@{key}", store=made.store)
+        run_json("announce", published["link"], store=made.store)
+        assert run_json("status", made.folder, *made.of_member, store=made.store)[0]["link"] == published["link"]
+        fetched = run_json(
             "fetch", published["link"], tmp_path / "got", *made.of_member, "--node", url, "--latest", store=made.member
         )
     assert len(fetched) == 1
-    imported = told("import", made.folder, *made.of_member, store=made.member)
+    imported = run_json("import", made.folder, *made.of_member, store=made.member)
     assert len(imported) == WEEKS
     assert (control.stop(), member.stop()) == (0, 0)
     assert posts_of(made.member).keys() == posts_of(made.store).keys() - announcements(made.store)
@@ -232,12 +232,12 @@ def test_an_import_beside_serve_is_the_same_as_alone(
     surplus = [Person("bob").text("default", f"spam {week}", at=FIRST_MS + week * WEEK_MS + 5) for week in range(WEEKS)]
     with CableStore.open(made.store) as store:
         store.ingest([late.raw, Person("ann").delete(late, at=FIRST_MS + (WEEKS - 1) * WEEK_MS + 9).raw])
-    told("create", made.folder, "--cabal-key", CABAL_KEY, store=made.store)
+    run_json("create", made.folder, "--cabal-key", CABAL_KEY, store=made.store)
     with CableStore.open(made.member) as store:
         store.ingest([late.raw, *(post.raw for post in surplus)])
     beside, served_folder = tmp_path / "beside", tmp_path / "folder of beside"
     shutil.copytree(made.member, beside)
-    entries = told("list", made.folder, *made.of_member)
+    entries = run_json("list", made.folder, *made.of_member)
     data = made.folder / made.community / "data"
     right = data.read_bytes()
     at = sum(entry["size_bytes"] for entry in entries[:2]) + 100
@@ -254,7 +254,7 @@ def test_an_import_beside_serve_is_the_same_as_alone(
         assert (found.returncode, found.stdout, found.stderr) == (alone.returncode, alone.stdout, alone.stderr)
         assert found.returncode == damaged
     assert len(entries) == len([line for line in entries if line["archive"]]) > WEEKS
-    assert told("status", served_folder, *made.of_member, store=beside)[0]["missing"] == 0
+    assert run_json("status", served_folder, *made.of_member, store=beside)[0]["missing"] == 0
     assert served.stop() == 0
     assert digest(beside) == digest(made.member) == digest(made.store)
 
@@ -267,11 +267,11 @@ def announcements(path: Path) -> set[bytes]:
 
 @pytest.mark.thorough
 def test_announcements_come_with_a_sync_and_are_not_listed(made: Made, serving: Callable[..., Served]) -> None:
-    told("announce", f"codex:{CID}", store=made.store)
+    run_json("announce", f"codex:{CID}", store=made.store)
     served = serving(made.store, "--listen", ANY_PORT, "--no-follow")
     assert cablestore("sync", served.address, store=made.member).returncode == 0
     assert served.stop() == 0
-    assert told("status", made.folder, "--control", made.community, store=made.member)[0]["link"] == f"codex:{CID}"
+    assert run_json("status", made.folder, "--control", made.community, store=made.member)[0]["link"] == f"codex:{CID}"
     for store in (made.store, made.member):
         listed = [
             json.loads(line)["channel"] for line in cablestore("channels", "--json", store=store).stdout.splitlines()
@@ -286,13 +286,13 @@ def test_announcements_come_with_a_sync_and_are_not_listed(made: Made, serving: 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("kind", ["magnet", "codex", "codex beside serve"])
-def test_ctrl_c_ends_a_fetch_cleanly_and_the_same_command_goes_on(
+def test_ctrl_c_ends_a_fetch_cleanly_and_the_same_command_continues(
     made: Made, tmp_path: Path, serving: Callable[..., Served], kind: str
 ) -> None:
     got = tmp_path / "got"
     served = serving(made.member, "--listen", ANY_PORT) if "serve" in kind else None
     assert served is None or served.address
-    [published] = told(
+    [published] = run_json(
         "publish", made.folder, "--content-folder", tmp_path / "content", "--cabal-key", CABAL_KEY, store=made.store
     )
     with Seed(made.folder, made.community) as seed, content(tmp_path / "content", "--name", HERE) as url:
@@ -312,8 +312,8 @@ def test_ctrl_c_ends_a_fetch_cleanly_and_the_same_command_goes_on(
             assert before is not None
             assert len(before.verified.index.entries) == WEEKS
             wire.rate_bytes_per_s = 0
-            told("fetch", link, got, *made.of_member, *source, store=made.member)
-            size_bytes = sum(line["size_bytes"] for line in told("list", made.folder, *made.of_member))
+            run_json("fetch", link, got, *made.of_member, *source, store=made.member)
+            size_bytes = sum(line["size_bytes"] for line in run_json("list", made.folder, *made.of_member))
             assert wire.to_members_bytes < size_bytes * 1.1 + 250_000
     assert served is None or served.stop() == 0
     assert digest(made.member) == digest(made.store)
@@ -337,7 +337,7 @@ def test_killed_while_archives_are_fetched_by_content_id(made: Made, tmp_path: P
         return found
 
     arguments = ("--content-folder", tmp_path / "content", "--cabal-key", CABAL_KEY)
-    [published] = told("publish", made.folder, *arguments, store=made.store)
+    [published] = run_json("publish", made.folder, *arguments, store=made.store)
     size_bytes = published["sent_bytes"]
     rng = random.Random(5)
     with (
@@ -354,7 +354,7 @@ def test_killed_while_archives_are_fetched_by_content_id(made: Made, tmp_path: P
             assert here_bytes() > kept_bytes - LOST_BYTES
             kept_bytes, moved_bytes = here_bytes(), wire.to_members_bytes
         wire.rate_bytes_per_s = 0
-        told(*command, store=made.member)
+        run_json(*command, store=made.member)
         assert wire.to_members_bytes - moved_bytes < (size_bytes - kept_bytes) * 1.05 + LOST_BYTES
     assert digest(made.member) == digest(made.store)
     names = {path.name for path in (got / made.community / "content").iterdir()}
@@ -363,7 +363,7 @@ def test_killed_while_archives_are_fetched_by_content_id(made: Made, tmp_path: P
 
 
 @pytest.mark.thorough
-def test_progress_is_told_as_json_beside_the_results(made: Made, tmp_path: Path) -> None:
+def test_progress_is_printed_as_json_beside_the_results(made: Made, tmp_path: Path) -> None:
     with Seed(made.folder, made.community) as seed:
         command = ("fetch", seed.magnet, tmp_path / "got", *made.of_member, "--peer", f"{HERE}:{seed.port}", "--json")
         done = archive(*command, store=made.member)
@@ -391,7 +391,7 @@ def test_what_is_here_can_be_used_whatever_becomes_of_a_fetch(made: Made, tmp_pa
     got = shutil.copytree(made.folder, tmp_path / "got")
     with CableStore.open(made.store) as store:
         store.ingest([post.raw for post in some_weeks(weeks=WEEKS + 1, per_week=150)], verify=False)
-    told("create", made.folder, "--cabal-key", CABAL_KEY, store=made.store)
+    run_json("create", made.folder, "--cabal-key", CABAL_KEY, store=made.store)
     files = [got / made.community / name for name in ("data", "index")]
     before = [path.read_bytes() for path in files]
 
@@ -405,12 +405,14 @@ def test_what_is_here_can_be_used_whatever_becomes_of_a_fetch(made: Made, tmp_pa
             "fetch", seed.magnet, got, *made.of_member, "--peer", NOBODY, "--timeout", "1s", store=made.member
         )
     assert [path.read_bytes() for path in files] == before
-    assert len(told("import", got, *made.of_member, "--latest", store=made.member)) == 1
+    assert len(run_json("import", got, *made.of_member, "--latest", store=made.member)) == 1
 
     with Seed(made.folder, made.community) as seed:
         earliest = ("--before", "2023-11-20T00:00+00:00")
-        told("fetch", seed.magnet, got, *made.of_member, "--peer", f"{HERE}:{seed.port}", *earliest, store=made.member)
-    assert len(told("list", got, *made.of_member)) == WEEKS + 1
+        run_json(
+            "fetch", seed.magnet, got, *made.of_member, "--peer", f"{HERE}:{seed.port}", *earliest, store=made.member
+        )
+    assert len(run_json("list", got, *made.of_member)) == WEEKS + 1
     verified = archive("verify", got, *made.of_member, "--json")
     *problems, last = [json.loads(line) for line in verified.stdout.splitlines()]
     assert (len(problems), last["damaged"], verified.returncode) == (1, 1, 1)
@@ -421,10 +423,10 @@ def test_what_is_here_can_be_used_whatever_becomes_of_a_fetch(made: Made, tmp_pa
 
 
 @pytest.mark.thorough
-def test_an_archive_that_is_damaged_is_told_and_older_weeks_are_imported(made: Made) -> None:
+def test_a_damaged_archive_is_reported_and_older_weeks_are_imported(made: Made) -> None:
     """`import` and `fetch` return exit status 1. The same command continues after the archive is repaired."""
     data = made.folder / made.community / "data"
-    entries = told("list", made.folder, *made.of_member)
+    entries = run_json("list", made.folder, *made.of_member)
     at = sum(entry["size_bytes"] for entry in entries[:-1]) + 100
     right = data.read_bytes()
     data.write_bytes(right[:at] + bytes([right[at] ^ 1]) + right[at + 1 :])
@@ -440,12 +442,12 @@ def test_an_archive_that_is_damaged_is_told_and_older_weeks_are_imported(made: M
         assert "1 damaged archive not imported" in " ".join(done.stderr.split())
         assert "Traceback" not in done.stderr
     data.write_bytes(right)
-    assert len(told("import", made.folder, *made.of_member, store=made.member)) == 1
+    assert len(run_json("import", made.folder, *made.of_member, store=made.member)) == 1
     assert digest(made.member) == digest(made.store)
 
 
 @pytest.mark.thorough
-def test_a_fetch_says_which_posts_a_deletion_took_away(made: Made, tmp_path: Path) -> None:
+def test_a_fetch_reports_the_posts_that_a_deletion_removed(made: Made, tmp_path: Path) -> None:
     """The member has all archives; only the index contains the deletion."""
     with CableStore.open(made.store) as store:
         mine = store.post("default", "a word that I regret")
@@ -454,26 +456,26 @@ def test_a_fetch_says_which_posts_a_deletion_took_away(made: Made, tmp_path: Pat
     for path in (made.store, made.member):
         with CableStore.open(path) as store:
             store.ingest([regret.raw])
-    told("create", made.folder, "--cabal-key", CABAL_KEY, store=made.store)
+    run_json("create", made.folder, "--cabal-key", CABAL_KEY, store=made.store)
     with Seed(made.folder, made.community) as seed:
         fetch = ("fetch", seed.magnet, tmp_path / "got", *made.of_member, "--peer", f"{HERE}:{seed.port}")
-        told(*fetch, store=made.member)
+        run_json(*fetch, store=made.member)
     with CableStore.open(made.store) as store:
         assert store.ingest([Person("ann").delete(regret, at=FIRST_MS + WEEKS * WEEK_MS).raw])
         assert store.get(regret.hash) is None
         assert store.get(mine.hash) is not None
-    told("create", made.folder, "--cabal-key", CABAL_KEY, store=made.store)
+    run_json("create", made.folder, "--cabal-key", CABAL_KEY, store=made.store)
     with Seed(made.folder, made.community) as seed:
         fetch = ("fetch", seed.magnet, tmp_path / "got", *made.of_member, "--peer", f"{HERE}:{seed.port}")
-        first, *_ = told(*fetch, store=made.member)
+        first, *_ = run_json(*fetch, store=made.member)
         assert first == {"deleted_posts": [regret.hash.hex()]}
-        assert "deleted_posts" not in str(told(*fetch, store=made.member))
+        assert "deleted_posts" not in str(run_json(*fetch, store=made.member))
 
 
 # --- invalid input ---------------------------------------------------------------------------------------
 
 
-def test_bad_input_is_told_in_words(made: Made, tmp_path: Path, run: Run) -> None:
+def test_bad_input_is_reported_in_words(made: Made, tmp_path: Path, run: Run) -> None:
     """Exit status 2, the error, and a suggestion. The store does not change."""
     file, got = tmp_path / "file", tmp_path / "got"
     file.write_text("x")
@@ -539,7 +541,7 @@ def test_bad_input_is_told_in_words(made: Made, tmp_path: Path, run: Run) -> Non
 
 
 @pytest.mark.parametrize("name", ["../evil", "AB" * 32, "0xab", "abc"])
-def test_a_community_that_is_none_is_refused_in_a_line(made: Made, run: Run, name: str) -> None:
+def test_an_invalid_community_is_rejected_in_one_line(made: Made, run: Run, name: str) -> None:
     """The command fails before it creates a folder of that name or listens."""
     for folder in (made.folder.parent / "evil", made.folder / "0xab", made.folder / "abc"):
         folder.mkdir()

@@ -101,14 +101,14 @@ def test_a_statement_is_of_the_archives_of_its_index(profile: Profile, cids: tup
 
 
 @pytest.mark.parametrize("change", [{"sha256": b""}, {"merkle_root": bytes(31)}, {"num_posts": 0}], ids=str)
-def test_a_commitment_to_nothing_is_refused(change: dict[str, Any]) -> None:
+def test_a_commitment_to_nothing_is_rejected(change: dict[str, Any]) -> None:
     made = community(RFC61)
     wrong = (replace(made.commitments[0], **change), *made.commitments[1:])
     with pytest.raises(ArchiveError, match="expected at least 1 post and 32 bytes"):
         verified(forged(made, statement_of(made, commitments=wrong)), made)
 
 
-def test_a_newer_statement_is_refused() -> None:
+def test_a_newer_statement_is_rejected() -> None:
     made = community(RFC61)
     context = b"\xff" * 10 + b"cablestore archive index"
     statement = commitment.Statement(version=2, control_key=CONTROL.public_key).SerializeToString()

@@ -196,7 +196,7 @@ def test_the_largest_tombstones_are_left_out_of_an_archive_that_they_do_not_fit_
         assert (files(folder) == whole) == (left_out == 0)
 
 
-def test_the_command_tells_what_is_left_out(
+def test_the_command_reports_omitted_posts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Standard error has a line for each; --json lists their hashes."""
@@ -258,7 +258,7 @@ def test_a_folder_that_was_made_otherwise_is_left_alone(tmp_path: Path, key: byt
 
 @pytest.mark.parametrize("name", ["append", "write_index"])
 @pytest.mark.parametrize("fails_at", range(WEEKS))
-def test_a_disk_that_refuses_at_any_step_leaves_what_was_published(tmp_path: Path, name: str, fails_at: int) -> None:
+def test_a_disk_that_fails_at_any_step_leaves_the_published_archives(tmp_path: Path, name: str, fails_at: int) -> None:
     """The next call continues and truncates an unfinished archive."""
     plan = plan_of(key=KEY)
     store = store_of(some_weeks())

@@ -41,7 +41,7 @@ PROFILE = st.sampled_from(list(PROFILES.values()))
 
 
 @given(PROFILE, HISTORIES, KEYS)
-def test_an_archive_gives_back_its_posts(profile: Profile, posts: list[Post], key: bytes | None) -> None:
+def test_an_archive_decodes_to_its_posts(profile: Profile, posts: list[Post], key: bytes | None) -> None:
     archive = archive_of(profile, posts, key)
     expected = [message.payload for message in ordered(posts)]
     assert len(archive.stored) % PIECE_SIZE_BYTES == 0
@@ -167,7 +167,7 @@ def flips(data: bytes, step: int = 1) -> Iterator[bytes]:
             yield data[:at] + bytes([data[at] ^ change]) + data[at + 1 :]
 
 
-def test_every_flip_and_cut_of_a_sealed_archive_is_refused() -> None:
+def test_every_flip_and_cut_of_a_sealed_archive_is_rejected() -> None:
     archive = archive_of(STATUS_GO, three_posts(), KEY)
     entry = by_cid(STATUS_GO, archive)
     assert len(posts_in(STATUS_GO, content_of(archive), entry, KEY)) == 3
@@ -181,7 +181,7 @@ def test_every_flip_and_cut_of_a_sealed_archive_is_refused() -> None:
 
 @both
 @sealed_or_not
-def test_a_flip_or_cut_of_a_whole_archive_is_refused(profile: Profile, key: bytes | None) -> None:
+def test_a_flip_or_cut_of_a_whole_archive_is_rejected(profile: Profile, key: bytes | None) -> None:
     """The padding is included: every 1,009th byte of a piece."""
     archive = archive_of(profile, three_posts(), key)
     entry = archive.entry(profile, 0)
@@ -213,7 +213,7 @@ def test_a_flip_of_a_public_archive_is_found_without_its_commitment(profile: Pro
 
 
 @both
-def test_a_cut_of_a_public_archive_loses_posts_or_is_refused(profile: Profile) -> None:
+def test_a_cut_of_a_public_archive_loses_posts_or_is_rejected(profile: Profile) -> None:
     """A document that is cut between two messages is valid. Only the commitment shows that a message is missing."""
     archive = archive_of(profile, three_posts())
     content = profile.document(WEEK, archive.topics, ordered(three_posts()))

@@ -60,7 +60,7 @@ def member(tmp_path: Path) -> Path:
     return a_member(tmp_path / "member")
 
 
-def test_what_is_refused_below_is_taken_as_it_was_made(made: Made, member: Path, run: Run, tmp_path: Path) -> None:
+def test_the_undamaged_archives_of_these_tests_are_accepted(made: Made, member: Path, run: Run, tmp_path: Path) -> None:
     """Control test: the archives are accepted before the tests below change them."""
     made.sign()
     status, _, errors = run("archive", "import", made.folder.path.parent, "--control", COMMUNITY, "-s", member)
@@ -119,7 +119,7 @@ def with_an_archive_less(made: Made) -> None:
         (with_an_archive_less, "differ from the 3 of the index"),
     ],
 )
-def test_a_forged_index_is_refused(
+def test_a_forged_index_is_rejected(
     made: Made, member: Path, run: Run, forge: Callable[[Made], None], reason: str
 ) -> None:
     forge(made)
@@ -194,7 +194,7 @@ def day_in(week: int) -> str:
 
 
 @pytest.mark.thorough
-def test_bits_that_are_flipped_on_their_way_are_refused_by_libtorrent(made: Made, member: Path, run: Run) -> None:
+def test_bits_that_are_flipped_on_their_way_are_rejected_by_libtorrent(made: Made, member: Path, run: Run) -> None:
     """The torrent is valid; the peer sends wrong pieces."""
     folder = made.folder.path.parent
     with made.folder.data_path.open("rb") as data, made.folder.index_path.open("rb") as index:
@@ -225,7 +225,7 @@ def test_bits_that_are_flipped_on_their_way_are_refused_by_libtorrent(made: Made
     ],
     ids=str,
 )
-def test_a_size_or_place_that_lies_is_refused_before_anything_is_fetched(
+def test_a_false_size_or_offset_is_rejected_before_anything_is_fetched(
     made: Made, member: Path, run: Run, week: int, changes: dict[str, int], reason: str
 ) -> None:
     """The control node itself signed the wrong value."""
@@ -234,14 +234,14 @@ def test_a_size_or_place_that_lies_is_refused_before_anything_is_fetched(
     assert nothing_was_fetched(member)
 
 
-def test_data_that_is_cut_is_refused(made: Made, member: Path, run: Run) -> None:
+def test_data_that_is_cut_is_rejected(made: Made, member: Path, run: Run) -> None:
     made.folder.data_path.write_bytes(made.folder.data_path.read_bytes()[: 3 * PIECE])
     assert "has only" in refused_from_seed(run, member, made)
     assert nothing_was_fetched(member)
 
 
 @pytest.mark.parametrize("content", [b"", b"index", bytes(1_000)], ids=["empty", "text", "zeros"])
-def test_an_index_that_is_none_is_refused(made: Made, member: Path, run: Run, content: bytes) -> None:
+def test_an_invalid_index_is_rejected(made: Made, member: Path, run: Run, content: bytes) -> None:
     made.folder.index_path.write_bytes(content)
     refused_from_folder(run, member, made)
     if content:
@@ -311,7 +311,7 @@ def sized(field: int, size_bytes: int) -> bytes:
     ],
     ids=["an endless entry", "an endless statement", "a nested statement", "empty entries", "fewer"],
 )
-def test_an_index_that_is_a_bomb_is_refused(made: Made, member: Path, run: Run, index: bytes, reason: str) -> None:
+def test_an_index_that_is_a_bomb_is_rejected(made: Made, member: Path, run: Run, index: bytes, reason: str) -> None:
     """MAX_INDEX_ARCHIVES: archives are counted before any is decoded."""
     made.folder.index_path.write_bytes(index)
     assert reason in refused_from_folder(run, member, made)
@@ -401,7 +401,7 @@ def test_an_archive_with_more_posts_than_were_signed_is_left_out(made: Made, mem
 
 
 @pytest.mark.thorough
-def test_a_process_with_little_memory_refuses_a_bomb(made: Made, member: Path) -> None:
+def test_a_process_with_little_memory_rejects_a_bomb(made: Made, member: Path) -> None:
     """A process limited to 400 MB rejects an index of 64 MB with an exit status and a reason, without a traceback."""
     made.folder.index_path.write_bytes(sized(1, 60_000_000) + bytes(60_000_000))
     before = digest(member)

@@ -45,7 +45,7 @@ def test_all_archives_give_an_equal_store(tmp_path: Path, dialect: Dialect, prof
     assert member.dump_digest() == source.dump_digest()
 
 
-def test_what_an_archive_lacks_is_removed_and_told(tmp_path: Path) -> None:
+def test_posts_that_an_archive_lacks_are_removed_and_reported(tmp_path: Path) -> None:
     """Only posts of its period and channels are removed."""
     plan = plan_of()
     source = store_of(some_weeks())
@@ -71,7 +71,7 @@ def test_what_an_archive_lacks_is_removed_and_told(tmp_path: Path) -> None:
     assert member.get(stays[2].hash) is not None, "a deletion is never undone"
 
 
-def test_what_an_archive_tells_of_deleted_posts_keeps_none_away(tmp_path: Path) -> None:
+def test_claims_of_an_archive_about_deleted_posts_reject_no_post(tmp_path: Path) -> None:
     """An export contains two tombstones with invented skeletons; one names a deletion by another author."""
     alive, gone = (ANN.text("default", text, at=FIRST_MS) for text in ("I live", "gone"))
     not_his, deletion = BOB.delete(alive, at=FIRST_MS + 1), ANN.delete(gone, at=FIRST_MS + 2)
@@ -146,7 +146,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, bytes | No
 @pytest.mark.thorough
 @settings(max_examples=60)
 @given(st.data())
-def test_a_flipped_bit_anywhere_is_refused_and_leaves_no_trace(
+def test_a_flipped_bit_anywhere_is_rejected_and_leaves_no_trace(
     made: dict[tuple[str, bytes | None], tuple[ArchivePlan, ArchiveFolder]], data: st.DataObject
 ) -> None:
     profile, key = data.draw(st.sampled_from(["rfc61", "status-go"])), data.draw(st.sampled_from([None, KEY]))
@@ -165,7 +165,7 @@ def test_a_flipped_bit_anywhere_is_refused_and_leaves_no_trace(
     assert member.dump_digest() == before
 
 
-def test_archives_that_are_swapped_are_refused(tmp_path: Path) -> None:
+def test_archives_that_are_swapped_are_rejected(tmp_path: Path) -> None:
     plan = plan_of()
     folder = archived(store_of(some_weeks()), tmp_path, plan)
     verified = plan.verified(folder)
@@ -223,7 +223,7 @@ def test_one_damaged_archive_keeps_no_other_away(tmp_path: Path) -> None:
         assert member.dump_digest() == source.dump_digest()
 
 
-def test_a_post_that_its_author_did_not_sign_is_told_with_its_archive(tmp_path: Path) -> None:
+def test_a_forged_post_is_reported_with_its_archive(tmp_path: Path) -> None:
     """The control node signed the archive, but the author's signature is invalid."""
     forged = bytearray(BOB.text("default", "forged", at=FIRST_MS + WEEK_MS + 5).raw)
     forged[SIGNED_FROM - 1] ^= 1
@@ -245,7 +245,7 @@ def test_a_post_that_its_author_did_not_sign_is_told_with_its_archive(tmp_path: 
     assert member.get(extra.hash) is not None
 
 
-def test_deletions_tell_what_they_took_away(tmp_path: Path) -> None:
+def test_deletions_report_removed_posts(tmp_path: Path) -> None:
     """The index has deletions of earlier weeks; an archive has deletions of its own posts."""
     plan = plan_of()
     text, other, kept = (ANN.text("default", words, at=FIRST_MS + n) for n, words in enumerate(("a", "b", "c")))

@@ -56,7 +56,7 @@ CLASSES: dict[tuple[str, bool], Any] = {
 
 @every_form
 @sealed_or_not
-def test_an_index_gives_back_its_archives(profile: Profile, cids: tuple[str, ...], key: bytes | None) -> None:
+def test_an_index_decodes_to_its_archives(profile: Profile, cids: tuple[str, ...], key: bytes | None) -> None:
     made = community(profile, key=key, cids=cids)
     data = encode_index(signed(made, sealed=key is not None, deletions=[DELETION.raw]), key)
     assert is_sealed(data) == (key is not None)
@@ -142,7 +142,7 @@ def test_an_empty_index_is_an_index(profile: Profile) -> None:
 
 @every_form
 @sealed_or_not
-def test_every_flip_and_cut_of_a_signed_index_is_refused(
+def test_every_flip_and_cut_of_a_signed_index_is_rejected(
     profile: Profile, cids: tuple[str, ...], key: bytes | None
 ) -> None:
     made = community(profile, weeks=2, key=key, cids=cids)
@@ -174,7 +174,7 @@ def raw_index(*pairs: tuple[str, bytes]) -> bytes:
 
 
 @every_form
-def test_swapped_or_renamed_entries_are_refused(profile: Profile, cids: tuple[str, ...]) -> None:
+def test_swapped_or_renamed_entries_are_rejected(profile: Profile, cids: tuple[str, ...]) -> None:
     made = community(profile, cids=cids)
     ids = [entry.archive_id for entry in made.entries]
     metadata = [profile.write_index_metadata(entry) for entry in made.entries]
@@ -203,7 +203,7 @@ def test_swapped_or_renamed_entries_are_refused(profile: Profile, cids: tuple[st
     ],
     ids=str,
 )
-def test_an_entry_outside_of_data_is_refused(profile: Profile, place: dict[str, Any], reason: str) -> None:
+def test_an_entry_outside_of_data_is_rejected(profile: Profile, place: dict[str, Any], reason: str) -> None:
     """MAX_STORED_ARCHIVE_SIZE_BYTES also limits the bytes that an index can make a member fetch."""
     made = community(profile)
     entry = with_id(profile, made.entries[0]._replace(**place))
@@ -224,7 +224,7 @@ def test_an_entry_outside_of_data_is_refused(profile: Profile, place: dict[str, 
     ],
     ids=str,
 )
-def test_a_size_that_lies_is_refused(place: dict[str, Any], reason: str) -> None:
+def test_a_false_size_is_rejected(place: dict[str, Any], reason: str) -> None:
     made = community(STATUS_GO)
     entry = with_id(STATUS_GO, made.entries[0]._replace(**place))
     with pytest.raises(ArchiveError, match=reason):
@@ -232,7 +232,7 @@ def test_a_size_that_lies_is_refused(place: dict[str, Any], reason: str) -> None
 
 
 @both
-def test_archives_that_overlap_are_refused(profile: Profile) -> None:
+def test_archives_that_overlap_are_rejected(profile: Profile) -> None:
     made = community(profile)
     longer = with_id(profile, made.entries[0]._replace(size_bytes=2 * PIECE_SIZE_BYTES))
     with pytest.raises(ArchiveError, match="overlaps"):
@@ -243,7 +243,7 @@ def test_archives_that_overlap_are_refused(profile: Profile) -> None:
 
 
 @every_form
-def test_metadata_that_say_nonsense_are_refused(profile: Profile, cids: tuple[str, ...]) -> None:
+def test_nonsensical_metadata_are_rejected(profile: Profile, cids: tuple[str, ...]) -> None:
     made = community(profile, cids=cids)
     entry = made.entries[0]
     last_ms = (limits.MAX_ARCHIVED_TIMESTAMP_MS + WEEK_MS) // 1_000 * 1_000
@@ -261,7 +261,7 @@ def test_metadata_that_say_nonsense_are_refused(profile: Profile, cids: tuple[st
 
 
 @pytest.mark.parametrize("command", ["list", "import"])
-def test_a_week_after_all_calendars_is_refused_in_a_line(
+def test_a_week_after_all_calendars_is_rejected_in_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str
 ) -> None:
     """status-go counts seconds in 64 bits. Years of more than four digits cannot be converted to a date."""
@@ -283,7 +283,7 @@ def test_a_week_after_all_calendars_is_refused_in_a_line(
     assert said.count("\n") == 1
 
 
-def test_units_that_are_none_are_refused() -> None:
+def test_invalid_units_are_rejected() -> None:
     bounds: dict[str, Any] = {"from": 1, "to": 10**6}
     metadata = rfc61.WakuMessageArchiveMetadata(**bounds)
     with pytest.raises(ArchiveError, match="whole milliseconds"):
@@ -298,7 +298,7 @@ def test_units_that_are_none_are_refused() -> None:
 
 
 @every_form
-def test_an_index_of_another_profile_or_form_is_refused(profile: Profile, cids: tuple[str, ...]) -> None:
+def test_an_index_of_another_profile_or_form_is_rejected(profile: Profile, cids: tuple[str, ...]) -> None:
     """status-go's size and RFC 61's number of pieces have the same tag. Reading one as the other must fail."""
     made = community(profile, cids=cids)
     data = encode_index(made.index)
@@ -309,7 +309,7 @@ def test_an_index_of_another_profile_or_form_is_refused(profile: Profile, cids: 
 
 
 @every_form
-def test_what_is_not_understood_is_refused(profile: Profile, cids: tuple[str, ...]) -> None:
+def test_what_is_not_understood_is_rejected(profile: Profile, cids: tuple[str, ...]) -> None:
     made = community(profile, cids=cids)
     data = encode_index(made.index)
     for tail in (b"\x12\x00", b"\x08\x01", b"\xc0\x3e\x01"):

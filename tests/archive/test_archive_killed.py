@@ -23,8 +23,8 @@ from archive_network import (
     long_history,
     made_store,
     posts_of,
+    run_json,
     started,
-    told,
     whole_pieces_bytes,
 )
 from archives import FIRST_MS
@@ -62,7 +62,7 @@ class Made(NamedTuple):
 def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
     path = tmp_path_factory.mktemp("made")
     community = made_store(path / "control", long_history(WEEKS, PER_WEEK))
-    [created] = told("create", path / "made", "--cabal-key", CABAL_KEY, store=path / "control")
+    [created] = run_json("create", path / "made", "--cabal-key", CABAL_KEY, store=path / "control")
     assert created["archives"] == WEEKS + 1  # the last deletions are a week later
     return Made(path / "control", path / "made", community)
 
@@ -104,7 +104,7 @@ def interrupted(
         if not is_killed(command, store, progress, until, pause or partial(time.sleep, rng.uniform(0, 0.05))):
             return
         yield
-    told(*command, store=store)
+    run_json(*command, store=store)
 
 
 # --- creating --------------------------------------------------------------------------------------
@@ -156,7 +156,7 @@ def undisturbed(made: Made, tmp_path_factory: pytest.TempPathFactory) -> str:
     """Return the digest of a member's store that imported everything at once."""
     path = tmp_path_factory.mktemp("undisturbed")
     member, folder = a_member(path / "member"), shutil.copytree(made.folder, path / "made")
-    lines = told("import", folder, *made.of_member, store=member)
+    lines = run_json("import", folder, *made.of_member, store=member)
     assert sum(len(line["removed"]) for line in lines) == len(EXTRAS)
     found = digest(member)
     assert found == digest(made.store)
@@ -199,7 +199,7 @@ def test_killed_while_archives_are_imported(made: Made, undisturbed: str, tmp_pa
             killed += 1
             assert_whole_weeks(member, made)
         assert digest(member) == undisturbed
-        [status] = told("status", folder, "--control", made.community, store=member)
+        [status] = run_json("status", folder, "--control", made.community, store=member)
         assert status["imported"] == WEEKS + 1
 
 

@@ -38,7 +38,7 @@ LINKS = tuple(Magnet(f"{number:040x}", COMMUNITY) for number in range(9))
 START_MS = 1_700_000_000_000
 
 
-def told(clock: int, link: Link, at_ms: int, author: Identity = CONTROL) -> bytes:
+def announcement_post(clock: int, link: Link, at_ms: int, author: Identity = CONTROL) -> bytes:
     """Return the raw post of an announcement, as received from a peer."""
     body = Text(ARCHIVES_CHANNEL, Announcement(clock, link).text())
     return encode_post(body, links=(), timestamp_ms=at_ms, identity=author, dialect=LEGACY).raw
@@ -71,7 +71,7 @@ def waited(store: CableStore, coming: dict[int, bytes]) -> tuple[Link | None, in
     return found.link if found else None, clock.now_ms - START_MS
 
 
-def heard(*raws: bytes) -> CableStore:
+def store_with(*raws: bytes) -> CableStore:
     store = CableStore.in_memory(identity=ANN.identity, options=StoreOptions(clock=lambda: LATE_MS))
     assert all(outcome.verdict.name == "ACCEPTED" for outcome in store.ingest(raws))
     return store
@@ -82,25 +82,28 @@ def heard(*raws: bytes) -> CableStore:
 
 def test_a_member_waits_until_an_announcement_has_stood_for_20_seconds() -> None:
     assert ANNOUNCEMENT_WAIT_MS == 20_000
-    assert waited(heard(), {}) == (None, 0)
-    assert waited(heard(told(1, LINKS[1], START_MS)), {}) == (LINKS[1], 20_000)
-    assert waited(heard(told(1, LINKS[1], START_MS - 5_000)), {}) == (LINKS[1], 15_000)
-    assert waited(heard(told(1, LINKS[1], START_MS - 10**9)), {}) == (LINKS[1], 0)
+    assert waited(store_with(), {}) == (None, 0)
+    assert waited(store_with(announcement_post(1, LINKS[1], START_MS)), {}) == (LINKS[1], 20_000)
+    assert waited(store_with(announcement_post(1, LINKS[1], START_MS - 5_000)), {}) == (LINKS[1], 15_000)
+    assert waited(store_with(announcement_post(1, LINKS[1], START_MS - 10**9)), {}) == (LINKS[1], 0)
 
 
 def test_a_control_node_whose_clock_is_ahead_is_waited_for_no_longer() -> None:
-    assert waited(heard(told(1, LINKS[1], START_MS + 3_600_000)), {}) == (LINKS[1], 20_000)
+    assert waited(store_with(announcement_post(1, LINKS[1], START_MS + 3_600_000)), {}) == (LINKS[1], 20_000)
 
 
 def test_a_newer_announcement_begins_the_wait_anew() -> None:
-    store = heard(told(1, LINKS[1], START_MS))
-    assert waited(store, {19_000: told(2, LINKS[2], START_MS + 18_000), 30_000: told(3, LINKS[3], START_MS)}) == (
+    store = store_with(announcement_post(1, LINKS[1], START_MS))
+    assert waited(
+        store,
+        {19_000: announcement_post(2, LINKS[2], START_MS + 18_000), 30_000: announcement_post(3, LINKS[3], START_MS)},
+    ) == (
         LINKS[3],
         50_000,
     )
 
 
-def test_what_is_no_newer_announcement_of_the_control_node_changes_nothing() -> None:
+def test_other_messages_than_a_newer_announcement_of_the_control_node_change_nothing() -> None:
     stranger = Identity.derive("archives", "stranger")
     chat = encode_post(
         Text(ARCHIVES_CHANNEL, "hello"), links=(), timestamp_ms=START_MS, identity=CONTROL, dialect=LEGACY
@@ -113,12 +116,12 @@ def test_what_is_no_newer_announcement_of_the_control_node_changes_nothing() -> 
         dialect=LEGACY,
     )
     coming = {
-        5_000: told(9, LINKS[5], START_MS, stranger),
-        6_000: told(4, LINKS[4], START_MS + 6_000),
+        5_000: announcement_post(9, LINKS[5], START_MS, stranger),
+        6_000: announcement_post(4, LINKS[4], START_MS + 6_000),
         7_000: chat.raw,
         8_000: elsewhere.raw,
     }
-    assert waited(heard(told(5, LINKS[1], START_MS)), coming) == (LINKS[1], 20_000)
+    assert waited(store_with(announcement_post(5, LINKS[1], START_MS)), coming) == (LINKS[1], 20_000)
 
 
 @given(
@@ -128,19 +131,22 @@ def test_what_is_no_newer_announcement_of_the_control_node_changes_nothing() -> 
 )
 def test_whatever_comes_when_the_last_that_counts_stands_for_20_seconds(coming: list[tuple[int, int]]) -> None:
     """Compare with a simple model: each announcement in time with a greater clock moves the end of the wait."""
-    store = heard(told(0, LINKS[0], START_MS))
+    store = store_with(announcement_post(0, LINKS[0], START_MS))
     link, end_ms, clock = LINKS[0], 20_000, 0
     for number, at_ms in sorted(coming, key=lambda each: each[1]):
         # Members check once a second, so an announcement in the last second of the wait also counts.
         if at_ms <= end_ms and number > clock:
             link, clock = LINKS[number], number
             end_ms = -(-at_ms // 1000) * 1000 + 20_000
-    assert waited(store, {at: told(number, LINKS[number], START_MS + at) for number, at in coming}) == (link, end_ms)
+    assert waited(store, {at: announcement_post(number, LINKS[number], START_MS + at) for number, at in coming}) == (
+        link,
+        end_ms,
+    )
 
 
-def test_who_waits_is_told_for_what() -> None:
-    store = heard(told(1, LINKS[1], START_MS))
-    clock = Clock(store, {START_MS + 10_500: told(2, LINKS[2], START_MS)})
+def test_a_waiting_member_sees_what_it_waits_for() -> None:
+    store = store_with(announcement_post(1, LINKS[1], START_MS))
+    clock = Clock(store, {START_MS + 10_500: announcement_post(2, LINKS[2], START_MS)})
     said: list[str] = []
     settled_announcement(store, CONTROL.public_key, clock=clock, sleep=clock.sleep, on_wait=said.append)
     assert said == [link_text(LINKS[1]), link_text(LINKS[2])]
@@ -167,7 +173,7 @@ def test_only_what_is_ones_own_is_announced() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "http://127.0.0.1/", "magnet:?dn=12", "codex:", "codex:z", "codex:magnet:?"])
-def test_what_is_no_link_is_refused(text: str) -> None:
+def test_invalid_links_are_rejected(text: str) -> None:
     with pytest.raises(ArchiveError):
         parse_link(text)
 
@@ -192,7 +198,7 @@ def test_people_are_not_shown_the_channel_of_announcements_and_peers_are() -> No
             assert list(answers.channel_list(snapshot.reader)) == [ARCHIVES_CHANNEL, "default"]
 
 
-def test_a_sync_brings_announcements_to_a_member_that_never_heard_of_the_channel(tmp_path: Path) -> None:
+def test_a_sync_brings_announcements_to_a_member_that_did_not_know_the_channel(tmp_path: Path) -> None:
     """A member that follows all channels, as by default, fetches announcements from any peer.
 
     Members do not join the channel.

@@ -90,7 +90,7 @@ def test_what_others_write_around_the_info_is_skipped() -> None:
 
 
 @pytest.mark.parametrize("name", FOREIGN)
-def test_a_torrent_that_is_not_exactly_the_communitys_is_refused(name: str) -> None:
+def test_a_torrent_that_is_not_exactly_the_communitys_is_rejected(name: str) -> None:
     for read, raw in [(read_info, bencoded(FOREIGN[name])), (read_torrent, bencoded({b"info": FOREIGN[name]}))]:
         with pytest.raises(ArchiveError) as refused:
             read(raw, COMMUNITY)
@@ -113,13 +113,13 @@ def test_a_torrent_that_is_not_exactly_the_communitys_is_refused(name: str) -> N
         b"i999999999999999999999999999e",
     ],
 )
-def test_what_is_not_bencoded_in_the_only_way_is_refused(raw: bytes) -> None:
+def test_non_canonical_bencoding_is_rejected(raw: bytes) -> None:
     with pytest.raises(ArchiveError):
         read_torrent(raw, COMMUNITY)
 
 
 @given(st.data())
-def test_a_damaged_torrent_is_refused_or_read_as_what_it_says(data: st.DataObject) -> None:
+def test_a_damaged_torrent_is_rejected_or_read_as_it_is(data: st.DataObject) -> None:
     raw = bytearray(bencoded({b"info": info()}))
     for place in data.draw(st.lists(st.integers(0, len(raw) - 1), min_size=1, max_size=3)):
         raw[place] = data.draw(st.integers(0, 255))
@@ -132,7 +132,7 @@ def test_a_damaged_torrent_is_refused_or_read_as_what_it_says(data: st.DataObjec
 
 
 @given(st.binary(max_size=200))
-def test_any_bytes_are_refused_or_read(raw: bytes) -> None:
+def test_any_bytes_are_rejected_or_read(raw: bytes) -> None:
     for read in (read_torrent, read_info):
         with pytest.raises(ArchiveError):
             read(raw, COMMUNITY)
@@ -182,7 +182,7 @@ def test_max_index_size_bytes(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("data", "index"), [(b"", b"x"), (bytes(PIECE - 1), b"x"), (bytes(PIECE), b"")])
-def test_a_folder_that_is_no_communitys_is_not_hashed(data: bytes, index: bytes) -> None:
+def test_a_folder_that_is_not_of_a_community_is_not_hashed(data: bytes, index: bytes) -> None:
     with pytest.raises(ArchiveError):
         made(data, index)
 
@@ -199,7 +199,7 @@ def test_a_community_id_is_hex(name: str) -> None:
 
 
 @given(st.binary(min_size=20, max_size=20), st.integers(1, 64), st.lists(st.sampled_from(TRACKERS), max_size=3))
-def test_a_magnet_link_says_what_it_was_made_of(digest: bytes, size: int, trackers: list[str]) -> None:
+def test_a_magnet_link_has_the_values_it_was_made_of(digest: bytes, size: int, trackers: list[str]) -> None:
     link = Magnet(digest.hex(), "0x" + "a" * size, tuple(trackers))
     assert Magnet.parse(str(link)) == link
     theirs: Any = lt.parse_magnet_uri(str(link))
@@ -243,14 +243,14 @@ GOOD = f"magnet:?xt=urn:btih:{'ab' * 20}&dn=cd"
         GOOD + "&tr=http%3A%2F%2Fa%0Ab",
     ],
 )
-def test_another_link_is_refused(text: str) -> None:
+def test_another_link_is_rejected(text: str) -> None:
     assert Magnet.parse(GOOD).community == "cd"
     with pytest.raises(ArchiveError):
         Magnet.parse(text)
 
 
 @given(st.text(max_size=100), st.sampled_from(["", "magnet:?", GOOD, GOOD + "&tr="]))
-def test_any_text_is_a_link_or_refused(text: str, begin: str) -> None:
+def test_any_text_is_a_link_or_rejected(text: str, begin: str) -> None:
     try:
         found = Magnet.parse(begin + text)
     except ArchiveError:

@@ -112,7 +112,7 @@ def test_a_message_hash_has_room_for_64_bits_of_time() -> None:
 
 
 @given(CHANNELS)
-def test_a_content_topic_gives_back_its_channel(channel: str) -> None:
+def test_a_content_topic_decodes_to_its_channel(channel: str) -> None:
     topic = content_topic(channel)
     assert unquote(topic.removeprefix("/cable/1/channel-").removesuffix("/cable"), errors="strict") == channel
     assert topic.isascii()
@@ -127,7 +127,7 @@ def test_content_topics_by_example() -> None:
 
 
 @pytest.mark.parametrize("channel", ["", "a" * 65, "\ud800"])
-def test_what_is_no_channel_has_no_topic(channel: str) -> None:
+def test_an_invalid_channel_has_no_topic(channel: str) -> None:
     with pytest.raises(ArchiveError, match="channel name"):
         content_topic(channel)
 

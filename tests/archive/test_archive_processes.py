@@ -13,11 +13,11 @@ from archive_network import (
     Wire,
     bytes_of,
     digest,
+    imported_weeks,
     index_of,
     made_store,
     posts_of,
-    told,
-    weeks_told,
+    run_json,
 )
 from archives import FIRST_MS, some_weeks
 from serving import HERE, Served, cablestore
@@ -55,19 +55,19 @@ class Two:
         self.serving = serving
 
     def create(self) -> dict[str, Any]:
-        [created] = told("create", self.made, "--cabal-key", CABAL_KEY, store=self.control)
+        [created] = run_json("create", self.made, "--cabal-key", CABAL_KEY, store=self.control)
         assert (created["community"], created["late_posts"], created["oversize"]) == (self.community, 0, [])
         return created
 
     def announce(self, link: str) -> dict[str, Any]:
         """Announce a link, sync announcements to the member over Cable, and return the member's status."""
-        told("announce", link, store=self.control)
+        run_json("announce", link, store=self.control)
         served = self.serving(self.control, "--listen", HERE, "--no-follow", **SYNC_KEYS)
         only = ("--channels", ARCHIVES_CHANNEL)  # posts without a channel are included: names, deletions, roles
         found = cablestore("sync", served.address, *only, "--create", store=self.member, **SYNC_KEYS)
         assert found.returncode == 0, found.stderr
         assert served.stop() == 0
-        [status] = told("status", self.got, *self.of_member, store=self.member)
+        [status] = run_json("status", self.got, *self.of_member, store=self.member)
         return status
 
     @property
@@ -75,7 +75,7 @@ class Two:
         return ("--control", self.community, "--cabal-key", CABAL_KEY)
 
     def fetch(self, link: str, wire: Wire, *more: str) -> list[dict[str, Any]]:
-        return told("fetch", link, self.got, *self.of_member, "--peer", wire.address, *more, store=self.member)
+        return run_json("fetch", link, self.got, *self.of_member, "--peer", wire.address, *more, store=self.member)
 
     def made_bytes(self) -> tuple[bytes, bytes]:
         """Return the bytes of `data` and `index`."""
@@ -127,7 +127,7 @@ def fetch_newest_week(two: Two, wire: Wire, announced_ms: int) -> None:
     assert [post.type for post in decoded].count(TEXT) == 1
     assert {post.channel for post in decoded if post.channel} == {ARCHIVES_CHANNEL}
     lines = two.fetch("newest", wire, "--latest")
-    assert weeks_told(lines) == [NEWEST.from_ms]
+    assert imported_weeks(lines) == [NEWEST.from_ms]
     of_the_week = posts_of(two.control, NEWEST)
     assert len(of_the_week) > PER_WEEK / 2
     index = index_of(two.made, two.community, CABAL_KEY)
@@ -139,7 +139,9 @@ def fetch_newest_week(two: Two, wire: Wire, announced_ms: int) -> None:
 
 def fetch_all_others(two: Two, wire: Wire) -> None:
     """The newest weeks are fetched first. A repeated fetch transfers nothing."""
-    assert weeks_told(two.fetch("newest", wire)) == [NEWEST.from_ms - number * WEEK_MS for number in range(1, WEEKS)]
+    assert imported_weeks(two.fetch("newest", wire)) == [
+        NEWEST.from_ms - number * WEEK_MS for number in range(1, WEEKS)
+    ]
     two.assert_equal()
     entries = index_of(two.made, two.community, CABAL_KEY).index.entries
     assert_moved(wire, sum(entry.size_bytes for entry in entries if entry.period != NEWEST))

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from archive_network import Wire
 from archives import CONTROL, FIRST_MS, KEY, archived, plan_of, some_weeks, store_of
-from content_nodes import ServedContent, Told, all_told, described, served
+from content_nodes import ScriptedNode, ServedContent, all_running, described, served
 from people import ANN
 
 from cablestore import LEGACY, CableStore, Identity, Post, limits
@@ -182,7 +182,7 @@ def test_nothing_is_published_that_is_not_what_was_made(tmp_path: Path) -> None:
         Publisher(Identity.derive("archives", "stranger"), LEGACY).publish(files, store)
 
 
-def test_a_node_is_believed_no_id_that_is_not_of_what_was_sent(tmp_path: Path) -> None:
+def test_an_id_that_does_not_match_the_upload_is_rejected(tmp_path: Path) -> None:
     """An id of other bytes, an id of an unverifiable manifest, and no id."""
     files = made(tmp_path)
     verified = plan_of().verified(files)
@@ -196,13 +196,13 @@ def test_a_node_is_believed_no_id_that_is_not_of_what_was_sent(tmp_path: Path) -
         ("nonsense", None, "invalid content id"),
     ]
 
-    async def work(node: Told) -> None:
-        async with all_told(node) as [url]:
+    async def work(node: ScriptedNode) -> None:
+        async with all_running(node) as [url]:
             await asyncio.to_thread(published_on, files, url)
 
     for cid, item, reason in cases:
         with pytest.raises(ArchiveError, match=reason):
-            asyncio.run(work(Told(listed={"content": []}, uploaded=str(cid).encode(), manifest=item)))
+            asyncio.run(work(ScriptedNode(listed={"content": []}, uploaded=str(cid).encode(), manifest=item)))
 
 
 @pytest.mark.parametrize("manifest_format", ManifestFormat)

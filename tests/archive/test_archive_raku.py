@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from archive_network import Seed, Wire, bytes_of, digest, told, weeks_told
+from archive_network import Seed, Wire, bytes_of, digest, imported_weeks, run_json
 from raku_logs import logs_of
 
 from cablestore import CableStore
@@ -40,22 +40,22 @@ def test_a_year_of_real_chat(data: Path, tmp_path: Path, channels: frozenset[str
     posts = stored(logs_of(data, tmp_path / "logs", channels), tmp_path / "scratch", control)
     assert posts > least_posts
     CableStore.open(member).close()
-    [created] = told("create", made, "--cabal-key", CABAL_KEY, store=control)
+    [created] = run_json("create", made, "--cabal-key", CABAL_KEY, store=control)
     assert (created["archives"], created["posts"], created["oversize"]) == (WEEKS, posts, [])
     community = created["community"]
     of_member = ("--control", community, "--cabal-key", CABAL_KEY)
-    listed = told("list", made, *of_member)
+    listed = run_json("list", made, *of_member)
     assert [row["from_ms"] for row in listed] == [FIRST_MS + week * WEEK_MS for week in range(WEEKS)]
     assert sum(row["posts"] for row in listed) == posts
 
     with Seed(made, community) as seed, Wire(seed.port) as wire:
         fetch = ("fetch", seed.magnet, got, *of_member, "--peer", wire.address)
-        assert weeks_told(told(*fetch, "--latest", store=member)) == [listed[-1]["from_ms"]]
+        assert imported_weeks(run_json(*fetch, "--latest", store=member)) == [listed[-1]["from_ms"]]
         data_size_bytes = sum(row["size_bytes"] for row in listed)
         index_size_bytes = len(bytes_of(made, community)[1])
         assert wire.to_members_bytes < 1.05 * (listed[-1]["size_bytes"] + index_size_bytes) + 20_000
-        lines = told(*fetch, store=member)
-        assert weeks_told(lines) == [row["from_ms"] for row in listed[-2::-1]]
+        lines = run_json(*fetch, store=member)
+        assert imported_weeks(lines) == [row["from_ms"] for row in listed[-2::-1]]
         assert wire.to_members_bytes < 1.05 * (data_size_bytes + index_size_bytes) + 20_000
     assert bytes_of(got, community) == bytes_of(made, community)
     assert digest(member) == digest(control)

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
-from archive_network import HERE, Seed, archive, command, digest, made_store, told
+from archive_network import HERE, Seed, archive, command, digest, made_store, run_json
 from archives import some_weeks
 from disks import as_nobody, foreign_copy, full_disk, read_only_disk, snapshot
 from waiting import LIMIT_S
@@ -16,7 +16,7 @@ from waiting import LIMIT_S
 from cablestore import CableStore
 
 WEEKS = 2
-Place = Callable[[Path, Path], AbstractContextManager[Path]]
+ModerationPosition = Callable[[Path, Path], AbstractContextManager[Path]]
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +24,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, str]:
     """Create a control node's store and its archives. Returns both folders and the public key."""
     path = tmp_path_factory.mktemp("made")
     community = made_store(path / "control", some_weeks(weeks=WEEKS, per_week=40))
-    told("create", path / "archives", store=path / "control")
+    run_json("create", path / "archives", store=path / "control")
     return path / "control", path / "archives", community
 
 
@@ -34,7 +34,9 @@ def contents(folder: Path) -> dict[Path, bytes]:
 
 @pytest.mark.thorough("read_only_disk", "full_disk")
 @pytest.mark.parametrize("place", [read_only_disk, full_disk])
-def test_archives_are_imported_and_seeded(made: tuple[Path, Path, str], tmp_path: Path, place: Place) -> None:
+def test_archives_are_imported_and_seeded(
+    made: tuple[Path, Path, str], tmp_path: Path, place: ModerationPosition
+) -> None:
     _, archives, community = made
     CableStore.open(tmp_path / "member").close()
     CableStore.open(tmp_path / "another").close()
@@ -45,10 +47,10 @@ def test_archives_are_imported_and_seeded(made: tuple[Path, Path, str], tmp_path
         assert len(first.stdout.splitlines()) == WEEKS
         assert f"imported {WEEKS} archives" in first.stderr
         assert "cannot save the list of imported archives" in " ".join(first.stderr.split())
-        [*again] = told("import", folder, "--control", community, store=tmp_path / "member")
+        [*again] = run_json("import", folder, "--control", community, store=tmp_path / "member")
         assert [line["new"] for line in again if "new" in line] == [0] * WEEKS
         with Seed(folder, community) as seed:
-            told(
+            run_json(
                 *("fetch", seed.magnet, tmp_path / "got", "--control", community, "--peer", f"{HERE}:{seed.port}"),
                 store=tmp_path / "another",
             )
@@ -75,7 +77,7 @@ def test_archives_are_made_from_a_store_that_cannot_be_written(made: tuple[Path,
     control, archives, community = made
     before = snapshot(control)
     with read_only_disk(control, tmp_path / "disk") as disk:
-        [found] = told("create", tmp_path / "archives", "--read-only", store=disk)
+        [found] = run_json("create", tmp_path / "archives", "--read-only", store=disk)
     assert found["archives"] == WEEKS
     for name in ("data", "index"):
         assert (tmp_path / "archives" / community / name).read_bytes() == (archives / community / name).read_bytes()

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import pytest
-from archive_network import CABAL_KEY, HERE, Seed, archive, command, digest, made_store, told
+from archive_network import CABAL_KEY, HERE, Seed, archive, command, digest, made_store, run_json
 from archives import CONTROL, FIRST_MS, archived, plan_of, some_weeks, store_of
 from folders import SUPPORT
 from people import Person
@@ -120,7 +120,7 @@ def of_member(community: str) -> tuple[str, ...]:
 
 
 def status(here: Path, store: str = "control") -> dict[str, Any]:
-    [found] = told("status", here / "made", *of_member(community_of(here)), store=here / store)
+    [found] = run_json("status", here / "made", *of_member(community_of(here)), store=here / store)
     return found
 
 
@@ -132,7 +132,7 @@ def announcements(store: Path) -> list[bytes]:
 
 def fetched(here: Path, link: str, port: int, into: str = "got") -> list[dict[str, Any]]:
     peer = ("--peer", f"{HERE}:{port}")
-    return told("fetch", link, here / into, *of_member(community_of(here)), *peer, store=here / "member")
+    return run_json("fetch", link, here / into, *of_member(community_of(here)), *peer, store=here / "member")
 
 
 def late_post(here: Path, words: str) -> None:
@@ -144,7 +144,7 @@ def late_post(here: Path, words: str) -> None:
 
 
 @pytest.mark.thorough
-def test_run_makes_gives_announces_and_goes_on(here: Path) -> None:
+def test_run_makes_seeds_and_announces_archives_and_continues(here: Path) -> None:
     """The command seeds and announces new archives without a restart."""
     with running(here) as run:
         assert run.hear("archives")["archives"] == WEEKS
@@ -162,7 +162,7 @@ def test_run_makes_gives_announces_and_goes_on(here: Path) -> None:
         )
 
         late_post(here, "late")
-        told("create", here / "made", "--cabal-key", CABAL_KEY, store=here / "control")
+        run_json("create", here / "made", "--cabal-key", CABAL_KEY, store=here / "control")
         newer = run.hear("magnet")
         assert newer["magnet"] != given["magnet"]
         assert run.hear("announced")["announced"] == newer["magnet"]
@@ -186,12 +186,12 @@ def test_run_and_create_leave_out_what_is_hidden_if_that_is_chosen(here: Path) -
     with CableStore.open(here / "control") as store:
         hidden = [message.hash for message in store.messages("default", 5).messages]
         store.moderation.hide(posts=hidden)
-    [whole] = told("create", here / "whole", "--cabal-key", CABAL_KEY, store=here / "control")
+    [whole] = run_json("create", here / "whole", "--cabal-key", CABAL_KEY, store=here / "control")
     with running(here, "--leave-out-hidden") as run:
         assert run.hear("archives")["posts"] == whole["posts"] - len(hidden)
         assert run.end(signal.SIGTERM) == (0, "")
     options = ("--cabal-key", CABAL_KEY, "--leave-out-hidden")
-    [again] = told("create", here / "made", *options, store=here / "control")
+    [again] = run_json("create", here / "made", *options, store=here / "control")
     assert again["posts"] == 0
 
 
@@ -244,7 +244,7 @@ def test_run_makes_the_archive_of_a_week_when_it_is_over(here: Path) -> None:
             run.hear("announced")
         assert sum(found) == WEEKS + 1
         assert run.end(signal.SIGTERM) == (0, "")
-    listed = told("list", here / "made", *of_member(community_of(here)))
+    listed = run_json("list", here / "made", *of_member(community_of(here)))
     assert listed[-1]["from_ms"] == week.from_ms
 
 
@@ -262,7 +262,7 @@ def test_run_of_a_new_community_waits_for_its_first_week(tmp_path: Path) -> None
     with running(tmp_path) as run:
         assert run.hear("archives")["archives"] == 0
         made_store(tmp_path / "control", some_weeks(weeks=1))
-        told("create", tmp_path / "made", "--cabal-key", CABAL_KEY, store=tmp_path / "control")
+        run_json("create", tmp_path / "made", "--cabal-key", CABAL_KEY, store=tmp_path / "control")
         given = run.hear("magnet")
         assert run.hear("announced")["announced"] == given["magnet"]
         assert run.end(signal.SIGTERM) == (0, "")
@@ -320,7 +320,7 @@ def test_run_ends_with_an_error_when_the_folder_cannot_be_given_any_more(
 @pytest.mark.thorough
 def test_run_ends_with_an_error_when_it_cannot_make_archives(here: Path) -> None:
     """Another profile, a used port and a missing store result in one sentence and exit status 2."""
-    told("create", here / "made", "--cabal-key", CABAL_KEY, store=here / "control")
+    run_json("create", here / "made", "--cabal-key", CABAL_KEY, store=here / "control")
     for case, store in ((("--profile", "status-go"), "control"), ((), "nowhere")):
         with Running("run", here / "made", "--listen", f"{HERE}:0", *case, store=here / store) as run:
             ended, said = run.end()
@@ -339,17 +339,17 @@ def test_run_ends_with_an_error_when_the_disk_takes_no_more(here: Path) -> None:
 
 
 def test_a_seed_that_nobody_can_reach_any_more_is_an_error(here: Path) -> None:
-    told("create", here / "made", store=here / "control")
+    run_json("create", here / "made", store=here / "control")
     community = community_of(here)
     config = TorrentConfig(enabled=True, port=0, data_folder=here / "made", torrent_folder=here / "made")
     with TorrentEngine(config) as engine:
         seeding = Seeder(engine, community)
-        assert not seeding.look()
+        assert not seeding.seed_new()
         session_of(engine).apply_settings({"listen_interfaces": ""})
 
         def is_noticed() -> bool:
             try:
-                seeding.look()
+                seeding.seed_new()
             except ArchiveError as error:
                 return "no longer listens" in str(error)
             return False
@@ -363,11 +363,11 @@ def test_a_seed_that_nobody_can_reach_any_more_is_an_error(here: Path) -> None:
 @pytest.fixture
 def partly(here: Path) -> tuple[Path, str, str]:
     """Return a member's folder that has only the newest week, the community, and the link of all archives."""
-    told("create", here / "made", "--cabal-key", CABAL_KEY, store=here / "control")
+    run_json("create", here / "made", "--cabal-key", CABAL_KEY, store=here / "control")
     community = community_of(here)
     with Seed(here / "made", community) as seed:
         peer = ("--peer", f"{HERE}:{seed.port}", "--latest")
-        told("fetch", seed.magnet, here / "got", *of_member(community), *peer, store=here / "member")
+        run_json("fetch", seed.magnet, here / "got", *of_member(community), *peer, store=here / "member")
         link = seed.magnet
     return here / "got", community, link
 
@@ -410,21 +410,21 @@ def test_the_message_about_missing_archives_tells_of_others_only_if_there_are_ot
 
 
 @pytest.mark.thorough
-def test_a_seed_gives_a_fetch_once_it_is_whole(here: Path, partly: tuple[Path, str, str]) -> None:
+def test_a_seed_sends_a_fetch_once_it_is_complete(here: Path, partly: tuple[Path, str, str]) -> None:
     """The seed continues with the existing data during a fetch, and then seeds everything without a restart."""
     folder, community, link = partly
     with Seed(here / "made", community) as source:
         options = ("--listen", f"{HERE}:0", "--cabal-key", CABAL_KEY)
         fetch = ("fetch", link, folder, *of_member(community), "--peer", f"{HERE}:{source.port}")
-        told(*fetch, store=here / "member")
+        run_json(*fetch, store=here / "member")
         with Running("seed", folder, "--community", community, *options) as own:
             given = own.hear("magnet")
             assert given["magnet"] == link
             late_post(here, "late")
-            told("create", here / "made", "--cabal-key", CABAL_KEY, store=here / "control")
+            run_json("create", here / "made", "--cabal-key", CABAL_KEY, store=here / "control")
             newer = json.loads(source.process.stdout.readline())["magnet"]  # type: ignore[union-attr] # it is a pipe
             fetch = ("fetch", newer, folder, *of_member(community), "--peer", f"{HERE}:{source.port}")
-            told(*fetch, store=here / "member")
+            run_json(*fetch, store=here / "member")
             assert own.hear("magnet")["magnet"] == newer
             assert own.end(signal.SIGTERM) == (0, "")
     assert digest(here / "member") == digest(here / "control")
@@ -472,22 +472,22 @@ def test_status_compares_with_the_newest_announced_link(here: Path, partly: tupl
     folder, community, link = partly
 
     def known(where: Path, store: str) -> dict[str, Any]:
-        [found] = told("status", where, *of_member(community), store=here / store)
+        [found] = run_json("status", where, *of_member(community), store=here / store)
         return found
 
     assert known(folder, "member")["is_newest"] is None
-    told("announce", link, store=here / "control")
+    run_json("announce", link, store=here / "control")
     with CableStore.open(here / "control") as control, CableStore.open(here / "member") as member:
         member.ingest([post.raw for post in control.posts_by(control.identity.public_key, channel=ARCHIVES_CHANNEL)])
     now = known(folder, "member")
     assert (now["is_newest"], now["missing"], now["problem"]) == (True, WEEKS - 1, None)
     late_post(here, "late")
-    told("create", here / "made", "--cabal-key", CABAL_KEY, store=here / "control")
+    run_json("create", here / "made", "--cabal-key", CABAL_KEY, store=here / "control")
     outdated = known(here / "made", "control")
     assert (outdated["is_newest"], outdated["missing"]) == (False, 0)
     assert "Announce the new link" in outdated["problem"]
     with Seed(here / "made", community) as seed:
-        told("announce", seed.magnet, store=here / "control")
+        run_json("announce", seed.magnet, store=here / "control")
     assert known(here / "made", "control")["is_newest"] is True
     with CableStore.open(here / "control") as control, CableStore.open(here / "member") as member:
         member.ingest([post.raw for post in control.posts_by(control.identity.public_key, channel=ARCHIVES_CHANNEL)])

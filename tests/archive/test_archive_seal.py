@@ -39,7 +39,7 @@ def test_equal_bytes_are_all_that_a_stranger_sees() -> None:
     assert len({each[8:32] for each in sealed}) == len(sealed)
 
 
-def test_a_seal_with_a_nonce_of_its_own_choice_is_refused() -> None:
+def test_a_seal_with_a_nonce_of_its_own_choice_is_rejected() -> None:
     """The key does not permit a second form of the same archive."""
     nonce = bytes(24)
     ciphertext = sodium.crypto_aead_xchacha20poly1305_ietf_encrypt(
@@ -49,7 +49,7 @@ def test_a_seal_with_a_nonce_of_its_own_choice_is_refused() -> None:
         unseal(sealing.MAGIC + nonce + ciphertext, KEY, purpose=b"index")
 
 
-def test_a_seal_is_no_protobuf() -> None:
+def test_a_seal_is_not_a_protobuf() -> None:
     sealed = seal(b"", KEY, purpose=b"archive")
     with pytest.raises(ArchiveError, match="invalid field"):
         list(fields(sealed, "archive"))

@@ -142,7 +142,7 @@ def test_peers_find_each_other_by_trackers_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.thorough
-def test_a_member_gives_what_it_has(tmp_path: Path) -> None:
+def test_a_member_seeds_the_archives_that_it_has(tmp_path: Path) -> None:
     spans = fill(tmp_path / "a", [2, 3, 4])
     with engine(tmp_path / "b") as member, engine(tmp_path / "c") as other:
         with engine(tmp_path / "a") as giver:
@@ -437,7 +437,7 @@ def test_rates_hold_for_peers_nearby_too(tmp_path: Path, side: str) -> None:
         {"upload_rate_bytes_per_s": -1},
     ],
 )
-def test_a_configuration_that_cannot_be_is_refused(tmp_path: Path, wrong: dict[str, object]) -> None:
+def test_an_invalid_configuration_is_rejected(tmp_path: Path, wrong: dict[str, object]) -> None:
     with pytest.raises(ArchiveError):
         config(tmp_path / "a", **wrong)
 

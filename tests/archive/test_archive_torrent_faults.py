@@ -82,7 +82,7 @@ def test_metadata_as_it_should_be_is_taken_from_the_same_session(tmp_path: Path)
         assert opened(member, magnet_of(info()), port).metainfo.info == bencoded(info())
 
 
-def test_a_file_that_is_no_torrent_or_not_there(tmp_path: Path) -> None:
+def test_a_file_that_is_missing_or_not_a_torrent(tmp_path: Path) -> None:
     (tmp_path / "no").write_bytes(b"no torrent")
     with engine(tmp_path / "b") as member:
         for path in (tmp_path / "no", tmp_path / "nothing", tmp_path):
@@ -230,7 +230,7 @@ def test_a_peer_that_hangs_up_is_asked_again_before_a_fetch_gives_up(tmp_path: P
 
 
 @pytest.mark.thorough
-def test_a_giver_whose_files_changed_gives_nothing_wrong(tmp_path: Path) -> None:
+def test_a_seed_whose_files_changed_sends_no_wrong_data(tmp_path: Path) -> None:
     spans = fill(tmp_path / "a", [1, 1])
     with engine(tmp_path / "a") as giver, engine(tmp_path / "b") as member:
         remote = opened(member, giver.seed(COMMUNITY), giver)

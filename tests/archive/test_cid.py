@@ -227,12 +227,12 @@ def test_a_changed_manifest_is_another_one_or_none(vector: dict[str, Any], data:
 @given(st.binary(max_size=200))
 @example(b"\x0a\x00")
 @example(b"\x0a\x80\x80\x80\x80\x80\x80\x80\x80\x80\x01")
-def test_no_bytes_are_more_than_refused(data: bytes) -> None:
+def test_any_bytes_are_at_most_rejected(data: bytes) -> None:
     with pytest.raises(ArchiveError):
         DatasetManifest.decode(data)
 
 
-def test_what_is_written_twice_or_in_another_order_is_refused() -> None:
+def test_repeated_or_reordered_fields_are_rejected() -> None:
     whole = bytes.fromhex(OBSERVED[0]["manifest_hex"])[2:]
     for inner in (
         whole + whole[-12:],
@@ -244,7 +244,7 @@ def test_what_is_written_twice_or_in_another_order_is_refused() -> None:
             DatasetManifest.decode(bytes([0x0A, len(inner)]) + inner)
 
 
-def test_an_erasure_coded_dataset_is_refused_with_a_reason() -> None:
+def test_an_erasure_coded_dataset_is_rejected_with_a_reason() -> None:
     whole = bytes.fromhex(OBSERVED[1]["manifest_hex"])[2:]
     inner = whole + bytes.fromhex("3a04 08021003")
     with pytest.raises(ArchiveError, match="erasure"):
@@ -270,7 +270,7 @@ def test_limits_of_manifests() -> None:
 @pytest.mark.parametrize(
     "name", ["", "a/b", "..", "../x", "a\\b", 'a"b', "a\r\nb", "x\0", " a", "a ", "a.", "c:", "\ud800"]
 )
-def test_what_is_no_filename_is_refused(name: str) -> None:
+def test_invalid_filenames_are_rejected(name: str) -> None:
     with pytest.raises(ArchiveError, match="filename"):
         DatasetManifest(hashed(b"x")[0], 1, name)
 
@@ -278,6 +278,6 @@ def test_what_is_no_filename_is_refused(name: str) -> None:
 @pytest.mark.parametrize(
     "kind", ["", "text", "text/", "/plain", "text/plain; charset=utf-8", "a/b/c", "té/x", "a/" + "b" * 128]
 )
-def test_what_is_no_media_type_is_refused(kind: str) -> None:
+def test_invalid_media_types_are_rejected(kind: str) -> None:
     with pytest.raises(ArchiveError, match="media type"):
         DatasetManifest(hashed(b"x")[0], 1, None, kind)

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 from content_child import bytes_of
-from content_nodes import Told, changed, described, download_file, honest, told, without_end
+from content_nodes import ScriptedNode, changed, described, download_file, honest, running, without_end
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from peering import until
@@ -42,17 +42,17 @@ OTHER_CID, OTHER_MANIFEST, OTHER_LEAVES = described(bytes_of(2, len(DATA)))
 ITEM = item_json(CID, MANIFEST)
 
 
-def with_client(node: Told, work: Callable[[ContentClient], Awaitable[Any]], **options: Any) -> Any:
+def with_client(node: ScriptedNode, work: Callable[[ContentClient], Awaitable[Any]], **options: Any) -> Any:
     """Start the node and run a coroutine with its client."""
 
     async def run() -> Any:
-        async with told(node), ContentClient(node.url, **options) as client:
+        async with running(node), ContentClient(node.url, **options) as client:
             return await work(client)
 
     return asyncio.run(run())
 
 
-def fetch(node: Told, target: Path, **options: Any) -> DatasetManifest:
+def fetch(node: ScriptedNode, target: Path, **options: Any) -> DatasetManifest:
     found: DatasetManifest = with_client(node, lambda client: client.download(CID, target), **options)
     return found
 
@@ -108,22 +108,22 @@ def begin_earlier(folder: Path, lie: str) -> None:
 
 
 @pytest.mark.parametrize("lie", FALSE_CLAIMS)
-def test_a_lying_node_is_refused_and_leaves_no_file(lie: str, tmp_path: Path) -> None:
-    node = Told(**({"data": DATA, "manifest": ITEM} | FALSE_CLAIMS[lie]))
+def test_false_answers_of_a_node_are_rejected_and_leave_no_file(lie: str, tmp_path: Path) -> None:
+    node = ScriptedNode(**({"data": DATA, "manifest": ITEM} | FALSE_CLAIMS[lie]))
     begin_earlier(tmp_path, lie)
-    with pytest.raises(ArchiveError) as refusal:
+    with pytest.raises(ArchiveError) as rejection:
         fetch(node, tmp_path / "target")
-    assert not isinstance(refusal.value, UnreachableError)
+    assert not isinstance(rejection.value, UnreachableError)
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("lie", FALSE_CLAIMS)
-def test_a_lying_node_does_not_touch_what_is_there(lie: str, tmp_path: Path) -> None:
+def test_false_answers_of_a_node_do_not_change_existing_files(lie: str, tmp_path: Path) -> None:
     target = tmp_path / "target"
     target.write_bytes(b"precious")
     begin_earlier(tmp_path, lie)
     with pytest.raises(ArchiveError):
-        fetch(Told(**({"data": DATA, "manifest": ITEM} | FALSE_CLAIMS[lie])), target)
+        fetch(ScriptedNode(**({"data": DATA, "manifest": ITEM} | FALSE_CLAIMS[lie])), target)
     assert target.read_bytes() == b"precious"
 
 
@@ -139,15 +139,15 @@ def test_a_wrong_block_ends_a_download_at_once_where_there_are_leaves(tmp_path: 
     large = random.randbytes(64 << 20)
     wrong = changed(large, 5)
     cid, manifest, leaves = described(large)
-    node = Told(data=much, manifest=item_json(cid, manifest), leaves=leaves)
+    node = ScriptedNode(data=much, manifest=item_json(cid, manifest), leaves=leaves)
     with pytest.raises(ArchiveError, match="wrong bytes"):
         with_client(node, lambda client: client.download(cid, tmp_path / "target"))
     assert sent < len(large) // 2
 
 
 @pytest.mark.parametrize("answer", [str(OTHER_CID).encode(), b"no id", b"", str(CID).encode() * 2, without_end])
-def test_an_upload_that_is_answered_with_another_id_is_refused(answer: Any) -> None:
-    node = Told(uploaded=answer, manifest=item_json(OTHER_CID, OTHER_MANIFEST))
+def test_an_upload_that_is_answered_with_another_id_is_rejected(answer: Any) -> None:
+    node = ScriptedNode(uploaded=answer, manifest=item_json(OTHER_CID, OTHER_MANIFEST))
     with pytest.raises(ArchiveError):
         with_client(node, lambda client: client.upload_bytes(DATA, filename="a"))
 
@@ -155,19 +155,21 @@ def test_an_upload_that_is_answered_with_another_id_is_refused(answer: Any) -> N
 @pytest.mark.parametrize("manifest_format", ManifestFormat)
 def test_an_upload_is_recognised_in_all_generations(manifest_format: ManifestFormat) -> None:
     manifest = DatasetManifest(MANIFEST.tree, len(DATA), "a", "b/c", manifest_format)
-    node = Told(uploaded=str(manifest_cid(manifest)).encode())
+    node = ScriptedNode(uploaded=str(manifest_cid(manifest)).encode())
     uploaded = with_client(node, lambda client: client.upload_bytes(DATA, filename="a", mimetype="b/c"))
     assert (uploaded.cid, uploaded.manifest) == (manifest_cid(manifest), manifest)
     assert (uploaded.tree, uploaded.size_bytes) == (MANIFEST.tree, len(DATA))
 
 
 def test_an_upload_under_a_manifest_of_unknown_kind_is_taken_when_it_has_our_tree() -> None:
-    node = Told(uploaded=str(OTHER_CID).encode(), manifest=item_json(OTHER_CID, MANIFEST))
+    node = ScriptedNode(uploaded=str(OTHER_CID).encode(), manifest=item_json(OTHER_CID, MANIFEST))
     uploaded = with_client(node, lambda client: client.upload_bytes(DATA, filename="a"))
     assert uploaded == (OTHER_CID, MANIFEST.tree, len(DATA), None)
     for name, told_ in (("b", MANIFEST), ("a", OTHER_MANIFEST)):  # a node may choose another name for our tree
         manifest = DatasetManifest(told_.tree, len(DATA), name)
-        node = Told(uploaded=str(manifest_cid(manifest)).encode(), manifest=item_json(manifest_cid(manifest), manifest))
+        node = ScriptedNode(
+            uploaded=str(manifest_cid(manifest)).encode(), manifest=item_json(manifest_cid(manifest), manifest)
+        )
         upload = lambda client: client.upload_bytes(DATA, filename="a")  # noqa: E731 - used twice
         if told_ is MANIFEST:
             assert with_client(node, upload).manifest == manifest
@@ -176,9 +178,9 @@ def test_an_upload_under_a_manifest_of_unknown_kind_is_taken_when_it_has_our_tre
                 with_client(node, upload)
 
 
-def test_a_list_has_the_verified_datasets_and_says_what_is_wrong_with_the_others() -> None:
+def test_a_list_has_the_verified_datasets_and_the_problems_of_the_others() -> None:
     forged = item_json(CID, OTHER_MANIFEST)
-    known, refused = with_client(Told(listed={"content": [ITEM, forged, 3]}), lambda client: client.datasets())
+    known, refused = with_client(ScriptedNode(listed={"content": [ITEM, forged, 3]}), lambda client: client.datasets())
     assert known == [(CID, MANIFEST)]
     assert len(refused) == 2
     assert "in any known format" in refused[0]
@@ -187,11 +189,11 @@ def test_a_list_has_the_verified_datasets_and_says_what_is_wrong_with_the_others
 def test_limits_of_answers() -> None:
     """MAX_DATASET_LIST_SIZE_BYTES and MAX_MANIFEST_SIZE_BYTES limit endless answers."""
     with pytest.raises(ArchiveError, match=f"more than {limits.MAX_DATASET_LIST_SIZE_BYTES} bytes"):
-        with_client(Told(listed=without_end), lambda client: client.datasets())
+        with_client(ScriptedNode(listed=without_end), lambda client: client.datasets())
     with pytest.raises(ArchiveError, match=f"more than {limits.MAX_MANIFEST_SIZE_BYTES} bytes"):
-        with_client(Told(manifest=without_end), lambda client: client.manifest(CID))
+        with_client(ScriptedNode(manifest=without_end), lambda client: client.manifest(CID))
     with pytest.raises(ArchiveError, match="more than 2048 bytes"):
-        with_client(Told(exists=without_end), lambda client: client.exists(CID))
+        with_client(ScriptedNode(exists=without_end), lambda client: client.exists(CID))
 
 
 JSON = st.recursive(
@@ -206,7 +208,7 @@ JSON = st.recursive(
 @pytest.mark.thorough
 @given(JSON)
 @settings(max_examples=120)
-def test_no_json_of_a_node_is_more_than_refused(answer: Any) -> None:
+def test_any_json_of_a_node_is_at_most_rejected(answer: Any) -> None:
     raw = json.dumps(answer).encode()
     for read in (
         lambda: read_manifest_of(CID, raw),
@@ -223,7 +225,7 @@ def test_no_json_of_a_node_is_more_than_refused(answer: Any) -> None:
 @pytest.mark.thorough
 @given(st.sampled_from(["treeCid", "datasetSize", "blockSize", "filename", "mimetype"]), JSON)
 @settings(max_examples=120)
-def test_a_manifest_with_one_field_changed_is_refused(key: str, value: Any) -> None:
+def test_a_manifest_with_one_field_changed_is_rejected(key: str, value: Any) -> None:
     raw = json.dumps({**ITEM, "manifest": {**ITEM["manifest"], key: value}}).encode()
     if value != ITEM["manifest"][key] or type(value) is not type(ITEM["manifest"][key]):
         if key == "blockSize" and value == BLOCK_SIZE_BYTES:
@@ -237,10 +239,10 @@ def test_a_manifest_with_one_field_changed_is_refused(key: str, value: Any) -> N
 # --- interruptions -----------------------------------------------------------------------------------
 
 
-def test_a_download_goes_on_behind_the_last_good_block(tmp_path: Path) -> None:
+def test_a_download_continues_behind_the_last_good_block(tmp_path: Path) -> None:
     target = tmp_path / "target"
     cut = 3 * BLOCK_SIZE_BYTES + 1_000
-    node = Told(data=DATA, manifest=ITEM, leaves=LEAVES, takes_ranges=True, cut_at=cut)
+    node = ScriptedNode(data=DATA, manifest=ITEM, leaves=LEAVES, accepts_ranges=True, cut_at=cut)
     with pytest.raises(UnreachableError, match="closed the connection"):
         fetch(node, target)
     assert not target.exists()
@@ -258,18 +260,18 @@ def test_a_download_goes_on_behind_the_last_good_block(tmp_path: Path) -> None:
 @pytest.mark.thorough
 @given(
     kept=st.integers(0, len(DATA) + 10), wrong=st.one_of(st.none(), st.integers(0, len(DATA) - 1)),
-    has_leaves=st.booleans(), takes_ranges=st.booleans(),
+    has_leaves=st.booleans(), accepts_ranges=st.booleans(),
 )  # fmt: skip
 @settings(max_examples=80)
 def test_whatever_an_earlier_download_left_the_file_is_right_or_is_not_there(
-    tmp_path_factory: pytest.TempPathFactory, kept: int, wrong: int | None, has_leaves: bool, takes_ranges: bool
+    tmp_path_factory: pytest.TempPathFactory, kept: int, wrong: int | None, has_leaves: bool, accepts_ranges: bool
 ) -> None:
     folder = tmp_path_factory.mktemp("left")
     left = (DATA + b"0123456789")[:kept]
     if wrong is not None and wrong < len(left):
         left = changed(left, wrong)
     (folder / f".{MANIFEST.tree}.part").write_bytes(left)
-    node = Told(data=DATA, manifest=ITEM, leaves=LEAVES if has_leaves else None, takes_ranges=takes_ranges)
+    node = ScriptedNode(data=DATA, manifest=ITEM, leaves=LEAVES if has_leaves else None, accepts_ranges=accepts_ranges)
     is_wrong = wrong is not None and wrong < len(left)
     try:
         fetch(node, folder / "target")
@@ -289,7 +291,7 @@ def test_whatever_an_earlier_download_left_the_file_is_right_or_is_not_there(
 
 
 @pytest.mark.thorough
-def test_a_killed_download_goes_on(tmp_path: Path) -> None:
+def test_a_killed_download_continues(tmp_path: Path) -> None:
     large = random.randbytes(40 << 20)
     cid, manifest, leaves = described(large)
 
@@ -308,14 +310,14 @@ asyncio.run(work())
 """
     target, part = tmp_path / "target", tmp_path / f".{manifest.tree}.part"
 
-    async def run() -> Told:
-        async with told(Told(data=slowly, manifest=item_json(cid, manifest), leaves=leaves)) as node:
+    async def run() -> ScriptedNode:
+        async with running(ScriptedNode(data=slowly, manifest=item_json(cid, manifest), leaves=leaves)) as node:
             child = await asyncio.create_subprocess_exec(sys.executable, "-c", script, node.url, str(cid), str(target))
             await until(lambda: part.exists() and part.stat().st_size >= 5 << 20)
             child.send_signal(signal.SIGKILL)
             await child.wait()
             assert not target.exists()
-            node.data, node.takes_ranges = large, True
+            node.data, node.accepts_ranges = large, True
             async with ContentClient(node.url) as client:
                 await client.download(cid, target)
         return node
@@ -331,7 +333,7 @@ def test_two_downloads_of_one_dataset_to_one_folder_do_not_write_in_one_file(tmp
         work = [client.download(CID, tmp_path / name) for name in ("one", "other")]
         return await asyncio.gather(*work, return_exceptions=True)
 
-    found = with_client(Told(data=DATA, manifest=ITEM, leaves=LEAVES), both)
+    found = with_client(ScriptedNode(data=DATA, manifest=ITEM, leaves=LEAVES), both)
     done = [one for one in found if isinstance(one, DatasetManifest)]
     assert len(done) >= 1
     for error in found:
@@ -349,9 +351,9 @@ def test_a_node_that_falls_silent_is_given_up(tmp_path: Path) -> None:
 
     assert ContentClient("http://127.0.0.1")._stall_timeout_s == limits.STALL_TIMEOUT_S
     for node in (
-        Told(data=silent, manifest=ITEM),
-        Told(manifest=silent),
-        Told(data=DATA, manifest=ITEM, leaves=silent),
+        ScriptedNode(data=silent, manifest=ITEM),
+        ScriptedNode(manifest=silent),
+        ScriptedNode(data=DATA, manifest=ITEM, leaves=silent),
     ):
         with pytest.raises(UnreachableError):
             fetch(node, tmp_path / "target", stall_timeout_s=0.2)
@@ -363,7 +365,7 @@ def test_a_node_that_falls_silent_is_given_up(tmp_path: Path) -> None:
             await asyncio.sleep(0.05)
 
     with pytest.raises(UnreachableError):
-        fetch(Told(data=slow, manifest=ITEM), tmp_path / "target", total_timeout_s=0.4)
+        fetch(ScriptedNode(data=slow, manifest=ITEM), tmp_path / "target", total_timeout_s=0.4)
 
 
 def test_an_upload_that_the_node_does_not_take_is_given_up() -> None:
@@ -384,19 +386,19 @@ def test_an_upload_that_the_node_does_not_take_is_given_up() -> None:
     asyncio.run(run())
 
 
-def test_nobody_there_and_what_a_node_refuses(tmp_path: Path) -> None:
+def test_nobody_there_and_uploads_that_a_node_rejects(tmp_path: Path) -> None:
     with pytest.raises(UnreachableError, match="does not answer"):
         download_file("http://127.0.0.1:1", CID, tmp_path / "target")
     for url in ("", "ftp://x", "http://", "nonsense", "http://127.0.0.1:99999"):
         with pytest.raises(ArchiveError):
             download_file(url, CID, tmp_path / "target")
     with pytest.raises(NoSuchContentError, match="404"):
-        fetch(Told(), tmp_path / "target")
+        fetch(ScriptedNode(), tmp_path / "target")
     with pytest.raises(ArchiveError, match="not the id of a manifest"):
-        with_client(Told(manifest=ITEM), lambda client: client.manifest(Cid(CODEC_BLOCK, CID.digest)))
+        with_client(ScriptedNode(manifest=ITEM), lambda client: client.manifest(Cid(CODEC_BLOCK, CID.digest)))
     for status, kind in ((413, NoRoomError), (507, NoRoomError), (500, UnreachableError), (422, ArchiveError)):
         with pytest.raises(kind):
-            with_client(Told(uploaded=writing(b"why"), status=status), lambda client: client.upload_bytes(b"x"))
+            with_client(ScriptedNode(uploaded=writing(b"why"), status=status), lambda client: client.upload_bytes(b"x"))
     assert list(tmp_path.iterdir()) == []
 
 
@@ -404,7 +406,7 @@ def test_what_is_too_large_for_the_caller_or_the_disk_is_not_fetched(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Downloads also leave MIN_FREE_DISK_SIZE_BYTES free."""
-    node = Told(data=DATA, manifest=ITEM)
+    node = ScriptedNode(data=DATA, manifest=ITEM)
     with pytest.raises(ArchiveError, match="expected at most 1000"):
         with_client(node, lambda client: client.download(CID, tmp_path / "target", max_size_bytes=1_000))
     monkeypatch.setattr(limits, "MIN_FREE_DISK_SIZE_BYTES", 2**62)
@@ -423,11 +425,11 @@ def test_whoever_knows_the_manifest_does_not_ask_for_it(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("answer", [{"has": True}, {str(CID): True}])
 def test_both_forms_of_exists_are_read(answer: Any) -> None:
-    assert with_client(Told(exists=answer), lambda client: client.exists(CID)) is True
-    assert with_client(Told(exists={"has": False}), lambda client: client.exists(CID)) is False
+    assert with_client(ScriptedNode(exists=answer), lambda client: client.exists(CID)) is True
+    assert with_client(ScriptedNode(exists={"has": False}), lambda client: client.exists(CID)) is False
 
 
-def test_a_client_that_is_not_open_says_so() -> None:
+def test_a_client_that_is_not_open_raises_an_error() -> None:
     with pytest.raises(ArchiveError, match="not open"):
         asyncio.run(ContentClient("http://127.0.0.1:1").exists(CID))
 

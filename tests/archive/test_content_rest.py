@@ -164,7 +164,7 @@ def test_many_clients_at_once_get_what_they_put(tmp_path: Path, node: ServedCont
 
 
 @pytest.mark.parametrize("manifest_format", ManifestFormat)
-def test_the_server_writes_manifests_of_the_generation_it_is_told(
+def test_the_server_writes_manifests_of_the_configured_generation(
     tmp_path: Path, manifest_format: ManifestFormat
 ) -> None:
     async def work(_: ContentServer, client: ContentClient) -> Any:
@@ -191,7 +191,7 @@ def test_the_server_writes_manifests_of_the_generation_it_is_told(
         ({"Content_Length": "x"}, 400, ""),
     ],
 )
-def test_a_bad_upload_is_refused_with_a_reason(
+def test_a_bad_upload_is_rejected_with_a_reason(
     node: ServedContent, headers: dict[str, str], status: int, says: str
 ) -> None:
     """An upload over MAX_DATASET_SIZE_BYTES is rejected before a byte is read. MAX_FILENAME_SIZE_BYTES also applies."""
@@ -202,7 +202,7 @@ def test_a_bad_upload_is_refused_with_a_reason(
     assert ask(node, "GET", "/data")[2] == before
 
 
-def test_an_empty_upload_is_refused(node: ServedContent) -> None:
+def test_an_empty_upload_is_rejected(node: ServedContent) -> None:
     assert ask(node, "POST", "/data", b"")[::2] == (422, b"the body is empty: a dataset has at least one byte")
 
 
@@ -294,7 +294,7 @@ def test_a_client_that_breaks_off_is_one_line_of_the_log(
     assert vars(said)["reason"]
 
 
-def test_a_full_store_says_so(tmp_path: Path) -> None:
+def test_a_full_store_reports_it(tmp_path: Path) -> None:
     async def work(_: ContentServer, client: ContentClient) -> None:
         kept = (await client.upload_bytes(bytes_of(1, 3 * BLOCK_SIZE_BYTES))).cid
         with pytest.raises(NoRoomError, match="507"):
@@ -400,7 +400,7 @@ def test_a_damaged_dataset_is_never_served_as_a_whole_one(tmp_path: Path) -> Non
 # --- the process -------------------------------------------------------------------------------------
 
 
-def test_it_listens_on_this_machine_alone_unless_told_otherwise(tmp_path: Path) -> None:
+def test_it_listens_on_this_machine_alone_by_default(tmp_path: Path) -> None:
     async def work(server: ContentServer, _: ContentClient) -> None:
         assert server.address[0] == "127.0.0.1"
         with ContentStore.open(tmp_path / "other") as other:
@@ -418,7 +418,7 @@ ROUTES = [("GET", "/data"), ("POST", "/data"), ("GET", "/space"), ("DELETE", f"/
 
 
 @pytest.mark.parametrize(("method", "route"), ROUTES)
-def test_a_host_that_is_not_its_own_is_refused(node: ServedContent, method: str, route: str) -> None:
+def test_a_host_that_is_not_its_own_is_rejected(node: ServedContent, method: str, route: str) -> None:
     """A web page uses DNS rebinding: its name resolves to this machine, and its requests have its name and any port."""
     body = b"x" if method == "POST" else None
     foreign = ["evil.example", "localhost.evil.example", "evil.example@localhost", "127.0.0.1.nip.io", "", "[::1", "*"]
@@ -430,7 +430,7 @@ def test_a_host_that_is_not_its_own_is_refused(node: ServedContent, method: str,
         assert ask(node, method, route, body, Host=host)[0] != 403, host
 
 
-def test_each_of_several_hosts_and_none_are_refused(node: ServedContent) -> None:
+def test_several_hosts_or_none_are_rejected(node: ServedContent) -> None:
     for lines in ("", f"Host: localhost:{node.port}\r\nHost: evil.example\r\n"):
         with socket.create_connection(("127.0.0.1", node.port), 30) as connection:
             connection.sendall(f"GET {PREFIX}/data HTTP/1.0\r\n{lines}\r\n".encode())

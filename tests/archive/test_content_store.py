@@ -42,7 +42,7 @@ def all_of(store: ContentStore, cid: Cid, start: int = 0) -> bytes:
 
 
 @pytest.mark.parametrize("header", ["", "{}", "[1]", "[" * 100_000])
-def test_a_damaged_header_is_told(tmp_path: Path, header: str) -> None:
+def test_a_damaged_header_is_reported(tmp_path: Path, header: str) -> None:
     (tmp_path / "CONTENT").write_text(header)
     with pytest.raises(ArchiveError, match="invalid header of a content store"):
         ContentStore.open(tmp_path)
@@ -195,7 +195,7 @@ def test_what_is_not_there_is_said_to_be_not_there(tmp_path: Path) -> None:
                 list(store.get(cid))
 
 
-def test_nothing_is_stored_of_what_is_refused(tmp_path: Path) -> None:
+def test_nothing_is_stored_of_rejected_datasets(tmp_path: Path) -> None:
     def broken() -> Any:
         yield b"x" * 100_000
         raise RuntimeError("the source broke")
@@ -255,7 +255,7 @@ def test_a_damaged_file_is_an_error_and_never_wrong_bytes(
     assert assert_whole(folder) == {str(cid)}
 
 
-def test_a_damaged_manifest_is_told_and_its_dataset_stays_until_it_is_put_again(tmp_path: Path) -> None:
+def test_a_damaged_manifest_is_reported_and_its_dataset_stays_until_it_is_put_again(tmp_path: Path) -> None:
     with ContentStore.open(tmp_path) as store:
         cids = [manifest_cid(store.put([b"%d" % i], filename="a")) for i in range(3)]
     for cid, content in zip(cids, (b"", b"\x0a\x02\x08\x01", None), strict=True):
@@ -421,7 +421,7 @@ def test_putting_and_getting_take_the_same_memory_whatever_the_size(tmp_path: Pa
 # --- one process at a time ---------------------------------------------------------------------------
 
 
-def test_a_second_opening_is_refused_here_and_in_another_process(tmp_path: Path) -> None:
+def test_a_second_opening_is_rejected_here_and_in_another_process(tmp_path: Path) -> None:
     with ContentStore.open(tmp_path):
         with pytest.raises(StoreLockedError, match="is open in process"):
             ContentStore.open(tmp_path)
@@ -430,7 +430,7 @@ def test_a_second_opening_is_refused_here_and_in_another_process(tmp_path: Path)
     assert assert_whole(tmp_path) == set()
 
 
-def test_what_is_no_content_store_is_left_alone(tmp_path: Path) -> None:
+def test_a_folder_that_is_not_a_content_store_is_not_changed(tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("years of work")
     with pytest.raises(ArchiveError, match="it holds thesis"):
         ContentStore.open(tmp_path)
@@ -443,7 +443,7 @@ def test_what_is_no_content_store_is_left_alone(tmp_path: Path) -> None:
             ContentStore.open(store)
 
 
-def test_a_closed_store_says_so(tmp_path: Path) -> None:
+def test_a_closed_store_raises_an_error(tmp_path: Path) -> None:
     store = ContentStore.open(tmp_path)
     with store.incoming() as incoming:
         incoming.write(b"x")

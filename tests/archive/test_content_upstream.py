@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from content_child import bytes_of
-from content_nodes import Told, all_told, ask, described, honest, put, request_fetch, served, without_end
+from content_nodes import ScriptedNode, all_running, ask, described, honest, put, request_fetch, served, without_end
 from waiting import LIMIT_S, wait_until
 
 from cablestore import limits
@@ -57,19 +57,19 @@ def test_nodes_that_have_each_other_as_upstream_do_not_ask_in_a_circle(tmp_path:
     asyncio.run(run())
 
 
-def test_a_lying_upstream_is_passed_over_and_nothing_of_it_is_kept(tmp_path: Path) -> None:
+def test_an_upstream_with_false_answers_is_skipped_and_nothing_of_it_is_kept(tmp_path: Path) -> None:
     data = bytes_of(1, 300_000)
     cid, good = honest(data)
     false_claims = [
         honest(data, data=data[::-1])[1],
         honest(data, data=without_end)[1],
         honest(data, data=data[:-1])[1],
-        Told(),
+        ScriptedNode(),
     ]
     false_claims.append(honest(data, manifest=item_json(*described(b"x")[:2]))[1])
 
     async def run() -> None:
-        async with all_told(*false_claims, good) as urls:
+        async with all_running(*false_claims, good) as urls:
             with ContentStore.open(tmp_path / "store") as store:
                 async with (
                     ContentServer(store, upstream=urls[:-1]) as server,
@@ -99,7 +99,7 @@ def test_fetches_at_once_are_limited_and_ended_with_the_server(tmp_path: Path) -
 
     async def run() -> None:
         nodes = [honest(data, data=never) for data in datas]
-        async with all_told(*(node for _, node in nodes)) as urls:
+        async with all_running(*(node for _, node in nodes)) as urls:
             with ContentStore.open(tmp_path / "store") as store:
                 async with (
                     ContentServer(store, upstream=urls, stop_timeout_s=0.5) as server,
@@ -120,8 +120,8 @@ def test_a_dataset_that_does_not_fit_is_said_not_to_fit(tmp_path: Path) -> None:
     cid, full = honest(bytes_of(1, 300_000), status=507)
     _, good = honest(bytes_of(1, 300_000))
 
-    async def run(quota_size_bytes: int, *nodes: Told) -> None:
-        async with all_told(*nodes) as urls:
+    async def run(quota_size_bytes: int, *nodes: ScriptedNode) -> None:
+        async with all_running(*nodes) as urls:
             with ContentStore.open(tmp_path / "store", quota_size_bytes=quota_size_bytes) as store:
                 async with (
                     ContentServer(store, upstream=urls) as server,

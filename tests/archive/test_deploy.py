@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
-from archive_network import CABAL_KEY, HERE, digest, made_store, told
+from archive_network import CABAL_KEY, HERE, digest, made_store, run_json
 from archives import some_weeks
 from folders import ROOT
 from serving import cablestore, environment
@@ -166,7 +166,7 @@ def test_the_units_of_a_control_node_and_of_a_member_do_their_work(
     CableStore.open(member.store).close()
     of_member = ("--control", community, "--cabal-key", CABAL_KEY)
     with control.started("cablestore.service") as serve, control.started("cablestore-archives.service"):
-        [now] = told("status", control.archives, *of_member, store=control.store)
+        [now] = run_json("status", control.archives, *of_member, store=control.store)
         assert now["link"] == now["seeding"]
         example = re.sub("CONTROL=0{64}", f"CONTROL={community}", (DEPLOY / "archives.env").read_text())
         env = member.root / "etc/cablestore/archives.env"
@@ -181,6 +181,6 @@ def test_the_units_of_a_control_node_and_of_a_member_do_their_work(
         )
         assert (done.returncode, done.stdout.count("week of")) == (0, WEEKS), done.stderr
         with member.started("cablestore-seed.service"):
-            [now] = told("status", member.archives, *of_member, store=member.store)
+            [now] = run_json("status", member.archives, *of_member, store=member.store)
             assert (now["seeding"], now["missing"], now["is_newest"]) == (now["link"], 0, True)
     assert digest(member.store) == digest(control.store)

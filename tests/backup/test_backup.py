@@ -231,7 +231,7 @@ def test_a_backup_of_0_12_is_restored_and_replaced(tmp_path: Path) -> None:
         as_of_0_12(out)
         assert verify_backup(out)[1] == []
         report = restore(out, tmp_path / "posts", identity=AUTHORS[0])
-        assert (report.is_whole, report.is_authentic, report.left_out_rows > 0) == (True, False, True)
+        assert (report.is_complete, report.is_authentic, report.left_out_rows > 0) == (True, False, True)
         assert restore(out, tmp_path / "all", identity=AUTHORS[0], unverified=True).left_out_rows == 0
         assert rows_of(tmp_path / "all") == rows_of(store)
         with opened(tmp_path / "posts") as restored:
@@ -244,7 +244,7 @@ def test_a_backup_of_0_12_is_restored_and_replaced(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("has_posts", [False, True])
-def test_a_backup_takes_the_arrival_log_of_a_store_that_was_put_back(tmp_path: Path, has_posts: bool) -> None:
+def test_a_backup_copies_the_arrival_log_of_a_restored_store(tmp_path: Path, has_posts: bool) -> None:
     """The older copy may have the posts of the backup, while its local rows and their entries differ."""
     path, out = tmp_path / "store", tmp_path / "backup"
     with opened(path) as store:
@@ -359,7 +359,7 @@ def test_damage_is_found_and_mended(tmp_path: Path) -> None:
         verify_backup(out)
 
 
-def test_a_row_that_no_reader_would_take_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_row_that_no_reader_would_accept_is_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with opened(tmp_path / "store") as store:
         store.ingest(raws(ANN.text("default", "x" * 500)))
         monkeypatch.setattr(limits, "MAX_SEGMENT_BLOCK_SIZE_BYTES", 500)
@@ -476,7 +476,7 @@ def test_ctrl_c_leaves_the_last_backup(tmp_path: Path) -> None:
 
 
 @pytest.mark.thorough
-def test_a_half_restored_folder_is_no_store(tmp_path: Path) -> None:
+def test_a_half_restored_folder_is_not_a_store(tmp_path: Path) -> None:
     with opened(tmp_path / "store") as store:
         store.post("default", "x")
         backup(store, tmp_path / "backup")

@@ -18,7 +18,7 @@ from cablestore.index.reader import PRIVATE_PREFIX
 
 
 @pytest.mark.thorough
-def test_the_key_comes_only_if_asked_for(tmp_path: Path) -> None:
+def test_the_key_is_included_only_on_request(tmp_path: Path) -> None:
     out = tmp_path / "backup"
     with CableStore.open(tmp_path / "store") as store:
         with pytest.raises(IdentityError, match="has no readable key"):

@@ -19,7 +19,7 @@ from people import ANN, BOB, raws
 from cablestore import CableStore, Identity, StoreOptions, limits
 from cablestore.backup import backup, restore, verify_backup
 from cablestore.errors import BackupError, IdentityError
-from cablestore.index.local import DRAFT, SEED, WITNESSED, local_key
+from cablestore.index.local import CONFIRMED, DRAFT, SEED, local_key
 from cablestore.index.packing import pack
 from cablestore.index.reader import data_key, tombstone_key
 from cablestore.index.tombstone import Skeleton, Tombstone
@@ -71,7 +71,7 @@ def test_forged_posts_are_rejected_and_the_rest_is_restored(
         return
     report = restore(out, tmp_path / "restored", identity=identity, without_sealed=identity is None, clock=now)
     assert report.rejected == {"posts: bad signature": 1, "posts: too far in the future": 1, "posts: malformed": 2}
-    assert (report.is_whole, report.is_authentic) == (False, False)
+    assert (report.is_complete, report.is_authentic) == (False, False)
     with opened(tmp_path / "restored") as store:
         assert hashes_of(store) == known
         assert store.check(signatures=True).is_clean
@@ -88,7 +88,7 @@ def test_a_manifest_that_was_changed_is_noticed_by_its_signature(tmp_path: Path,
     [problem] = verify_backup(out, clock=now)[1]
     assert (problem.file, "invalid signature" in problem.what) == ("backup.json", True)
     report = restore(out, tmp_path / "restored", identity=AUTHORS[0], clock=now)
-    assert (report.is_whole, report.is_authentic, report.rejected) == (False, False, {})
+    assert (report.is_complete, report.is_authentic, report.rejected) == (False, False, {})
     assert [found.file for found in report.problems] == ["backup.json"]
 
 
@@ -112,7 +112,7 @@ def forged_rows() -> dict[str, tuple[bytes, bytes]]:
     return {
         "draft": (local_key(DRAFT, b"default"), b"send this"),
         "seed": (local_key(SEED), pack([b"\x02" + author, NOW_MS - 5, None])),
-        "witnessed": (local_key(WITNESSED, target.hash_hex), target.author),
+        "witnessed": (local_key(CONFIRMED, target.hash_hex), target.author),
         "tombstone": (tombstone_key(target.hash_hex, target.author.hex().encode()), stone.encode()),
         "no tombstone": (tombstone_key(target.hash_hex, author.hex().encode()), b"\xc1"),
     }

@@ -52,7 +52,7 @@ def require_restored(tmp_path: Path, out: Path, *, salvage: bool = False) -> Non
     with opened(tmp_path / "store") as store:
         known = hashes_of(store)
     report = restore(out, tmp_path / "restored", identity=AUTHORS[0], salvage=salvage, clock=now)
-    assert (report.is_whole, report.is_authentic, report.sealed) == (False, False, 1)
+    assert (report.is_complete, report.is_authentic, report.sealed) == (False, False, 1)
     with opened(tmp_path / "restored") as store:
         assert hashes_of(store) == known
         store.post("default", "and it can be written")
@@ -80,14 +80,14 @@ CHANGES: Final[dict[str, Callable[[BackupManifest], BackupManifest]]] = {
 
 
 @pytest.mark.parametrize("kind", CHANGES)
-def test_a_backup_of_another_key_is_refused_and_salvaged(tmp_path: Path, out: Path, kind: str) -> None:
+def test_a_backup_of_another_key_is_rejected_and_salvaged(tmp_path: Path, out: Path, kind: str) -> None:
     put(out, CHANGES[kind](read_backup(folder_of(out))))
     with pytest.raises(IdentityError, match="--salvage"):
         restore(out, tmp_path / "refused", identity=AUTHORS[0], clock=now)
     require_restored(tmp_path, out, salvage=True)
 
 
-def test_the_wrong_key_is_refused(tmp_path: Path, out: Path) -> None:
+def test_the_wrong_key_is_rejected(tmp_path: Path, out: Path) -> None:
     sign(out, STRANGER)
     with pytest.raises(BackupError, match="name the right one"):
         restore(out, tmp_path / "restored", identity=STRANGER, unverified=True, clock=now)

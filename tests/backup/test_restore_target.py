@@ -53,7 +53,7 @@ def test_a_restore_that_ends_early_removes_only_its_own_files(
 
 
 @pytest.mark.parametrize("names", [("notes.txt", "dir/x"), ("identity",), ("RESTORING/x", "identity", "notes.txt")])
-def test_a_restore_removes_nothing_of_a_target_that_it_refuses(
+def test_a_restore_removes_nothing_of_a_target_that_it_rejects(
     tmp_path: Path, out: Path, monkeypatch: pytest.MonkeyPatch, names: tuple[str, ...]
 ) -> None:
     """Files that are added between the first check of the target and its lock are rejected too."""

@@ -62,7 +62,7 @@ def test_commands_work_beside_a_client(start_chat: Start, tmp_path: Path) -> Non
 
 
 @pytest.mark.thorough
-def test_two_clients_at_once_and_the_second_goes_on_alone(start_chat: Start, tmp_path: Path) -> None:
+def test_two_clients_at_once_and_the_second_continues_alone(start_chat: Start, tmp_path: Path) -> None:
     """One opens the store, the other works through it, and opens it after the first one ends or is killed."""
     with ThreadPoolExecutor(3) as pool:
         clients = list(pool.map(lambda _: start_chat("-s", "store"), range(3)))

@@ -78,7 +78,7 @@ def test_keys_lead_through_channels_and_change_the_look() -> None:
 
 
 @pytest.mark.thorough
-def test_a_muted_channel_tells_of_nothing_and_is_passed_over() -> None:
+def test_a_muted_channel_has_no_unread_number_and_is_skipped() -> None:
     store = new_store()
     for channel in ("apples", "bees", "default"):
         store.post(channel, "here")
@@ -173,7 +173,7 @@ def test_the_invitation_is_shown_and_copied(opening: tuple[str, ...]) -> None:
 
 
 @pytest.mark.thorough
-def test_an_offline_client_says_why_it_has_no_invitation() -> None:
+def test_an_offline_client_explains_why_it_has_no_invitation() -> None:
     async def run(app: ChatApp, pilot: Pilot) -> None:
         await pilot.press("f4")
         await until(pilot, lambda: "This client is offline. Start it with --listen" in shown(app))

@@ -15,8 +15,8 @@ from stores import channels_of
 from textual.events import MouseScrollUp
 
 from cablestore import CableStore
-from cablestore.chat.amounts import MAX_HELD
 from cablestore.chat.app import ChatApp
+from cablestore.chat.display_limits import MAX_HELD
 
 Pilot = Any
 until = PICTURES.until

@@ -38,7 +38,7 @@ def fill(folder: Path) -> None:
         store.post("default", "\n".join(f"line {number}" for number in range(14)))
 
 
-class Looks:
+class CheckedClient:
     """Client whose screens are checked: each must be readable."""
 
     def __init__(self, client: Terminal, palette: str) -> None:
@@ -69,7 +69,7 @@ class Looks:
         wait_until(lambda: part not in self.sees.text, lambda: self.sees.text)
 
 
-def walk(looks: Looks, marked: str) -> Iterator[str]:
+def walk(looks: CheckedClient, marked: str) -> Iterator[str]:
     """Step through all windows and states. Yields the newly highlighted part."""
     looks.press("typed text", "typed text")
     looks.client.press("\x15")  # Ctrl+U
@@ -97,7 +97,7 @@ def walk(looks: Looks, marked: str) -> Iterator[str]:
     wait_until(lambda: "for the newest" not in looks.sees.text)
 
 
-def mark(looks: Looks, part: str) -> None:
+def mark(looks: CheckedClient, part: str) -> None:
     """Drag over a part, again if it moved before the client received the drag."""
     while not is_marked(looks, part):
         place = column, line = looks.sees.place_of(part)
@@ -105,7 +105,7 @@ def mark(looks: Looks, part: str) -> None:
         wait_until(lambda: is_marked(looks, part) or looks.sees.place_of(part) != place)  # noqa: B023 - it ends before the next round
 
 
-def is_marked(looks: Looks, part: str) -> bool:
+def is_marked(looks: CheckedClient, part: str) -> bool:
     return looks.cell_of(part).back != looks.cell_of("words of 8").back
 
 
@@ -129,7 +129,7 @@ def test_all_text_can_be_read_and_nothing_vanishes(
     """In both themes, each text contrasts with its background. Chosen and marked lines differ from others."""
     monkeypatch.delenv("NO_COLOR", raising=False)  # set by the user of the tests
     fill(tmp_path / "store")
-    looks = Looks(start_chat("-s", "store", **({"COLORTERM": ""} | environment)), palette)
+    looks = CheckedClient(start_chat("-s", "store", **({"COLORTERM": ""} | environment)), palette)
     looks.at("Write a message")
     looks.at("#calls")
     looks.press("\x1b[1;5F", "line 5")  # Ctrl+End
@@ -148,6 +148,6 @@ def test_all_text_can_be_read_and_nothing_vanishes(
     assert looks.client.end(CTRL_Q) == 0
 
 
-def is_underlined(looks: Looks, part: str) -> bool:
+def is_underlined(looks: CheckedClient, part: str) -> bool:
     column, line = looks.sees.place_of(part)
     return bool(looks.sees.drawn.buffer[line][column].underscore)

@@ -11,7 +11,7 @@ from chatting import PICTURES, app_on, new_store, shown
 from people import BOB, START_MS, raws
 
 from cablestore import CableStore
-from cablestore.chat.amounts import MAX_EVENTS, SCREENS_FOLLOWED
+from cablestore.chat.display_limits import MAX_EVENTS, SCREENS_FOLLOWED
 from cablestore.chat.entries import ChannelEntry
 from cablestore.chat.open_cabal import OpenCabal
 from cablestore.store.cursor import MessageCursor
@@ -71,7 +71,7 @@ def asked_for(*, posts: int) -> CountingCabal:
 
 
 @pytest.mark.thorough
-def test_a_look_asks_once_for_the_lists_and_once_for_what_is_around_the_messages() -> None:
+def test_an_update_reads_the_lists_once_and_the_surroundings_of_messages_once() -> None:
     cabal = asked_for(posts=1)
     assert cabal.lists
     assert cabal.reads <= len(cabal.page_limits) + 2 * cabal.lists

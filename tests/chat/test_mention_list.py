@@ -66,7 +66,7 @@ def test_mentions_of_all_channels_and_cabals_lead_to_their_places(
 
 
 @pytest.mark.thorough
-def test_without_mentions_the_window_says_so(start_chat: Start, tmp_path: Path) -> None:
+def test_without_mentions_the_window_shows_a_note(start_chat: Start, tmp_path: Path) -> None:
     client = start_chat("-s", "store")
     sees = Screen(client)
     sees.shows("Write a message")

@@ -18,9 +18,9 @@ from waiting import wait_until
 
 from cablestore import CableStore
 from cablestore.chat import commands
-from cablestore.chat.amounts import MAX_HELD
+from cablestore.chat.command_functions import channels_in
 from cablestore.chat.commands import SentTexts, completions
-from cablestore.chat.doing import channels_in
+from cablestore.chat.display_limits import MAX_HELD
 from cablestore.chat.safe_text import clean, clusters, fit, wrap
 from cablestore.chat.timeline import Timeline, local, short_name
 from cablestore.cli.output import safe

@@ -161,7 +161,7 @@ def test_an_invitation_leaves_out_an_address_that_names_no_host(tmp_path: Path, 
 # --- changes --------------------------------------------------------------------------------------
 
 
-def told(*cabals: Cabal) -> list[CabalChanges]:
+def changes_of(*cabals: Cabal) -> list[CabalChanges]:
     """Return the next changes of each cabal."""
 
     def take(cabal: Cabal) -> CabalChanges | None:
@@ -177,21 +177,23 @@ def served(store: CableStore, folder: Path, number: int) -> Iterator[list[Cabal]
     """Yield clients of one store that have received all earlier changes."""
     with served_in(folder, store):
         found = [served_cabal(folder) for _ in range(number)]
-        assert all(changes.is_all for changes in told(*found)), "at the beginning, all texts were searched for mentions"
+        assert all(changes.is_all for changes in changes_of(*found)), (
+            "at the beginning, all texts were searched for mentions"
+        )
         yield found
         for each in found:
             each.close()
 
 
 @pytest.mark.thorough
-def test_several_clients_hear_of_each_other_and_of_peers(tmp_path: Path) -> None:
+def test_several_clients_are_notified_of_each_other_and_of_peers(tmp_path: Path) -> None:
     with CableStore.in_memory() as store, served(store, tmp_path, 3) as clients:
         asyncio.run(clients[0].post("garden", "hello"))
-        assert [list(changes.channels) for changes in told(*clients)] == [["garden"]] * 3
+        assert [list(changes.channels) for changes in changes_of(*clients)] == [["garden"]] * 3
         store.ingest(raws(BOB.text("default", "from a peer")))
-        assert [list(changes.channels) for changes in told(*clients)] == [["default"]] * 3
+        assert [list(changes.channels) for changes in changes_of(*clients)] == [["default"]] * 3
         store.ingest(raws(BOB.named("bob")))
-        assert all(changes.is_all for changes in told(*clients))
+        assert all(changes.is_all for changes in changes_of(*clients))
 
 
 @pytest.mark.thorough

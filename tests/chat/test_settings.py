@@ -194,7 +194,7 @@ def test_default_keys_are_keys_that_a_file_may_name_and_are_shown_as_it_may_name
         *("ctrl+h", "ctrl+i", "ctrl+j", "ctrl+m", "ctrl+[", "ctrl+y", "ctrl+shift+n", "alt+b", "alt+f", "alt+1"),
     ],
 )
-def test_keys_that_type_or_have_a_fixed_use_are_refused(text: str) -> None:
+def test_keys_that_type_or_have_a_fixed_use_are_rejected(text: str) -> None:
     with pytest.raises(ArgumentError, match=r"has a fixed use|can be part of a text|is not a key that every terminal"):
         key_named(text)
 

@@ -61,7 +61,7 @@ def test_two_people_talk(start_chat: Start, tmp_path: Path) -> None:
 
 
 @pytest.mark.thorough
-def test_bad_input_is_told_in_a_line(start_chat: Start, tmp_path: Path) -> None:
+def test_bad_input_is_reported_in_one_line(start_chat: Start, tmp_path: Path) -> None:
     with CableStore.open(tmp_path / "ann"):  # by a program that does not serve it
         second = start_chat("-s", "ann")
         assert second.wait() == 2

@@ -11,7 +11,7 @@ from terminals import CTRL_Q, CTRL_Y, Screen, Start, Terminal
 from waiting import wait_until
 
 from cablestore import CableStore
-from cablestore.chat.amounts import MAX_TYPED
+from cablestore.chat.display_limits import MAX_TYPED
 
 CTRL_C = "\x03"
 ESCAPE = "\x1b[27u"

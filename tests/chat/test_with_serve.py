@@ -110,7 +110,7 @@ def test_serve_is_killed_and_started_again(start_chat: Start, serving: Serve, tm
 
 
 @pytest.mark.thorough
-def test_serve_hangs_and_goes_on(start_chat: Start, serving: Serve, tmp_path: Path) -> None:
+def test_serve_hangs_and_continues(start_chat: Start, serving: Serve, tmp_path: Path) -> None:
     """The client reports it on its own, keys work, typed text is kept, and it continues automatically."""
     server = serving(tmp_path / "store", "--create", "--listen", HERE)
     server.address  # noqa: B018 - it is ready
@@ -245,7 +245,7 @@ def test_own_and_served_stores_side_by_side(start_chat: Start, serving: Serve, t
 
 
 @pytest.mark.thorough
-def test_options_of_a_node_are_refused_in_a_line(start_chat: Start, serving: Serve, tmp_path: Path) -> None:
+def test_options_of_a_node_are_rejected_in_one_line(start_chat: Start, serving: Serve, tmp_path: Path) -> None:
     server = serving(tmp_path / "store", "--create", "--listen", HERE)
     invitation = tmp_path / "invitation"
     invitation.write_text(f"cable:{KEY}?peer={server.address}")

@@ -68,7 +68,7 @@ def test_a_store_that_cannot_be_made(tmp_path: Path, run: Run, command: list[str
 
 @pytest.mark.parametrize("end", ["a%00b", "FILE/x", "n" * 256, "LOOP", "LOOP/x"])
 @pytest.mark.parametrize("command", ["export", "import", "verify-export", "backup", "restore"])
-def test_a_uri_of_a_file_is_refused_like_its_path(tmp_path: Path, run: Run, command: str, end: str) -> None:
+def test_a_uri_of_a_file_is_rejected_like_its_path(tmp_path: Path, run: Run, command: str, end: str) -> None:
     (tmp_path / "FILE").touch()
     (tmp_path / "LOOP").symlink_to(tmp_path / "LOOP")
     with CableStore.open(tmp_path / "store") as store:
@@ -78,7 +78,7 @@ def test_a_uri_of_a_file_is_refused_like_its_path(tmp_path: Path, run: Run, comm
     said(run, command, f"file://{tmp_path}/{end}", *options)
 
 
-def test_a_store_whose_path_is_no_text(tmp_path: Path) -> None:
+def test_a_store_whose_path_is_not_text(tmp_path: Path) -> None:
     command: list[str | bytes] = [sys.executable, "-m", "cablestore", "init", "-s", os.fsencode(tmp_path) + b"/\xff"]
     ended = subprocess.run(command, capture_output=True, text=True, check=False)
     assert ended.returncode == 2
@@ -114,7 +114,7 @@ def test_a_standard_input_that_is_closed(tmp_path: Path, command: list[str], wor
 
 
 @pytest.mark.parametrize("errors", ["strict", "surrogateescape"])
-def test_a_standard_input_that_is_no_text(tmp_path: Path, errors: str) -> None:
+def test_a_standard_input_that_is_not_text(tmp_path: Path, errors: str) -> None:
     """Depending on the locale, Python decodes it strictly or not."""
     CableStore.open(tmp_path / "store").close()
     command = [sys.executable, "-m", "cablestore", "post", "default", "-s", str(tmp_path / "store")]
@@ -179,7 +179,7 @@ CHANGES: dict[str, Callable[[dict[str, Any]], object]] = {
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_a_manifest_that_is_damaged_is_told_in_words(tmp_path: Path, run: Run, copy: Path, change: str) -> None:
+def test_a_damaged_manifest_is_reported_in_words(tmp_path: Path, run: Run, copy: Path, change: str) -> None:
     with_manifest(copy, CHANGES[change])
     with pytest.raises(ExportError) as error:
         read_manifest(copy)
@@ -191,7 +191,7 @@ def test_a_manifest_that_is_damaged_is_told_in_words(tmp_path: Path, run: Run, c
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "null", "[" * 100_000, "\xff"])
-def test_a_manifest_that_is_no_manifest(tmp_path: Path, run: Run, copy: Path, text: str) -> None:
+def test_an_invalid_manifest(tmp_path: Path, run: Run, copy: Path, text: str) -> None:
     (copy / "manifest.json").write_text(text, encoding="latin-1")
     assert "manifest.json" in said(run, "import", copy, "-s", tmp_path / "store")
 
@@ -230,7 +230,7 @@ def test_output_that_cannot_show_a_character_shows_its_number(tmp_path: Path, op
     assert rb"done \u2717" in found.stdout
 
 
-def test_a_key_file_whose_name_is_no_text(tmp_path: Path) -> None:
+def test_a_key_file_whose_name_is_not_text(tmp_path: Path) -> None:
     found = subprocess.run(
         [sys.executable, "-m", "cablestore", "keygen", os.fsencode(tmp_path) + b"/\xff"],
         capture_output=True,

@@ -145,7 +145,7 @@ def test_log_can_be_cut_ordered_and_limited(run: Run, tmp_path: Path) -> None:
     assert "no messages" in run("log", "nowhere").stderr
 
 
-def test_import_tells_what_it_did_and_adds_nothing_twice(run: Run) -> None:
+def test_import_reports_its_counts_and_adds_nothing_twice(run: Run) -> None:
     first = lines(run("import-irc", str(sample()), "--json"))[0]
     assert first["verdicts"] == {"accepted": sum(first["posts"].values())}
     assert first["skipped"] == {"mode change": 1}
@@ -184,7 +184,7 @@ def test_import_tells_what_it_did_and_adds_nothing_twice(run: Run) -> None:
         (["demo", "--logs", "/nowhere"], "does not exist"),
     ],
 )
-def test_bad_input_is_told_with_status_2(run: Run, arguments: list[str], reason: str) -> None:
+def test_bad_input_is_reported_with_status_2(run: Run, arguments: list[str], reason: str) -> None:
     run("init")
     result = run(*arguments, expect=2)
     assert reason in result.stderr
@@ -195,12 +195,12 @@ def test_bad_input_is_told_with_status_2(run: Run, arguments: list[str], reason:
 @pytest.mark.parametrize(
     "command", ["log default", "channels", "users", "stats", "check", "post default x", "dump", "rebuild"]
 )
-def test_without_a_store_commands_say_how_to_make_one(run: Run, command: str, tmp_path: Path) -> None:
+def test_without_a_store_commands_explain_how_to_create_one(run: Run, command: str, tmp_path: Path) -> None:
     assert "cablestore init" in run(*command.split(), expect=2).stderr
     assert not (tmp_path / "store").exists()
 
 
-def test_a_store_in_use_is_told_with_status_2(run: Run, tmp_path: Path) -> None:
+def test_a_store_in_use_is_reported_with_status_2(run: Run, tmp_path: Path) -> None:
     with CableStore.open(tmp_path / "store"):
         found = shell("channels", store=tmp_path / "store")
     assert found.returncode == 2
@@ -311,7 +311,7 @@ def test_interrupting_an_import_keeps_what_was_stored(tmp_path: Path) -> None:
         assert store.stats().posts["text"] == 20_000
 
 
-def test_a_reader_that_stops_early_is_no_error(run: Run, tmp_path: Path) -> None:
+def test_a_reader_that_stops_early_is_not_an_error(run: Run, tmp_path: Path) -> None:
     run("import-irc", str(sample()))
     command = f"{sys.executable} -m cablestore dump -s {tmp_path / 'store'} | head -1"
     found = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
@@ -334,7 +334,7 @@ def test_every_command_has_help_and_json(run: Run, words: tuple[str, ...]) -> No
     assert ("--json" in run(*words, "--help").stdout) is (words != ("chat",))  # that one is a screen
 
 
-def test_the_list_of_commands_says_what_the_help_of_each_begins_with() -> None:
+def test_the_list_of_commands_has_the_first_line_of_each_help() -> None:
     wide = 1000
     commands = load_all()
     assert list(commands) == list(cli.commands)
@@ -342,7 +342,7 @@ def test_the_list_of_commands_says_what_the_help_of_each_begins_with() -> None:
         assert cli.commands[name].get_short_help_str(wide) == command.get_short_help_str(wide)
 
 
-def test_a_command_that_does_not_exist_is_told(run: Run) -> None:
+def test_an_unknown_command_is_reported(run: Run) -> None:
     found = run("chanels", expect=2)
     assert "No such command 'chanels'" in found.stderr
     assert "channels" in found.stderr
@@ -353,7 +353,7 @@ def test_the_version(run: Run) -> None:
 
 
 @pytest.mark.thorough
-def test_the_demo_runs_and_tells_its_stages(run: Run, tmp_path: Path) -> None:
+def test_the_demo_runs_and_reports_its_stages(run: Run, tmp_path: Path) -> None:
     kept = run("demo", "--keep", str(tmp_path / "kept")).stdout
     for said in (
         "deleted 5 messages",

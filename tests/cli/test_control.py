@@ -115,7 +115,7 @@ READING = [
 
 
 @pytest.mark.thorough
-def test_reading_and_refusals_are_the_same_byte_for_byte(
+def test_reading_and_rejections_are_the_same_byte_for_byte(
     folder: Path, run: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     digest = first_hash(folder, by_me=False)
@@ -214,7 +214,7 @@ def test_a_follower_sees_what_other_clients_and_peers_store(folder: Path) -> Non
             assert follower.stderr.read().strip() == "interrupted: stored data is kept"
 
 
-def test_a_follower_goes_on_when_a_file_is_gone_before_it_is_looked_at(folder: Path) -> None:
+def test_a_follower_continues_when_a_file_disappears_before_it_is_checked(folder: Path) -> None:
     """The writing LevelDB process removes files at any time. A dangling link simulates such a file."""
     (folder / "generation-000001" / "gone").symlink_to(folder / "nowhere")
     with following(folder, "-n", "1") as follower:
@@ -224,7 +224,7 @@ def test_a_follower_goes_on_when_a_file_is_gone_before_it_is_looked_at(folder: P
 
 
 @pytest.mark.thorough
-def test_a_follower_goes_on_when_a_server_takes_the_store(folder: Path) -> None:
+def test_a_follower_continues_when_a_server_opens_the_store(folder: Path) -> None:
     with following(folder, "-n", "1") as follower:
         assert texts(follower, 1) == ["mine"]
         with holding(folder):
@@ -235,7 +235,7 @@ def test_a_follower_goes_on_when_a_server_takes_the_store(folder: Path) -> None:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("is_killed", [True, False])
-def test_a_server_that_goes_away_is_told_in_one_line_with_status_3(folder: Path, is_killed: bool) -> None:
+def test_a_server_that_ends_is_reported_in_one_line_with_status_3(folder: Path, is_killed: bool) -> None:
     with holding(folder) as holder, following(folder, "-n", "1") as follower:
         assert texts(follower, 1) == ["mine"]
         if is_killed:

@@ -186,7 +186,7 @@ def test_a_deletion_is_not_written_twice(run: Run, folder: Path) -> None:
     assert run("dump", "--digest") == before
 
 
-def test_an_unblock_that_is_dated_ahead_says_which_posts_stay_dropped(run: Run, folder: Path) -> None:
+def test_an_unblock_that_is_dated_ahead_reports_which_posts_stay_dropped(run: Run, folder: Path) -> None:
     """They are the posts that are written until then."""
     with CableStore.open(folder, options=StoreOptions(clock=lambda: now_ms() + DAY_MS)) as store:
         store.ingest(raws(BOB.text("garden", "hello", at=now_ms())))

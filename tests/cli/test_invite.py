@@ -159,7 +159,7 @@ def test_bad_input_is_one_clear_error(
     assert "Traceback" not in err
 
 
-def test_an_invitation_says_what_it_is_given(run: Command, tmp_path: Path) -> None:
+def test_an_invitation_contains_its_arguments(run: Command, tmp_path: Path) -> None:
     with CableStore.open(tmp_path) as store:
         store.moderation.join_with_seed(SEED)
         store.set_name("me")

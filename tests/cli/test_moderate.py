@@ -37,14 +37,14 @@ def run(run: Run, folder: Path) -> Run:
     return lambda *words: run(*words, "-s", str(folder))
 
 
-def told(run: Run, *words: str) -> list[dict[str, Any]]:
+def json_lines(run: Run, *words: str) -> list[dict[str, Any]]:
     code, out, err = run(*words, "--json")
     assert (code, err) == (0, "")
     return [json.loads(line) for line in out.splitlines()]
 
 
 def texts(run: Run, *words: str) -> list[str]:
-    return [line["text"] for line in told(run, "log", *words)]
+    return [line["text"] for line in json_lines(run, "log", *words)]
 
 
 def test_a_dry_run_and_a_list_make_no_key(run: Run, folder: Path) -> None:
@@ -59,46 +59,46 @@ def test_a_dry_run_and_a_list_make_no_key(run: Run, folder: Path) -> None:
 
 @pytest.mark.thorough
 def test_hidden_messages_are_marked_and_say_by_whom_and_why(run: Run, posts: list[Post]) -> None:
-    [dry] = told(run, "hide", "bob", "--reason", "spam", "--dry-run")
+    [dry] = json_lines(run, "hide", "bob", "--reason", "spam", "--dry-run")
     assert (dry["posts"], dry["dry_run"]) == ([], True)
     assert texts(run, "default") == ["buy pills", "hello", "who is this?"]
-    [done] = told(run, "hide", "bob", "--reason", "spam")
+    [done] = json_lines(run, "hide", "bob", "--reason", "spam")
     assert done["changes"] == dry["changes"]
     assert [change["what"] for change in done["changes"]] == ["hidden"]
     assert len(done["posts"]) == 1
     assert "[hidden by " in run("log", "default")[1]
     assert ": spam]" in run("log", "default")[1]
-    [first, *_] = told(run, "log", "default")
+    [first, *_] = json_lines(run, "log", "default")
     assert (first["text"], first["hidden_reason"]) == ("", "spam")
     assert texts(run, "default", "--hidden", "show") == ["buy pills", "hello", "who is this?"]
     assert texts(run, "default", "--hidden", "omit") == ["hello", "who is this?"]
     assert texts(run, "default", "--hidden", "omit", "-n", "1", "--oldest") == ["hello"]
     assert texts(run, "default", "--causal", "--hidden", "omit") == ["hello", "who is this?"]
-    users = {user["name"]: user["marks"] for user in told(run, "users")}
+    users = {user["name"]: user["marks"] for user in json_lines(run, "users")}
     assert users["bob"] == ["hidden"]
     assert users["ann"] == []
     assert "hidden" in run("users")[1]
-    shown = told(run, "show", posts[0].hash.hex())[0]
+    shown = json_lines(run, "show", posts[0].hash.hex())[0]
     assert (shown["says"], shown["reason"]) == ("", "spam")
 
-    told(run, "unhide", "bob")
+    json_lines(run, "unhide", "bob")
     assert texts(run, "default") == ["buy pills", "hello", "who is this?"]
     assert "marks" not in run("users")[1]
 
 
 @pytest.mark.thorough
 def test_single_messages_are_hidden_and_dropped_by_their_hashes(run: Run, posts: list[Post]) -> None:
-    told(run, "hide", posts[0].hash.hex()[:10])
+    json_lines(run, "hide", posts[0].hash.hex()[:10])
     assert texts(run, "default", "--hidden", "omit") == ["hello", "who is this?"]
-    told(run, "drop", posts[1].hash.hex(), "--reason", "by mistake")
+    json_lines(run, "drop", posts[1].hash.hex(), "--reason", "by mistake")
     assert texts(run, "default", "--hidden", "omit") == ["who is this?"]
-    dropped = told(run, "show", posts[1].hash.hex())[0]
+    dropped = json_lines(run, "show", posts[1].hash.hex())[0]
     assert (dropped["reason"], dropped["author"]) == ("by mistake", ANN.key.hex())
-    listed = {(act["what"], act["target"]) for act in told(run, "moderation")}
+    listed = {(act["what"], act["target"]) for act in json_lines(run, "moderation")}
     assert listed == {("hidden post", posts[0].hash.hex()), ("dropped post", posts[1].hash.hex())}
-    told(run, "undrop", posts[1].hash.hex())
+    json_lines(run, "undrop", posts[1].hash.hex())
     assert run("show", posts[1].hash.hex())[0] == 2
-    assert [act["result"] for act in told(run, "moderation", "--history")] == ["applies", "undone", "applies"]
+    assert [act["result"] for act in json_lines(run, "moderation", "--history")] == ["applies", "undone", "applies"]
 
 
 @pytest.mark.thorough
@@ -109,33 +109,36 @@ def test_dropping_a_user_is_private_and_removes_its_posts(run: Run, folder: Path
         assert [store.get(post.hash) for post in posts if post.author == BOB.key] == [None] * 3
         [act] = (post for post in store.posts_by(store.identity.public_key) if post.is_local_only)
         assert (act.type_name, act.is_local_only) == ("block", True)
-    assert [act["private"] for act in told(run, "moderation")] == [True]
-    told(run, "undrop", BOB.key.hex())
-    assert not told(run, "moderation")
-    told(run, "drop", "--channel", "other")
-    assert [channel["channel"] for channel in told(run, "channels")] == ["default"]
+    assert [act["private"] for act in json_lines(run, "moderation")] == [True]
+    json_lines(run, "undrop", BOB.key.hex())
+    assert not json_lines(run, "moderation")
+    json_lines(run, "drop", "--channel", "other")
+    assert [channel["channel"] for channel in json_lines(run, "channels")] == ["default"]
 
 
 @pytest.mark.thorough
 def test_roles_are_given_in_a_channel_or_everywhere(run: Run) -> None:
-    told(run, "role", "ann", "admin")
-    told(run, "role", CYD.key.hex()[:8], "mod", "--channel", "default")
-    assert [(act["what"], act["channel"]) for act in told(run, "moderation")] == [("admin", ""), ("mod", "default")]
-    assert {u["public_key"]: u["role"] for u in told(run, "users")}[ANN.key.hex()] == "admin"
-    members = {u["public_key"]: u["role"] for u in told(run, "users", "--channel", "default")}
+    json_lines(run, "role", "ann", "admin")
+    json_lines(run, "role", CYD.key.hex()[:8], "mod", "--channel", "default")
+    assert [(act["what"], act["channel"]) for act in json_lines(run, "moderation")] == [
+        ("admin", ""),
+        ("mod", "default"),
+    ]
+    assert {u["public_key"]: u["role"] for u in json_lines(run, "users")}[ANN.key.hex()] == "admin"
+    members = {u["public_key"]: u["role"] for u in json_lines(run, "users", "--channel", "default")}
     assert (members[ANN.key.hex()], members[CYD.key.hex()]) == ("admin", "mod")
-    assert [act["what"] for act in told(run, "moderation", "--channel", "default")] == ["admin", "mod"]
+    assert [act["what"] for act in json_lines(run, "moderation", "--channel", "default")] == ["admin", "mod"]
 
 
 @pytest.mark.thorough
 def test_blocks_are_undone_as_privately_as_they_were_done(run: Run) -> None:
-    told(run, "block", "bob", "--drop", "--private")
-    assert {act["what"] for act in told(run, "moderation")} == {"blocked and dropped (private)"}
+    json_lines(run, "block", "bob", "--drop", "--private")
+    assert {act["what"] for act in json_lines(run, "moderation")} == {"blocked and dropped (private)"}
     code, _, err = run("unblock", BOB.key.hex(), "--undrop")
     assert (code, "priva" in err) == (2, True)
-    told(run, "unblock", BOB.key.hex(), "--undrop", "--private")
-    told(run, "block", CYD.key.hex(), "--notify")
-    assert [act["what"] for act in told(run, "moderation")] == ["blocked"]
+    json_lines(run, "unblock", BOB.key.hex(), "--undrop", "--private")
+    json_lines(run, "block", CYD.key.hex(), "--notify")
+    assert [act["what"] for act in json_lines(run, "moderation")] == ["blocked"]
 
 
 @pytest.mark.thorough
@@ -144,14 +147,14 @@ def test_a_moderation_seed_is_given_and_revoked(run: Run, tmp_path: Path, form: 
     file = tmp_path / "seed"
     printed = "\n".join(f"{role:x}{key.hex()}" for key, role in Seed.read(SEED, 0).roles)
     file.write_bytes({"bytes": SEED, "printed": printed.encode() + b"\n"}.get(form, SEED.hex().encode()))
-    told(run, "moderation", "--seed", SEED.hex() if form == "given" else f"@{file}")
-    assert [(row["what"], row["target"]) for row in told(run, "moderation")] == [
+    json_lines(run, "moderation", "--seed", SEED.hex() if form == "given" else f"@{file}")
+    assert [(row["what"], row["target"]) for row in json_lines(run, "moderation")] == [
         ("admin (seed)", ANN.key.hex()),
         ("mod (seed)", CYD.key.hex()),
     ]
     assert "ann" in run("moderation")[1]
-    told(run, "moderation", "--revoke-seed")
-    assert not told(run, "moderation")
+    json_lines(run, "moderation", "--revoke-seed")
+    assert not json_lines(run, "moderation")
     assert run("moderation", "--revoke-seed")[0] == 2
 
 
@@ -173,22 +176,22 @@ def test_a_moderation_seed_is_given_and_revoked(run: Run, tmp_path: Path, form: 
         (["block", *(f"{n:064x}" for n in range(17))], "16"),
     ],
 )
-def test_what_is_refused_says_why(run: Run, words: list[str], reason: str) -> None:
+def test_what_is_rejected_reports_why(run: Run, words: list[str], reason: str) -> None:
     code, out, err = run(*words)
     assert (code, out) == (2, "")
     assert reason in err
 
 
 @pytest.mark.thorough
-def test_two_users_of_one_name_are_told_apart(run: Run, folder: Path) -> None:
+def test_two_users_of_one_name_are_distinguished(run: Run, folder: Path) -> None:
     with CableStore.open(folder) as store:
         store.ingest(raws(CYD.named("bob")))
     code, _, err = run("hide", "bob")
     assert code == 2
     assert BOB.key.hex() in err
     assert CYD.key.hex() in err
-    told(run, "hide", BOB.key.hex()[:12])
-    assert [user["public_key"] for user in told(run, "users") if user["marks"]] == [BOB.key.hex()]
+    json_lines(run, "hide", BOB.key.hex()[:12])
+    assert [user["public_key"] for user in json_lines(run, "users") if user["marks"]] == [BOB.key.hex()]
 
 
 @pytest.mark.thorough

@@ -45,7 +45,7 @@ def closed(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("command", ["backup", "export"])
-def test_a_target_on_no_mounted_disk_is_refused(
+def test_a_target_on_no_mounted_disk_is_rejected(
     closed: Path, unmounted: Path, command: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     target = unmounted / "target"

@@ -47,7 +47,7 @@ def texts(path: Path, channel: str = "default") -> list[str]:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("key", [None, KEY])
-def test_a_sync_gives_an_equal_store_and_metrics_say_so(
+def test_a_sync_makes_stores_equal_and_metrics_report_it(
     tmp_path: Path, serving: Callable[..., Served], key: str | None
 ) -> None:
     whole = history(tmp_path / "a")
@@ -75,7 +75,7 @@ def test_a_sync_gives_an_equal_store_and_metrics_say_so(
 
 
 @pytest.mark.thorough
-def test_only_what_is_asked_for_is_synced(tmp_path: Path, serving: Callable[..., Served]) -> None:
+def test_only_requested_channels_are_synced(tmp_path: Path, serving: Callable[..., Served]) -> None:
     history(tmp_path / "a")
     one = serving(tmp_path / "a", "--listen", HERE)
     found = cablestore("sync", one.address, "--create", "--channels", "other", store=tmp_path / "b")
@@ -161,7 +161,7 @@ def test_commands_work_on_a_served_store_and_posts_reach_a_connected_one(
 
 
 @pytest.mark.thorough
-def test_sigterm_while_it_syncs_leaves_a_store_that_goes_on(tmp_path: Path, serving: Callable[..., Served]) -> None:
+def test_sigterm_during_a_sync_leaves_a_usable_store(tmp_path: Path, serving: Callable[..., Served]) -> None:
     whole = history(tmp_path / "a", 6_000)
     one = serving(tmp_path / "a", "--listen", HERE, "--no-follow")
     two = serving(tmp_path / "b", "--create", "--connect", one.address, "--metrics", HERE)
@@ -216,7 +216,7 @@ def test_a_second_signal_ends_it_at_once(tmp_path: Path, serving: Callable[..., 
 
 
 @pytest.mark.thorough
-def test_another_cabal_key_is_told_on_both_sides_and_nothing_is_synced(
+def test_another_cabal_key_is_reported_on_both_sides_and_nothing_is_synced(
     tmp_path: Path, serving: Callable[..., Served]
 ) -> None:
     history(tmp_path / "a")
@@ -243,7 +243,7 @@ def test_another_cabal_key_is_told_on_both_sides_and_nothing_is_synced(
 
 
 @pytest.mark.thorough
-def test_a_folder_that_takes_no_socket_is_served_all_the_same(tmp_path: Path, serving: Callable[..., Served]) -> None:
+def test_a_folder_that_cannot_hold_a_socket_is_served_anyway(tmp_path: Path, serving: Callable[..., Served]) -> None:
     history(tmp_path / "a")
     (tmp_path / "a" / "control.sock").mkdir()
     one = serving(tmp_path / "a", "--listen", HERE)
@@ -286,7 +286,7 @@ def test_quiet_says_nothing_and_text_is_for_people(tmp_path: Path, serving: Call
     )
 
 
-def test_a_damaged_store_is_told_by_sync(tmp_path: Path, serving: Callable[..., Served]) -> None:
+def test_a_damaged_store_is_reported_by_sync(tmp_path: Path, serving: Callable[..., Served]) -> None:
     """In one line, with the status of damage."""
     posts = [ANN.text("default", f"{n}" + "x" * 3_000) for n in range(100)]
     for name, held in (("a", posts[:1]), ("b", posts)):  # so that the second one receives requests for its posts
@@ -306,7 +306,7 @@ def test_a_damaged_store_is_told_by_sync(tmp_path: Path, serving: Callable[..., 
 
 
 @pytest.mark.thorough
-def test_a_disk_that_is_full_is_told_everywhere(tmp_path: Path, serving: Callable[..., Served]) -> None:
+def test_a_disk_that_is_full_is_reported_everywhere(tmp_path: Path, serving: Callable[..., Served]) -> None:
     """File sizes of these processes are limited to 600 kB, as on a full disk."""
 
     def limited(*arguments: str) -> subprocess.Popen[str]:

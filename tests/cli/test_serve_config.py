@@ -183,14 +183,14 @@ def test_bad_files_have_status_2_and_open_nothing(
     assert not (tmp_path / "store").exists()
 
 
-def test_a_variable_that_is_misspelt_is_told(tmp_path: Path, serving: Callable[..., Served]) -> None:
+def test_a_misspelt_variable_is_reported(tmp_path: Path, serving: Callable[..., Served]) -> None:
     one = serving(tmp_path / "a", "--create", "--listen", HERE, CABLESTORE_SERVE_CABALKEY=KEY)
     assert one.address
     [line] = one.logged("unknown variables in the environment", level="warning")
     assert line["names"] == ["CABLESTORE_SERVE_CABALKEY"]
 
 
-def test_without_a_store_it_says_how_to_make_one(tmp_path: Path) -> None:
+def test_without_a_store_the_error_explains_how_to_create_one(tmp_path: Path) -> None:
     found = cablestore("serve", "--listen", HERE, store=tmp_path / "a")
     assert found.returncode == 2
     assert "cablestore init" in found.stderr

@@ -61,7 +61,7 @@ def test_peers_leave_descriptors_for_commands_and_metrics(serving: Serving, tmp_
 
 @pytest.mark.thorough("arguments1")
 @pytest.mark.parametrize("arguments", [(), ("--cabal-key", "ab" * 32)])
-def test_accepting_goes_on_after_no_descriptor_was_left(
+def test_accepting_continues_after_no_descriptor_was_left(
     serving: Serving, tmp_path: Path, arguments: tuple[str, ...]
 ) -> None:
     process = serve(serving, tmp_path / "store", *arguments)

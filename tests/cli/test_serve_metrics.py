@@ -128,7 +128,7 @@ def test_only_two_pages_and_two_methods(chat: CableStore) -> None:
     exported(chat, work)
 
 
-def test_health_tells_what_waits(chat: CableStore) -> None:
+def test_health_reports_what_waits(chat: CableStore) -> None:
     def work(node: Node, url: str) -> None:
         wait_until(lambda: not json.loads(fetch(f"{url}/healthz")[1])["reads_waiting"])  # it reads at the start
         status, text = fetch(f"{url}/healthz")

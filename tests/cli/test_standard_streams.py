@@ -244,7 +244,7 @@ def test_a_command_completes_its_work_before_it_reports_a_full_disk(sample: Path
         assert len(store.messages("default").messages) == 2
 
 
-def test_a_check_with_problems_says_so_to_a_reader_that_stops(sample: Path, tmp_path: Path) -> None:
+def test_a_check_with_problems_reports_it_to_a_reader_that_stops(sample: Path, tmp_path: Path) -> None:
     shutil.copytree(sample / "made", tmp_path / "made")
     segment = next((tmp_path / "made").glob("posts-*"))
     segment.write_bytes(segment.read_bytes()[:-1])

@@ -18,7 +18,7 @@ from serving import HERE, Served, cablestore
 from waiting import wait_until
 
 from cablestore import CableStore
-from cablestore.chat.doing import channels_in
+from cablestore.chat.command_functions import channels_in
 from cablestore.chat.entries import ChannelEntry
 from cablestore.chat.first_screen import first_channel
 from cablestore.cli.commands import load_all

@@ -24,8 +24,10 @@ def test_programs_of_the_client_page_run(
         exec(compile(program, PAGE, "exec"), names)
     names["store"].close()  # type: ignore[attr-defined] # a CableStore
     printed = capfd.readouterr().out
-    refusal = "invalid argument digest: expected 32 bytes, got a str of 64 characters. Use bytes.fromhex for hex digits"
-    assert printed == f"['hello']\ndefault 0 0 hello\n[]\nI wanted to ['default'] [80, 24]\n{refusal}\n"
+    rejection = (
+        "invalid argument digest: expected 32 bytes, got a str of 64 characters. Use bytes.fromhex for hex digits"
+    )
+    assert printed == f"['hello']\ndefault 0 0 hello\n[]\nI wanted to ['default'] [80, 24]\n{rejection}\n"
 
 
 def test_the_table_has_each_type_of_change() -> None:

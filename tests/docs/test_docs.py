@@ -93,7 +93,7 @@ WORDS_OF_THE_SYSTEM = {"Permission denied", "AccessDenied"}
 
 
 @pytest.mark.parametrize("document", ["archives.md", "reindex.md", "repair.md"])
-def test_the_product_prints_what_one_is_told_to_look_for(document: str) -> None:
+def test_the_product_prints_the_texts_that_the_documents_name(document: str) -> None:
     """The sources contain the longest part of each quoted message without names and numbers."""
     modules = (path for folder in ("cablestore", "views", "reindex") for path in (ROOT / folder).rglob("*.py"))
     printed = " ".join(re.sub(r'"\s*\n\s*f?"', "", path.read_text(encoding="utf-8")) for path in modules)

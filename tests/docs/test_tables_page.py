@@ -71,7 +71,7 @@ def answers(store: CableStore, folder: Path, year: ModuleType) -> dict[str, list
 
 
 @pytest.mark.thorough
-def test_queries_say_what_the_store_says(answers: dict[str, list[dict[str, Any]]], store: CableStore) -> None:
+def test_queries_return_the_same_as_the_store(answers: dict[str, list[dict[str, Any]]], store: CableStore) -> None:
     found = {int(heading.partition(".")[0]): rows for heading, rows in answers.items() if heading[0].isdigit()}
     assert all(found.values())
     texts = store.stats().posts["text"]

@@ -76,7 +76,7 @@ def test_two_people_talk(start: Start, tmp_path: Path) -> None:
 
 
 @pytest.mark.thorough
-def test_bad_input_is_told_in_a_line(start: Start, tmp_path: Path) -> None:
+def test_bad_input_is_reported_in_one_line(start: Start, tmp_path: Path) -> None:
     first = start("ann")
     first.shows("#default: ")
     second = start("ann")

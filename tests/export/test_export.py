@@ -114,7 +114,7 @@ def test_records_sort_like_time_and_hash(timestamp_ms: int, links: int) -> None:
 
 @settings(max_examples=50)
 @given(st.lists(st.binary(min_size=1, max_size=20), unique=True), st.integers(1, 8), st.randoms(use_true_random=False))
-def test_runs_merge_into_order_and_go_on_behind_any_record(found: list[bytes], runs: int, random: Random) -> None:
+def test_runs_merge_in_order_and_continue_after_any_record(found: list[bytes], runs: int, random: Random) -> None:
     with scratch_folder() as scratch, pytest.MonkeyPatch.context() as patch:
         patch.setattr(sort, "_BLOCK_SIZE_BYTES", 30)
         paths = [Path(scratch) / str(number) for number in range(runs)]
@@ -194,7 +194,7 @@ def test_segments_can_be_written_in_parallel(tmp_path: Path) -> None:
         assert import_(LEGACY, tmp_path) == list(store.dump())
 
 
-def test_a_refused_segment_leaves_no_file(tmp_path: Path) -> None:
+def test_a_rejected_segment_leaves_no_file(tmp_path: Path) -> None:
     writer = ExportWriter(tmp_path, LEGACY, {})
     record = post_record(2, bytes(32), b"raw", 0)
     with pytest.raises(ValueError, match="in order"):
@@ -210,7 +210,7 @@ def test_a_refused_segment_leaves_no_file(tmp_path: Path) -> None:
 # --- concurrent writes -----------------------------------------------------------------------------
 
 
-def test_writers_go_on_meanwhile(tmp_path: Path) -> None:
+def test_writers_continue_meanwhile(tmp_path: Path) -> None:
     """Posts that another thread stores during an export are not in it."""
     with stored(tmp_path / "store") as store:
         store.export(tmp_path / "before", **SMALL)

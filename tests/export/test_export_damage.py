@@ -197,7 +197,7 @@ def test_no_segment_raises_anything_foreign(blocks: list[Any], is_posts: bool, t
         with in_memory(LEGACY) as store, engine_of(store).transaction() as transaction:
             plan = transaction.plan()
             for stone in stones:
-                plan.lay(stone)
+                plan.add_tombstone(stone)
             transaction.commit(plan.finish(), sync=False)
 
 
@@ -237,7 +237,7 @@ def test_posts_that_are_not_what_the_manifest_says(
     assert any(message in problem.what and problem.file == first.file for problem in report.problems), report.problems
 
 
-def test_an_import_of_a_damaged_export_says_which_file(copy: Path) -> None:
+def test_an_import_of_a_damaged_export_names_the_file(copy: Path) -> None:
     name = read_manifest(copy).segments[1].file
     (copy / name).write_bytes(bytes(10))
     with in_memory(LEGACY) as store, pytest.raises(ExportError, match=name):

@@ -93,7 +93,7 @@ def test_channel_names_of_every_kind(tmp_path: Path) -> None:
             assert import_(dialect, tmp_path / dialect.name) == list(store.dump())
 
 
-def test_another_dialect_is_refused_before_anything_is_stored(tmp_path: Path) -> None:
+def test_another_dialect_is_rejected_before_anything_is_stored(tmp_path: Path) -> None:
     export([ANN.text("default", "x")], tmp_path / "legacy", LEGACY)
     export([], tmp_path / "draft8", DRAFT8)
     with in_memory(LEGACY) as store:
@@ -130,7 +130,7 @@ def test_skeletons_without_proof_are_left_out(tmp_path: Path) -> None:
     ]
     with in_memory(LEGACY) as store, in_memory(LEGACY, [living, not_his]) as expected:
         summary = store.import_exports([tmp_path / "forged"])
-        assert (summary.skeletons, summary.refused_skeletons) == (0, 3)
+        assert (summary.skeletons, summary.rejected_skeletons) == (0, 3)
         assert list(store.dump()) == list(expected.dump())
         assert store.check().is_clean
 
@@ -151,7 +151,7 @@ def test_bad_posts_in_an_export_are_counted_and_left_out(tmp_path: Path) -> None
     assert "bad signature" in str(problem)
 
 
-def test_an_interrupted_import_goes_on(tmp_path: Path, whole: Path) -> None:
+def test_an_interrupted_import_continues(tmp_path: Path, whole: Path) -> None:
     def interrupt(_: int) -> None:
         raise KeyboardInterrupt
 
@@ -224,7 +224,7 @@ def test_filters(history: tuple[Dialect, list[Post]], filters: Filters) -> None:
         assert verify_export(manifest.folder).is_clean
         with in_memory(dialect) as store:
             summary = store.import_exports([manifest.folder])
-            assert summary.refused_skeletons == 0
+            assert summary.rejected_skeletons == 0
             assert store.check().is_clean
 
 

@@ -14,14 +14,14 @@ LATEST_MS = 2**56 - 1
 
 
 @pytest.mark.parametrize(("timestamp_ms", "size_bytes"), [(LATEST_MS + 1, 32), (0, 31), (LATEST_MS, 33)])
-def test_a_record_of_a_post_that_cannot_be_is_refused(timestamp_ms: int, size_bytes: int) -> None:
+def test_a_record_of_an_impossible_post_is_rejected(timestamp_ms: int, size_bytes: int) -> None:
     with pytest.raises(ValueError, match=f"no post can have the timestamp {timestamp_ms} and the hash"):
         record_start(timestamp_ms, bytes(size_bytes))
 
 
 @pytest.mark.parametrize("order", [(0, 0), (1, 0), (0, 1, 1), (0, 2, 1)])
 @pytest.mark.parametrize("in_one_block", [True, False])
-def test_items_of_a_segment_out_of_order_or_twice_are_refused(
+def test_items_of_a_segment_out_of_order_or_twice_are_rejected(
     tmp_path: Path, order: tuple[int, ...], in_one_block: bool
 ) -> None:
     posts = [ANN.text("default", str(number)) for number in range(3)]

@@ -147,7 +147,7 @@ class Interrupt:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("change", ["none", "new post", "other arguments", "no runs", "segment lost"])
-def test_what_cannot_go_on_begins_again(s3: S3Server, tmp_path: Path, change: str) -> None:
+def test_an_export_that_cannot_continue_begins_again(s3: S3Server, tmp_path: Path, change: str) -> None:
     uri = s3.uri(f"again {change}")
     options = dict(SMALL)
     with stored(tmp_path / "store") as store:

@@ -168,7 +168,7 @@ def test_tombstones_are_those_of_the_deletions(content: Content) -> None:
 
 
 @pytest.mark.thorough
-def test_a_store_takes_both_exports(folders: list[Path], content: Content, tmp_path: Path) -> None:
+def test_a_store_imports_both_exports(folders: list[Path], content: Content, tmp_path: Path) -> None:
     with CableStore.open(tmp_path / "store") as store:
         store.import_exports(folders)
         assert sum(store.stats().posts.values()) == POSTS - len(content.dead())

@@ -95,7 +95,7 @@ def test_a_backup(backed_up: Path, tmp_path: Path, kind: str, damage: str) -> No
                 kind == "identity" and damage == "missing"
             )
         assert verify_backup(out)[1] == []
-        assert restore(out, tmp_path / "restored").is_whole
+        assert restore(out, tmp_path / "restored").is_complete
         assert rows_of(tmp_path / "restored") == rows_of(store)
 
 
@@ -110,7 +110,7 @@ def test_a_salvaged_backup_makes_a_store_that_is_consistent(
     with damaged(file, DAMAGES[damage]):
         report = restore(out, tmp_path / "restored", salvage=True)
     assert [problem.file for problem in report.problems] == [file.name]
-    assert (report.is_authentic, report.is_whole) == (True, False)
+    assert (report.is_authentic, report.is_complete) == (True, False)
     assert (report.lost_posts > 0, report.posts == 0) == (kind == "posts", kind == "posts")
     assert (report.causal_log_rows == 0) is (kind == "causal-logs")
     with opened(tmp_path / "restored") as store, opened(backed_up / "store") as whole:
@@ -229,8 +229,8 @@ def test_the_folder_of_a_community(archives: Path, tmp_path: Path, name: str, da
     community = CONTROL.public_key.hex()
     assert are_whole(folder, community, None)
     with damaged(folder / community / name, DAMAGES[damage]):
-        is_whole = False
+        is_complete = False
         with suppress(ArchiveError):
-            is_whole = are_whole(folder, community, None)
+            is_complete = are_whole(folder, community, None)
         # Bytes of `data` after the last archive are of an unfinished one, and are truncated before the next append.
-        assert not is_whole or (name == "data" and "longer" in damage)
+        assert not is_complete or (name == "data" and "longer" in damage)

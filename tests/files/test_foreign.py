@@ -92,7 +92,7 @@ def test_a_backup_stays_one_beside_files_of_the_user(tmp_path: Path, store: Cabl
 
 
 @pytest.mark.parametrize("make", [CableStore.open, ContentStore.open])
-def test_a_folder_with_files_of_the_user_is_refused(tmp_path: Path, make: Callable[[Path], object]) -> None:
+def test_a_folder_with_files_of_the_user_is_rejected(tmp_path: Path, make: Callable[[Path], object]) -> None:
     (tmp_path / "photo.jpg").touch()
     with pytest.raises(CableStoreError, match=r"contains photo\.jpg"):
         make(tmp_path)

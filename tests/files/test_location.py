@@ -32,7 +32,7 @@ from cablestore.files.uri import Uri, parse_location
         ("s3://AKIA:hunter2@bucket/a%00b", "AWS_ACCESS_KEY_ID"),
     ],
 )
-def test_credentials_in_a_uri_are_refused_and_not_repeated(uri: str, where: str) -> None:
+def test_credentials_in_a_uri_are_rejected_and_not_repeated(uri: str, where: str) -> None:
     with pytest.raises(ArgumentError, match=where) as found:
         folder_of(uri)
     assert "hunter2" not in str(found.value)
@@ -58,7 +58,7 @@ def test_credentials_in_a_uri_are_refused_and_not_repeated(uri: str, where: str)
         ("folder/a\0b", "NUL"),
     ],
 )
-def test_what_is_no_folder_is_refused_in_one_line(s3: S3Server, uri: str, what: str) -> None:
+def test_an_invalid_folder_is_rejected_in_one_line(s3: S3Server, uri: str, what: str) -> None:
     with pytest.raises(ArgumentError, match=what) as found:
         folder_of(uri)
     assert "\n" not in str(found.value)
@@ -130,7 +130,7 @@ def test_a_folder_below_a_uri_without_a_host_is_a_uri_too() -> None:
         ("~/folder", "only a shell"),
     ],
 )
-def test_what_is_almost_a_location_is_refused(uri: str, what: str) -> None:
+def test_near_misses_of_locations_are_rejected(uri: str, what: str) -> None:
     with pytest.raises(ArgumentError, match=what) as found:
         folder_of(uri)
     assert "\n" not in str(found.value)
@@ -236,7 +236,7 @@ def test_any_text_is_a_location_or_one_error(text: str) -> None:
 
 
 @given(TEXTS)
-def test_a_refused_text_makes_nothing(text: str) -> None:
+def test_a_rejected_text_makes_nothing(text: str) -> None:
     with TemporaryDirectory() as scratch, chdir(scratch):
         try:
             parse_location(text)

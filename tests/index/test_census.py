@@ -186,7 +186,7 @@ def test_a_check_finds_a_census_that_is_wrong_and_a_rebuild_mends_it(value: byte
 
 
 @pytest.mark.parametrize("value", [None, b"", b"x", bytes(9)])
-def test_a_census_that_cannot_be_right_says_what_to_do_and_nothing_is_written(value: bytes | None) -> None:
+def test_an_impossible_census_is_an_error_with_advice_and_nothing_is_written(value: bytes | None) -> None:
     with CableStore.in_memory() as store:
         store.ingest(raws(ANN.join("default")))
         database = live_database(store)

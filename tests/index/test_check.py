@@ -142,7 +142,7 @@ def test_a_number_that_occurs_twice_in_the_arrival_log(folder: Path) -> None:
     assert any("a number that occurs twice" in problem for problem in problems(folder))
 
 
-def test_many_problems_are_counted_and_some_are_told(tmp_path: Path) -> None:
+def test_many_problems_are_counted_and_some_are_reported(tmp_path: Path) -> None:
     with CableStore.open(tmp_path) as store:
         store.ingest(raws(*(ANN.text("default", str(i)) for i in range(500))), verify=False)
     lost = [key for key, _ in rows(tmp_path) if key.startswith((b"!author!", b"!chat!text!"))]
@@ -161,7 +161,7 @@ def test_bad_signatures_are_found_on_request(tmp_path: Path) -> None:
         assert [str(p).split(":")[1] for p in store.check(signatures=True).problems] == [" a post with a bad signature"]
 
 
-def test_check_tells_how_far_it_is(store: CableStore) -> None:
+def test_check_reports_how_far_it_is(store: CableStore) -> None:
     store.ingest(raws(*(ANN.text("default", str(i)) for i in range(20))))
     steps: list[int] = []
     report = store.check(progress=steps.append)
@@ -210,7 +210,7 @@ DAMAGE = [
 
 
 @pytest.mark.parametrize(("key", "value"), DAMAGE, ids=lambda part: repr(part)[:30])
-def test_damage_beside_whole_posts_is_told_and_mended(folder: Path, key: str, value: bytes) -> None:
+def test_damage_beside_whole_posts_is_reported_and_mended(folder: Path, key: str, value: bytes) -> None:
     change(folder, **{key: value})
     with contextlib.suppress(CorruptStoreError):
         assert not ClosedStore(folder).check().is_clean or key.startswith("!local!")

@@ -139,7 +139,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 
 @pytest.mark.parametrize("limit_size_bytes", [300_000, 1_000_000])
-def test_a_store_goes_on_when_there_is_space_again(tmp_path: Path, limit_size_bytes: int) -> None:
+def test_a_store_continues_when_there_is_space_again(tmp_path: Path, limit_size_bytes: int) -> None:
     environment = os.environ | {"PYTHONPATH": str(SUPPORT)}
     command = [sys.executable, "-c", MEND, str(tmp_path / "store"), str(limit_size_bytes)]
     found = subprocess.run(command, capture_output=True, text=True, env=environment, check=False, timeout=LIMIT_S)
@@ -309,7 +309,7 @@ def test_a_truncated_table(folder: Path, posts: list[Post]) -> None:
 
 
 @pytest.mark.thorough
-def test_damage_where_the_database_says_what_it_is(folder: Path, posts: list[Post]) -> None:
+def test_damage_in_the_metadata_of_the_database(folder: Path, posts: list[Post]) -> None:
     for file in database_files(folder, "*.ldb"):
         overwrite(file, 0.5, b"\xa5" * 64)
         overwrite(file, 0.98, b"\xa5" * 64)

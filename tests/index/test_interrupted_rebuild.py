@@ -81,11 +81,11 @@ def test_what_is_written_after_an_interrupted_rebuild_is_kept(
             with contextlib.suppress(error):
                 store.rebuild()
             is_over, interrupter.left = interrupter.left >= 0, -1
-            refusal = refusal_of(store, f"after {step}")
-            if refusal is None:
+            rejection = refusal_of(store, f"after {step}")
+            if rejection is None:
                 written.add(f"after {step}")
             else:
-                assert "opened again" in refusal
+                assert "opened again" in rejection
                 refused += 1
                 assert store.messages("default").messages
                 with pytest.raises(CableStoreError, match="opened again"):

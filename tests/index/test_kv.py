@@ -84,7 +84,7 @@ def test_a_snapshot_stands_still(database: Database) -> None:
         assert dict(after.scan(b"", b"\xff")) == {b"a": b"new", b"b!x": b"", b"c": b"3", b"d": b"4"}
 
 
-def test_after_close_every_call_says_so(database: Database) -> None:
+def test_after_close_every_call_raises_an_error(database: Database) -> None:
     database.write(ROWS, sync=False)
     state = database.snapshot()
     scan = state.scan(b"", b"\xff")
@@ -196,7 +196,7 @@ def compacting(tmp_path: Path) -> Iterator[tuple[LevelDB, SlowCompaction]]:
     assert not slow.was_closed_early
 
 
-def test_reads_and_writes_go_on_during_a_compaction(compacting: tuple[LevelDB, SlowCompaction]) -> None:
+def test_reads_and_writes_continue_during_a_compaction(compacting: tuple[LevelDB, SlowCompaction]) -> None:
     database, _ = compacting
     found: list[bytes | None] = []
 
@@ -245,7 +245,7 @@ def test_an_overlay_shows_what_a_write_would_leave(
 
 
 @given(st.lists(changes, max_size=6), keys, keys)
-def test_the_twin_is_a_twin(batches: list[dict[bytes, bytes | None]], start: bytes, stop: bytes) -> None:
+def test_the_mirror_has_the_same_rows(batches: list[dict[bytes, bytes | None]], start: bytes, stop: bytes) -> None:
     import tempfile
 
     with tempfile.TemporaryDirectory() as folder:

@@ -113,13 +113,13 @@ def test_nothing_joined_is_an_empty_database(tmp_path: Path) -> None:
     assert held(tmp_path / "joined") == {}
 
 
-def test_ranges_that_overlap_are_refused(tmp_path: Path, rng: random.Random) -> None:
+def test_ranges_that_overlap_are_rejected(tmp_path: Path, rng: random.Random) -> None:
     rows = rows_of(rng, b"a", 500)
     with pytest.raises(StorageError, match="overlap"):
         join_tables([made(tmp_path / "one", rows), made(tmp_path / "two", rows)], tmp_path / "joined")
 
 
-def test_a_table_that_is_cut_off_or_gone_is_refused(tmp_path: Path, rng: random.Random) -> None:
+def test_a_table_that_is_cut_off_or_gone_is_rejected(tmp_path: Path, rng: random.Random) -> None:
     part = made(tmp_path / "part", rows_of(rng, b"a", 500))
     table = next(part.glob("*.ldb"))
     with table.open("r+b") as file:

@@ -105,7 +105,7 @@ def test_no_reindexing_takes_it_for_a_new_store(run: Run, folder: Path, tmp_path
     assert run("reindex", "--verify", folder)[0] == 3
 
 
-def test_an_open_in_a_program_is_refused_too(folder: Path) -> None:
+def test_an_open_in_a_program_is_rejected_too(folder: Path) -> None:
     names_another(folder)
 
     closed = ClosedStore(folder)
@@ -116,7 +116,7 @@ def test_an_open_in_a_program_is_refused_too(folder: Path) -> None:
         ClosedStore(folder).export(folder.with_name("out"))
 
 
-def test_where_no_generation_is_left_it_says_so(run: Run, folder: Path) -> None:
+def test_without_any_generation_the_error_explains_it(run: Run, folder: Path) -> None:
     shutil.rmtree(folder / FIRST)
     status, _, complaint = run("channels", "-s", folder)
     assert status == 3
@@ -287,7 +287,7 @@ def test_a_kept_generation_that_is_not_there_is_listed_as_missing(folder: Path) 
         for name in ("generation-²", "000001", "generation-" + "9" * 5000)
     ],
 )
-def test_a_hostile_header_is_no_header(run: Run, folder: Path, text: str) -> None:
+def test_a_hostile_header_is_not_a_header(run: Run, folder: Path, text: str) -> None:
     (folder / "STORE").write_text(text)
     with pytest.raises(OpenError, match=rf"--recover.*{FIRST}|{FIRST}.*--recover"):
         CableStore.open(folder)

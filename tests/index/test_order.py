@@ -55,7 +55,7 @@ def assert_whole(store: CableStore) -> None:
     assert report.is_clean, [str(problem) for problem in report.problems]
 
 
-def assert_says(store: CableStore, model: Model) -> None:
+def assert_equals_model(store: CableStore, model: Model) -> None:
     """Check that the store's reads and answers equal the model's."""
     with store.snapshot() as snapshot:
         assert [(channel.name, channel.members) for channel in snapshot.channels()] == [
@@ -111,7 +111,7 @@ def test_any_order_any_batches_duplicates(
     with in_memory(dialect) as straight:
         feed(straight, posts, [])
         assert_whole(straight)
-        assert_says(straight, Model(posts))
+        assert_equals_model(straight, Model(posts))
         expected = list(straight.dump())
     shuffled = [*posts, *posts] if duplicates else list(posts)
     random.shuffle(shuffled)
@@ -229,7 +229,7 @@ class Life(RuleBasedStateMachine):
         assert list(self.store.dump()) == before
 
     @invariant()
-    def is_whole(self) -> None:
+    def is_complete(self) -> None:
         assert_whole(self.store)
 
     @invariant()

@@ -71,7 +71,7 @@ def test_a_store_is_backed_up_as_it_is_and_restored_with_the_views_of_this_versi
         assert restored.check(signatures=True).is_clean
 
 
-def test_a_store_is_rebuilt_where_its_views_are_outdated_and_says_what_it_said(version: str, released: Path) -> None:
+def test_a_store_with_outdated_views_is_rebuilt_and_returns_the_same(version: str, released: Path) -> None:
     expected = expected_in(released)
     require_upgrade(released / "store", version)
     if version in CATALOGS:
@@ -117,7 +117,7 @@ def test_archives_are_imported(released: Path) -> None:
         assert store.check().is_clean
 
 
-def test_causal_logs_go_on(released: Path, run: Run) -> None:
+def test_causal_logs_continue(released: Path, run: Run) -> None:
     code, out, err = run("sds", "status", "-s", released / "store", "--json")
     assert (code, err) == (0, "")
     [status] = [json.loads(line) for line in out.splitlines()]

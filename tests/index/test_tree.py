@@ -143,7 +143,7 @@ def test_what_is_added_and_taken_out_at_once_changes_nothing() -> None:
         assert list(changed(reader, SMALL, [(key, bytes(32), 1), (key, bytes(32), -1)])) == []
 
 
-def test_a_missing_or_damaged_row_says_what_to_do() -> None:
+def test_a_missing_or_damaged_row_is_an_error_with_advice() -> None:
     kept = Kept()
     kept.apply([(b"!" + sort_time(at, bytes(32).hex().encode()), bytes(32)) for at in range(9)], [])
     more = (b"!" + sort_time(9, bytes(32).hex().encode()), bytes(32))

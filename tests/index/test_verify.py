@@ -56,7 +56,7 @@ def test_the_extension_takes_any_bytes(raws: list[bytes]) -> None:
 
 
 @needs_extension
-def test_the_extension_refuses_what_is_not_bytes() -> None:
+def test_the_extension_rejects_what_is_not_bytes() -> None:
     for wrong in (["text"], [None], [bytearray(100)]):
         with pytest.raises(TypeError):
             are_signed(wrong)  # type: ignore[arg-type] # the wrong type is the test
@@ -121,7 +121,7 @@ def test_many_callers_share_the_threads(number: int) -> None:
 
 
 @needs_extension
-def test_several_threads_ask_for_the_same_results() -> None:
+def test_several_threads_request_the_same_results() -> None:
     right = [number % 3 > 0 for number in range(len(POSTS))]
     raws = [raw if ok else damaged(raw, 50, 1) for raw, ok in zip(POSTS, right, strict=True)]
     for _ in range(5):

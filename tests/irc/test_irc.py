@@ -72,7 +72,7 @@ def test_times_are_the_logs_and_keep_the_order_of_lines(store: CableStore, tmp_p
     assert minutes == [420] * 3 + [421] * 3 + [479] * 3
 
 
-def test_a_clock_that_is_corrected_a_little_goes_on(store: CableStore, tmp_path: Path) -> None:
+def test_a_small_correction_of_the_clock_does_not_end_the_log(store: CableStore, tmp_path: Path) -> None:
     import_lines(store, tmp_path, "[10:30] <ann> a", "[10:10] <ann> b", "[10:40] <ann> c")
     messages = store.messages("garden", newest_first=False).messages
     assert [(m.text, (m.timestamp_ms - MIDNIGHT_MS) // 60_000) for m in messages] == [
@@ -132,7 +132,7 @@ def test_a_person_keeps_the_key_after_a_nick_change(store: CableStore, tmp_path:
     assert [m.author for m in store.messages("garden", newest_first=False).messages] == [key("ann")] * 2
 
 
-def test_sessions_go_on_over_midnight(store: CableStore, tmp_path: Path) -> None:
+def test_sessions_continue_over_midnight(store: CableStore, tmp_path: Path) -> None:
     folder = tmp_path / "logs" / "garden" / "2022"
     folder.mkdir(parents=True)
     (folder / "2022-01-30").write_text(
@@ -230,7 +230,7 @@ def test_archives_folders_and_an_explicit_channel(tmp_path: Path) -> None:
         ("2022-02-31.log", "[00:00] <ann> x\n", "invalid date in the name of"),
     ],
 )
-def test_what_is_no_log(tmp_path: Path, name: str, text: str, reason: str) -> None:
+def test_files_that_are_not_logs(tmp_path: Path, name: str, text: str, reason: str) -> None:
     (tmp_path / name).write_text(text)
     with pytest.raises(ArgumentError, match=reason):
         find_logs([tmp_path / name])
@@ -241,7 +241,7 @@ def test_a_path_that_is_not_there(tmp_path: Path) -> None:
         find_logs([tmp_path / "none"])
 
 
-def test_an_empty_file_is_no_log(tmp_path: Path) -> None:
+def test_an_empty_file_is_not_a_log(tmp_path: Path) -> None:
     (tmp_path / "2022-01-31.log").touch()
     with pytest.raises(ArgumentError, match="is empty"):
         find_logs([tmp_path])
@@ -301,12 +301,12 @@ def unpacked(data: Path, name: str, folder: Path, channels: tuple[str, ...]) -> 
     return find_logs([folder])
 
 
-def test_the_sample_gives_the_posts_that_it_always_gave() -> None:
+def test_the_posts_of_the_sample_are_unchanged() -> None:
     assert digest_of(find_logs([sample()])) == MADE["sample"]
 
 
 @pytest.mark.thorough
-def test_real_logs_give_the_posts_that_they_always_gave(data: Path, tmp_path: Path) -> None:
+def test_the_posts_of_real_logs_are_unchanged(data: Path, tmp_path: Path) -> None:
     assert digest_of(find_logs([data / "irc" / "ubuntu-excerpts.tar.xz"])[::4]) == MADE["a quarter of ubuntu"]
     few = unpacked(data, "raku.tar.xz", tmp_path, ("cro", "red", "perl6-toolchain"))
     assert digest_of(few) == MADE["three channels of raku"]
@@ -315,7 +315,7 @@ def test_real_logs_give_the_posts_that_they_always_gave(data: Path, tmp_path: Pa
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize(("name", "archive"), [("ubuntu", "ubuntu-excerpts.tar.xz"), ("raku", "raku.tar.xz")])
-def test_all_real_logs_give_the_posts_that_they_always_gave(data: Path, name: str, archive: str) -> None:
+def test_the_posts_of_all_real_logs_are_unchanged(data: Path, name: str, archive: str) -> None:
     if not (data / "irc" / archive).exists():
         pytest.skip(f"no {archive}")
     assert digest_of(find_logs([data / "irc" / archive])) == MADE[name]

@@ -169,7 +169,7 @@ def test_what_is_not_understood_is_counted_and_shown(store: CableStore, tmp_path
     assert all(len(example) < 120 and "\x1b" not in example for example in report.skips.examples)
 
 
-def test_a_file_that_is_no_log_is_told_so_in_words(tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_log_is_reported_in_words(tmp_path: Path) -> None:
     file = laid(tmp_path, "2013/01/07/#garden.txt", "Dear diary,\nnothing happened.\n")
     with pytest.raises(ArgumentError) as error:
         find_logs([file])

@@ -75,7 +75,7 @@ PACKED: dict[str, Callable[[bytes], bytes]] = {
 
 
 @pytest.mark.parametrize("packing", PACKED)
-def test_packed_logs_give_what_plain_ones_give(tmp_path: Path, packing: str) -> None:
+def test_packed_logs_give_the_same_posts_as_plain_ones(tmp_path: Path, packing: str) -> None:
     for file in sample().rglob("*.log"):
         copy = tmp_path / "packed" / file.parent.name / f"{file.name}.{packing[:2]}"
         copy.parent.mkdir(parents=True, exist_ok=True)
@@ -174,7 +174,7 @@ HOSTILE = {
 
 @pytest.mark.parametrize("name", HOSTILE)
 @pytest.mark.parametrize("suffix", [".tar", ".tar.gz"])
-def test_entries_that_are_no_logs_are_refused_by_name(tmp_path: Path, run: Run, name: str, suffix: str) -> None:
+def test_entries_that_are_not_logs_are_rejected_by_name(tmp_path: Path, run: Run, name: str, suffix: str) -> None:
     bad = entry(name, HOSTILE[name], "/etc/passwd")
     data = LINE if HOSTILE[name] == tarfile.REGTYPE else b""
     archive = tar_of(
@@ -185,7 +185,7 @@ def test_entries_that_are_no_logs_are_refused_by_name(tmp_path: Path, run: Run, 
 
 
 @pytest.mark.parametrize("name", ["../evil.log", "/evil.log", "link"])
-def test_entries_of_a_zip_that_are_no_logs_are_refused_by_name(tmp_path: Path, run: Run, name: str) -> None:
+def test_entries_of_a_zip_that_are_not_logs_are_rejected_by_name(tmp_path: Path, run: Run, name: str) -> None:
     with zipfile.ZipFile(tmp_path / "logs.zip", "w") as archive:
         info = zipfile.ZipInfo(name)
         info.external_attr = (0o120777 if name == "link" else 0o100644) << 16
@@ -260,7 +260,7 @@ def test_a_header_in_the_middle_of_a_tar_that_is_damaged(tmp_path: Path, run: Ru
 @pytest.mark.parametrize(
     "kind", ["folder", "folder of empty files", "file", "gz", "tar", "tar of nothing", "zip", "blank lines"]
 )
-def test_what_is_empty_is_told_to_be(tmp_path: Path, run: Run, kind: str) -> None:
+def test_empty_inputs_are_reported(tmp_path: Path, run: Run, kind: str) -> None:
     path = tmp_path / "2013-01-07.log"
     if kind.startswith("folder"):
         path.mkdir()
@@ -380,7 +380,7 @@ def test_a_line_of_600_mb_in_a_small_archive_stays_flat(tmp_path: Path) -> None:
     assert peaks_mb[1] < peaks_mb[0] + 60
 
 
-def test_a_reading_that_changed_meanwhile_says_so(tmp_path: Path) -> None:
+def test_a_file_that_changes_while_it_is_read_is_reported(tmp_path: Path) -> None:
     archive = tar_of(tmp_path / "logs.tar.gz", *many_days())
     logs = find_logs([archive])
     tar_of(archive, *many_days()[:3])
@@ -408,7 +408,7 @@ def test_hidden_folders_are_left_out(store: CableStore, tmp_path: Path, kind: st
     assert [message.text for message in store.messages("garden").messages] == ["hello"]
 
 
-def test_a_zip_that_says_impossible_things_is_refused(tmp_path: Path, run: Run) -> None:
+def test_a_zip_with_impossible_fields_is_rejected(tmp_path: Path, run: Run) -> None:
     path = tmp_path / "logs.zip"
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("gärden.log", LINE)
@@ -429,7 +429,7 @@ def test_a_zip_that_says_impossible_things_is_refused(tmp_path: Path, run: Run) 
     ],
     ids=str,
 )
-def test_a_tar_that_says_impossible_things_is_refused(tmp_path: Path, run: Run, headers: dict[str, str]) -> None:
+def test_a_tar_with_impossible_fields_is_rejected(tmp_path: Path, run: Run, headers: dict[str, str]) -> None:
     log = entry(NAME)
     log.pax_headers = headers
     with tarfile.open(tmp_path / "logs.tar", "w", format=tarfile.PAX_FORMAT) as tar:
@@ -438,7 +438,7 @@ def test_a_tar_that_says_impossible_things_is_refused(tmp_path: Path, run: Run, 
     assert "logs.tar" in refused(run, tmp_path, tmp_path / "logs.tar")
 
 
-def test_a_zip_that_is_packed_by_lzma_is_refused(tmp_path: Path, run: Run) -> None:
+def test_a_zip_that_is_packed_by_lzma_is_rejected(tmp_path: Path, run: Run) -> None:
     """The dictionary size that it requests is not limited."""
     with zipfile.ZipFile(tmp_path / "logs.zip", "w", zipfile.ZIP_LZMA) as archive:
         archive.writestr(NAME, LINE * 100)

@@ -105,7 +105,7 @@ def test_4_4_2_an_author_who_lost_authority_can_still_undo() -> None:
     assert hidden(decide(*acts, act(ALEPH, UNHIDE, XU, 4)), XU, None) == [False]
 
 
-def test_4_4_2_doing_it_again_without_authority_takes_nothing_away() -> None:
+def test_4_4_2_a_repetition_without_authority_changes_nothing() -> None:
     acts = *MODS, act(ALEPH, HIDE, XU, 2), role(URSULA, ALEPH, USER, 3), act(ALEPH, HIDE, XU, 4)
     assert decide(*acts).user_hidden_by(XU, None) == acts[2]
 

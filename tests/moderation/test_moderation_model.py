@@ -156,7 +156,7 @@ def blocks(rng: Random, most: int) -> World:
 
 @settings(max_examples=3 * settings().max_examples)
 @given(number=st.integers(0, 2**64))
-def test_drops_of_blocks_are_what_the_model_says_at_every_instant(number: int) -> None:
+def test_drops_of_blocks_agree_with_the_model_at_every_instant(number: int) -> None:
     rng = Random(number)
     acts, consents, seed = blocks(rng, 12)
     decisions = arrive(rng, acts, consents, [], seed)
@@ -168,12 +168,12 @@ def test_drops_of_blocks_are_what_the_model_says_at_every_instant(number: int) -
 
 @settings(max_examples=5 * settings().max_examples)
 @given(number=st.integers(0, 2**64))
-def test_decisions_are_what_the_model_says(number: int) -> None:
+def test_decisions_agree_with_the_model(number: int) -> None:
     compare(Random(number), 20)
 
 
 @pytest.mark.thorough
 @settings(max_examples=4 * settings().max_examples)
 @given(number=st.integers(0, 2**64))
-def test_decisions_are_what_the_model_says_of_larger_histories(number: int) -> None:
+def test_decisions_agree_with_the_model_for_larger_histories(number: int) -> None:
     compare(Random(number), 50)

@@ -103,7 +103,7 @@ def test_4_7_3_the_example_is_read_as_printed_and_as_bytes() -> None:
         (b"\x02" + bytes(32) + b"\x01" + bytes(32), "duplicate user"),
     ],
 )
-def test_4_7_2_a_malformed_seed_is_refused(data: bytes, message: str) -> None:
+def test_4_7_2_a_malformed_seed_is_rejected(data: bytes, message: str) -> None:
     with pytest.raises(ArgumentError, match=message):
         Seed.read(data, 0)
     with pytest.raises(ArgumentError, match=message):
@@ -111,6 +111,6 @@ def test_4_7_2_a_malformed_seed_is_refused(data: bytes, message: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["2c", "zz" * 33, "2" * 64])
-def test_4_7_2_what_is_not_a_seed_in_hex_is_refused(text: str) -> None:
+def test_4_7_2_what_is_not_a_seed_in_hex_is_rejected(text: str) -> None:
     with pytest.raises(ArgumentError, match="seed"):
         Seed.read_hex(text, 0)

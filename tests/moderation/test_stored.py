@@ -59,7 +59,7 @@ def chat(own: bytes, from_ms: int) -> list[Post]:
     return [person.post(body, at=from_ms + number) for number, (person, body) in enumerate(said)]
 
 
-def test_rows_say_what_posts_say(store: CableStore) -> None:
+def test_rows_agree_with_the_posts(store: CableStore) -> None:
     own = store.identity.public_key
     given = store.write(Role("", PUBLIC, "", ANN.key, ADMIN.in_post))
     store.ingest(raws(*reversed(chat(own, given.timestamp_ms + 1))))
@@ -114,13 +114,13 @@ def test_what_is_forged_or_anothers_private_act_is_not_held(store: CableStore) -
         b"\x00" * 40 + b"\xff" * 4 + b"\xc0",
     ],
 )
-def test_a_damaged_record_is_told(record: bytes) -> None:
+def test_a_damaged_record_is_reported(record: bytes) -> None:
     with pytest.raises(CorruptStoreError, match="rebuild"):
         acts.act_in(record)
 
 
 @pytest.mark.parametrize("record", [b"", b"x" * 44, b"\x00" * 40 + b"\xff" * 4 + b"\xc0"])
-def test_damaged_targets_are_told(record: bytes) -> None:
+def test_damaged_targets_are_reported(record: bytes) -> None:
     with pytest.raises(CorruptStoreError, match="rebuild"):
         acts.targets_in(record)
 

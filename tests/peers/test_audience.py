@@ -36,8 +36,8 @@ def test_a_peer_gets_what_its_blocks_allow(body: Body, for_bob: bool, for_blocke
             (Audience(static), for_bob),
             (Audience(static, is_blocked=True), for_blocked_bob),
         ):
-            assert audience.may_hear(state.reader, post.hash) is expected
-            assert audience.may_hear_of(post) is expected
+            assert audience.may_get_hash(state.reader, post.hash) is expected
+            assert audience.may_get_hash_of(post) is expected
             assert audience.may_get(post.raw, state.reader.dialect) is expected
-            assert audience.may_hear(state.reader, bytes(32)) is not audience.is_blocked  # it is not stored
+            assert audience.may_get_hash(state.reader, bytes(32)) is not audience.is_blocked  # it is not stored
         assert not Audience(static, frozenset({ANN.key})).may_get(ANN.text("default", "x").raw, state.reader.dialect)

@@ -15,7 +15,7 @@ from peering import HOST, memory, until
 from people import ANN, START_MS, raws
 
 from cablestore import LEGACY, Dialect, Post, limits
-from cablestore.index.place import LogPlace
+from cablestore.index.log_position import LogPosition
 from cablestore.index.reader import Reader
 from cablestore.peers import Address, Node
 from cablestore.peers.answering import items_of
@@ -36,7 +36,7 @@ from cablestore.protocol.message import (
 from cablestore.protocol.recognition import REQUESTS, Greeter
 from cablestore.reconcile.messages import SNAPSHOT, Terms
 
-PLACE = LogPlace("db", 7, b"")
+PLACE = LogPosition("db", 7, b"")
 LIVE = TimeRangeRequest(b"", "default", 0, 0, 0)
 
 
@@ -128,17 +128,17 @@ async def test_a_peer_that_greets_and_compares_nothing_is_asked_over_cable() -> 
             reader, writer = await asyncio.open_connection(*await node.listen(Address(HOST, 0)))
             greeter, frames = Greeter(random.randbytes), FrameReader()
             writer.write(b"".join(encode_message(ListRequest(greeter(4), 0, 1), LEGACY) for _ in range(REQUESTS)))
-            heard: set[type] = set()
+            received: set[type] = set()
 
             async def hear() -> None:
-                while TimeRangeRequest not in heard:
+                while TimeRangeRequest not in received:
                     found = frames.feed(await reader.read(65_536))
-                    heard.update(type(decode_message(frame, LEGACY)) for frame in found)
+                    received.update(type(decode_message(frame, LEGACY)) for frame in found)
 
             hearing = asyncio.create_task(hear())
-            await until(lambda: heard)
+            await until(lambda: received)
             await pass_time(limits.COMPARISON_WAIT_S / 2)
-            assert TimeRangeRequest not in heard
+            assert TimeRangeRequest not in received
             while not hearing.done():
                 await pass_time(1.0)
                 await asyncio.to_thread(lambda: None)

@@ -201,14 +201,14 @@ def test_connect_shows_the_peers_and_with_now_dials_them(serving: Callable[..., 
     wait_until(lambda: any(pause_s <= limits.FIRST_RETRY_S for pause_s in pauses_s()[before:]))
 
 
-def test_connect_without_a_peer_says_so(serving: Callable[..., Served], tmp_path: Path) -> None:
+def test_connect_without_a_peer_reports_it(serving: Callable[..., Served], tmp_path: Path) -> None:
     assert serving(tmp_path / "a", "--create", "--listen", HERE).address
     found = cablestore("connect", store=tmp_path / "a")
     assert (found.returncode, found.stdout) == (2, "")
     assert "has no peers to connect to" in found.stderr
 
 
-def test_connect_without_serve_says_so(tmp_path: Path) -> None:
+def test_connect_without_serve_reports_it(tmp_path: Path) -> None:
     cablestore("init", store=tmp_path / "a")
     found = cablestore("connect", "--now", store=tmp_path / "a")
     assert (found.returncode, found.stdout) == (2, "")

@@ -16,7 +16,7 @@ from people import ANN, BOB, START_MS, raws
 from reconciling_nodes import two_nodes
 
 from cablestore import CableStore
-from cablestore.index.place import LogPlace
+from cablestore.index.log_position import LogPosition
 from cablestore.peers import Address, Node, NodeSettings, PeerInStep
 from cablestore.peers.agreement import Agreement
 from cablestore.reconcile.messages import CHANGED, EQUAL
@@ -137,8 +137,8 @@ class Side:
         self.peer = self
 
     @property
-    def place(self) -> LogPlace:
-        return LogPlace("db", self.changes, b"")
+    def place(self) -> LogPosition:
+        return LogPosition("db", self.changes, b"")
 
     @property
     def is_in_step(self) -> bool | None:
@@ -147,7 +147,7 @@ class Side:
     def change(self) -> None:
         self.changes += 1
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Notice changes on the loop."""
         self.peer.inbox += self.agreement.changed(self.place)
 
@@ -205,7 +205,7 @@ def test_each_change_is_known_on_both_sides_when_all_frames_have_come(steps: lis
             case _:
                 getattr(sides[number], step)()
     for side in sides:
-        side.look()
+        side.check()
     deliver()
     has_changed = any(side.changes != side.compared for side in sides)
     assert not (has_changed and any(side.is_in_step for side in sides))

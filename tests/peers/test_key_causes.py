@@ -73,7 +73,7 @@ async def test_a_single_connection_names_the_cause_too() -> None:
 
 
 @on_standing_loop
-async def test_a_stranger_that_says_nothing_is_no_warning() -> None:
+async def test_a_silent_stranger_causes_no_warning() -> None:
     """Health checks and port scanners connect and close the connection."""
     with logged() as log:
         for key in (None, CABAL_KEY):

@@ -68,7 +68,7 @@ async def test_other_threads_read_of_a_connection_what_they_may_and_change_nothi
             link = await net.link(live, full)
             await until(lambda: live.store.dump_digest() == full.store.dump_digest())
             await soon(reconciling.reconcile_once(await full.reconcile_port.listen(Address(HOST, 0))))
-            asked = link.ask(PostRequest(b"", tuple(post.hash for post in posts)))
+            asked = link.send_request(PostRequest(b"", tuple(post.hash for post in posts)))
             await until(lambda: asked.is_over)
             loads = threading.Thread(target=full.load, name="any")
             loads.start()

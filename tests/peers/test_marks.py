@@ -19,7 +19,7 @@ from stores import scratch_folder
 
 from cablestore import CableStore
 from cablestore.backup import backup, restore
-from cablestore.index.place import LogPlace
+from cablestore.index.log_position import LogPosition
 from cablestore.peers import Node
 from cablestore.peers.sync_state import SyncMark, SyncState
 from cablestore.store.closed import ClosedStore, locked_folder
@@ -99,17 +99,17 @@ def test_the_next_sync_brings_back_what_was_lost(tmp_path: Path, lose: Callable[
     CableStore.open(folder, identity=BOB.identity).close()
     shutil.copytree(folder, earlier)
     source = memory("a", clock=system_clock_ms, posts=TEXTS)
-    assert run(paired(folder, source, visit, is_whole=False)).posts == POSTS
+    assert run(paired(folder, source, visit, is_complete=False)).posts == POSTS
     lose(folder, earlier)
     with CableStore.open(folder) as store:
         lost = sum(store.get(post.hash) is None for post in TEXTS)
     assert lost
-    assert run(paired(folder, source, visit, is_whole=False)).posts == lost
+    assert run(paired(folder, source, visit, is_complete=False)).posts == lost
     with CableStore.open(folder) as store:
         assert all(store.get(post.hash) for post in TEXTS)
         # An older database is reported until a rebuild, even after its posts were fetched again.
         assert all(problem.what.startswith("lost writes") for problem in store.check().problems)
-    assert run(paired(folder, source, visit, is_whole=False)).received_size_bytes < 32 * POSTS
+    assert run(paired(folder, source, visit, is_complete=False)).received_size_bytes < 32 * POSTS
     source.close()
 
 
@@ -245,16 +245,16 @@ def test_a_mark_stays_while_nothing_is_lost(acts: list[str]) -> None:
             history.store.close()
 
 
-def test_a_place_is_read_as_it_was_written() -> None:
+def test_a_position_is_read_as_it_was_written() -> None:
     with CableStore.in_memory() as store:
         for _ in range(2):
-            assert LogPlace.read(store.parts.engine.place.fields()) == store.parts.engine.place
+            assert LogPosition.read(store.parts.engine.place.fields()) == store.parts.engine.place
             with store.snapshot() as state:
-                assert LogPlace.of(state.reader) == store.parts.engine.place
+                assert LogPosition.of(state.reader) == store.parts.engine.place
             store.post("default", "x")
     for malformed in ({}, None, {**store.parts.engine.place.fields(), "sequence": True, "entry": 1}):
         with pytest.raises((ValueError, TypeError, KeyError)):
-            LogPlace.read(malformed)
+            LogPosition.read(malformed)
 
 
 # --- by commands -------------------------------------------------------------------------------

@@ -60,7 +60,7 @@ LAYOUTS: dict[str, tuple[int, Layout]] = {
 # --- histories and what nodes announce of them -------------------------------------------------
 
 
-def told(posts: Iterable[Post]) -> list[Post]:
+def expressible(posts: Iterable[Post]) -> list[Post]:
     """Return the posts that the protocol can express.
 
     It cannot express deletions of posts without a channel, and earlier topics. Their authors are members only for nodes
@@ -78,7 +78,7 @@ def lasting(posts: Iterable[Post]) -> list[Post]:
 
     For nodes with the texts, the result includes the deletions of the texts, the first of each text.
     """
-    found = told(posts)
+    found = expressible(posts)
     while True:
         known = {post.hash: post for post in found}
         model = Model(found)
@@ -127,7 +127,7 @@ def dealt(posts: Iterable[Post], hands: int, choice: Random) -> list[list[Post]]
     return found
 
 
-def assert_says(store: CableStore, model: Model) -> None:
+def assert_equals_model(store: CableStore, model: Model) -> None:
     """Check that the answers of a store equal those of the model."""
     assert [channel.name for channel in store.channels()] == model.channels()
     for channel in model.channels():
@@ -143,21 +143,21 @@ def assert_says(store: CableStore, model: Model) -> None:
 
 
 async def agree(net: Network, model: Model) -> None:
-    def all_say() -> bool:
+    def all_agree() -> bool:
         for node in net.nodes:
-            assert_says(node.store, model)
+            assert_equals_model(node.store, model)
         return True
 
     def try_() -> bool:
         try:
-            return all_say()
+            return all_agree()
         except AssertionError:
             return False
 
     try:
         await until(try_)
     except AssertionError:
-        all_say()  # fails with the missing posts
+        all_agree()  # fails with the missing posts
         raise
 
 
@@ -198,7 +198,7 @@ def test_equal_dumps(layout: str, history: tuple[Dialect, list[Post]], choice: R
 def test_all_say_the_same(layout: str, history: tuple[Dialect, list[Post]], choice: Random, cuts: int) -> None:
     """All users see the same state with any shares, late joiners, cut links and posts during the sync."""
     dialect, posts = history
-    posts = told(posts)
+    posts = expressible(posts)
     posts += anchors(posts, dialect)
     count, lay = LAYOUTS[layout]
     hands = dealt(posts, 2 * count, choice)
@@ -225,7 +225,7 @@ def test_all_say_the_same(layout: str, history: tuple[Dialect, list[Post]], choi
 # --- dishonest peers ---------------------------------------------------------------------------
 
 
-class Liar(Keeper):
+class FalsePeer(Keeper):
     """Peer that knows the channels and their posts. `how` names its fault."""
 
     how = ""
@@ -294,7 +294,7 @@ def spoilt_posts() -> dict[bytes, bytes]:
 FALSE_CLAIMS: dict[str, str | None] = {
     "garbage": None,
     "foreign posts": Fault.WRONG_TYPE.value,
-    "wrong posts": Fault.UNASKED_POSTS.value,
+    "wrong posts": Fault.UNREQUESTED_POSTS.value,
     "bad signatures": "invalid posts",
     "endless hashes": None,
     "wrong type": Fault.WRONG_TYPE.value,
@@ -305,13 +305,13 @@ FALSE_CLAIMS: dict[str, str | None] = {
 @pytest.mark.thorough("foreign posts", "wrong posts", "wrong type")
 @pytest.mark.parametrize("how", FALSE_CLAIMS)
 @on_loop
-async def test_liar(how: str) -> None:
+async def test_false_claims_of_a_peer(how: str) -> None:
     """The peer offers each of five honest nodes what the node lacks. The nodes get all posts from each other."""
     posts = [Person(f"p{n % 5}").text("default", str(n)) for n in range(60)]
     hands = dealt(posts, 5, Random(how))
     quick = replace(QUICK, answer_timeout_s=1.0)
     async with network(*(memory(n, posts=hand) for n, hand in enumerate(hands)), settings=quick) as net:
-        liars = [await raw_peer(net.addresses[node], Liar, how=how, posts=posts) for node in net.nodes]
+        liars = [await raw_peer(net.addresses[node], FalsePeer, how=how, posts=posts) for node in net.nodes]
         await net.ring()
         await net.are_alike()
         assert {post.hash for post in posts} <= {e.hash for e in net.nodes[0].store.events(timeout_s=0)}
@@ -320,8 +320,8 @@ async def test_liar(how: str) -> None:
             await until(lambda: all(liar.is_over for liar in liars), lambda: (net.log.reasons(), net.log.faults()))
             assert sum(fault in reason for reason in net.log.reasons()) == len(liars), net.log.reasons()
         for node in net.nodes:
-            assert len(node.parts.sync.fetches.wanted) <= limits.MAX_WANTED_PER_PEER * len(node.connections)
+            assert len(node.parts.sync.fetches.pending) <= limits.MAX_PENDING_HASHES_PER_PEER * len(node.connections)
         for liar in liars:
             await liar.close()
-        await every(net.nodes, lambda node: not len(node.parts.sync.fetches.wanted))
+        await every(net.nodes, lambda node: not len(node.parts.sync.fetches.pending))
         assert not any(link.closed.done() for link in net.links), "an honest link was given up"

@@ -31,7 +31,7 @@ QUICK = replace(peering.QUICK, spares_cable_js=True)
 ANSWERS_ONLY = replace(peering.ANSWERS_ONLY, spares_cable_js=True)
 ALL = [post for pair in POSTS.values() for post in pair]
 CHANNELS = sorted({post.channel for post in ALL if post.channel}, key=str.encode)
-BORNE = [name for name in CHANNELS if name not in (LONG, RESERVED, "\0")]
+SAFE_CHANNELS = [name for name in CHANNELS if name not in (LONG, RESERVED, "\0")]
 MEMBERS = [ANN.join(name) for name in ("default", FITS)] + [BOB.join(name) for name in ("default", FITS)]
 NAMED = ANN.named("é" * 16), BOB.named("é" * 16 + "x")
 """The latest info of each user."""
@@ -47,25 +47,25 @@ def everything(*, is_live: bool = False) -> Sequence[Request]:
 
 
 async def hashes_for(peer: Raw, requests: Iterable[Request]) -> set[bytes]:
-    asked = [peer.ask(request) for request in requests]
+    asked = [peer.send_request(request) for request in requests]
     await until(lambda: all(map(peer.is_concluded, asked)))
     return {digest for request_id in asked for digest in peer.hashes(request_id)}
 
 
 async def posts_for(peer: Raw, posts: Iterable[Post], ttl: int = 0) -> set[bytes]:
-    asked = peer.ask(PostRequest(b"", tuple(post.hash for post in posts), ttl))
+    asked = peer.send_request(PostRequest(b"", tuple(post.hash for post in posts), ttl))
     await until(lambda: peer.is_concluded(asked))
     return hashes_of(raw for answer in peer.answers_to(asked) if isinstance(answer, PostResponse) for raw in answer[1])
 
 
 async def names_for(peer: Raw, offset: int = 0, limit: int = 0) -> list[str]:
-    asked = peer.ask(ListRequest(b"", offset, limit))
+    asked = peer.send_request(ListRequest(b"", offset, limit))
     await until(lambda: peer.is_concluded(asked))
     return [name for answer in peer.answers_to(asked) if isinstance(answer, ListResponse) for name in answer.channels]
 
 
 @pytest.mark.parametrize("may_be_cable_js", [True, False])
-def test_what_ends_cable_js_is_not_given(may_be_cable_js: bool) -> None:
+def test_posts_that_crash_cable_js_are_not_sent(may_be_cable_js: bool) -> None:
     async def main() -> None:
         store = memory(posts=[*ALL, *MEMBERS, *NAMED])
         settings = replace(ANSWERS_ONLY, spares_cable_js=may_be_cable_js)
@@ -80,7 +80,7 @@ def test_what_ends_cable_js_is_not_given(may_be_cable_js: bool) -> None:
             assert NAMED[0].hash in found
             given = await posts_for(peer, [*ALL, *NAMED])
             assert given == {post.hash for post in [*ALL, *NAMED]} - (bad if may_be_cable_js else set())
-            names = BORNE if may_be_cable_js else CHANNELS
+            names = SAFE_CHANNELS if may_be_cable_js else CHANNELS
             assert await names_for(peer) == names
             for offset in range(len(names)):
                 assert await names_for(peer, offset, 2) == names[offset : offset + 2]
@@ -90,11 +90,11 @@ def test_what_ends_cable_js_is_not_given(may_be_cable_js: bool) -> None:
 
 
 @pytest.mark.parametrize("dialect", [LEGACY, DRAFT8], ids=lambda dialect: dialect.name)
-def test_live_news_are_of_what_is_borne(dialect: Dialect) -> None:
+def test_live_changes_are_safe_for_cable_js(dialect: Dialect) -> None:
     async def main() -> None:
         async with network(memory(posts=MEMBERS), settings=ANSWERS_ONLY) as net:
             peer = await raw_peer(net.addresses[net.nodes[0]], dialect=dialect)
-            asked = [peer.ask(request) for request in everything(is_live=True)]
+            asked = [peer.send_request(request) for request in everything(is_live=True)]
             await until(lambda: net.nodes[0].parts.serving.live.count == len(asked))
             (session,) = [connection.session for connection in net.nodes[0].connections]
             await until(lambda: all(exchange.state is State.LIVE for exchange in session.to_answer.values()))
@@ -102,32 +102,33 @@ def test_live_news_are_of_what_is_borne(dialect: Dialect) -> None:
             net.nodes[0].store.ingest(raws(*ALL))
             net.nodes[0].store.ingest(raws(last))
 
-            def heard() -> set[bytes]:
+            def received() -> set[bytes]:
                 return {digest for request_id in asked for digest in peer.hashes(request_id)}
 
-            await until(lambda: last.hash in heard())
+            await until(lambda: last.hash in received())
             await until(
-                lambda: {post.hash for post in GOOD} <= heard(), lambda: [p for p in GOOD if p.hash not in heard()]
+                lambda: {post.hash for post in GOOD} <= received(),
+                lambda: [p for p in GOOD if p.hash not in received()],
             )
             bad = {post.hash for post in BAD}
             if dialect is LEGACY:
-                assert not heard() & bad
+                assert not received() & bad
             else:
-                await until(lambda: bad <= heard(), lambda: [post for post in BAD if post.hash not in heard()])
+                await until(lambda: bad <= received(), lambda: [post for post in BAD if post.hash not in received()])
             await peer.close()
 
     run(main())
 
 
 @pytest.mark.parametrize("case", ["unknown key", "long topic", "text in a long channel", "17 recipients"])
-def test_who_gave_such_a_post_itself_gets_them_from_then_on(case: str) -> None:
+def test_a_peer_that_sent_such_a_post_gets_them_from_then_on(case: str) -> None:
     async def main() -> None:
         proof = ANN.post(BODIES[case][1])
         async with network(memory(posts=BAD), settings=replace(QUICK, channels=frozenset({"default"}))) as net:
             peer = await raw_peer(net.addresses[net.nodes[0]], Keeper, posts=[proof])
             assert await posts_for(peer, BAD) == set()
-            await until(lambda: [asked for asked in peer.asked(StateRequest) if asked.channel == "default"])
-            state = next(asked for asked in peer.asked(StateRequest) if asked.channel == "default")
+            await until(lambda: [asked for asked in peer.requests_of(StateRequest) if asked.channel == "default"])
+            state = next(asked for asked in peer.requests_of(StateRequest) if asked.channel == "default")
             peer.say(HashResponse(state.request_id, (proof.hash,)))
             await until(lambda: net.nodes[0].store.get(proof.hash))
             await until(lambda: next(iter(net.nodes[0].connections)).session.reads_everything)
@@ -140,7 +141,7 @@ def test_who_gave_such_a_post_itself_gets_them_from_then_on(case: str) -> None:
     run(main())
 
 
-def test_nothing_is_asked_that_ends_cable_js() -> None:
+def test_requests_that_crash_cable_js_are_not_sent() -> None:
     """If the peer names a channel that would crash cable.js, the node requests this one and the others."""
 
     async def main() -> None:
@@ -148,14 +149,14 @@ def test_nothing_is_asked_that_ends_cable_js() -> None:
             peer = await raw_peer(net.addresses[net.nodes[0]], Keeper)
 
             def asked_for() -> set[str]:
-                requests = [*peer.asked(StateRequest), *peer.asked(TimeRangeRequest)]
-                moderated = [name for asked in peer.asked(ModerationRequest) for name in asked.channels]
+                requests = [*peer.requests_of(StateRequest), *peer.requests_of(TimeRangeRequest)]
+                moderated = [name for asked in peer.requests_of(ModerationRequest) for name in asked.channels]
                 return {*(request.channel for request in requests), *moderated}
 
-            await until(lambda: asked_for() == set(BORNE), asked_for)
-            lists = len(peer.asked(ListRequest))
-            await until(lambda: len(peer.asked(ListRequest)) > lists + 2)
-            assert asked_for() == set(BORNE)
+            await until(lambda: asked_for() == set(SAFE_CHANNELS), asked_for)
+            lists = len(peer.requests_of(ListRequest))
+            await until(lambda: len(peer.requests_of(ListRequest)) > lists + 2)
+            assert asked_for() == set(SAFE_CHANNELS)
             theirs = BOB.text("é" * 40, "in a channel of the peer's")
             peer.posts[theirs.hash] = theirs
             await until(lambda: net.nodes[0].store.get(theirs.hash))
@@ -166,7 +167,7 @@ def test_nothing_is_asked_that_ends_cable_js() -> None:
 
 
 @pytest.mark.parametrize("is_once", [True, False])
-def test_cablestores_give_each_other_everything(is_once: bool) -> None:
+def test_cablestores_send_each_other_everything(is_once: bool) -> None:
     """One node syncs once, and one stays connected. The greeting identifies both."""
 
     async def main() -> None:
@@ -189,49 +190,49 @@ def test_cablestores_give_each_other_everything(is_once: bool) -> None:
     run(main())
 
 
-def test_nothing_that_ends_cable_js_is_passed_on() -> None:
+def test_nothing_that_crashes_cable_js_is_passed_on() -> None:
     async def main() -> None:
-        async with between(memory(), *raws(*ALL)) as (_, asker, _giver):
-            assert await posts_for(asker, ALL, ttl=1) == {post.hash for post in GOOD}
-        async with between(memory(posts=[BAD[0]]), *raws(*ALL)) as (_, asker, giver):
-            asked = asker.ask(StateRequest(b"", "default", 0, 1))
-            await until(lambda: asker.is_concluded(asked))
-            assert set(asker.hashes(asked)) == {post.hash for post in ALL} - {BAD[0].hash}  # the others are known
+        async with between(memory(), *raws(*ALL)) as (_, requester, _giver):
+            assert await posts_for(requester, ALL, ttl=1) == {post.hash for post in GOOD}
+        async with between(memory(posts=[BAD[0]]), *raws(*ALL)) as (_, requester, giver):
+            asked = requester.send_request(StateRequest(b"", "default", 0, 1))
+            await until(lambda: requester.is_concluded(asked))
+            assert set(requester.hashes(asked)) == {post.hash for post in ALL} - {BAD[0].hash}  # the others are known
             for name in (LONG, RESERVED):
-                asked = asker.ask(TimeRangeRequest(b"", name, 0, 2**50, 0, 1))
-                await until(lambda asked=asked: asker.is_concluded(asked))  # type: ignore[misc] # the argument has its default
-                assert asker.hashes(asked) == []
-            asked = asker.ask(ModerationRequest(b"", ("default", LONG), 0, 0, 1))
-            await until(lambda: asker.is_concluded(asked))
-            assert [request.channels for request in giver.asked(ModerationRequest)] == [("default",)]
-            assert {request.channel for request in (*giver.asked(StateRequest), *giver.asked(TimeRangeRequest))} == {
-                "default"
-            }
+                asked = requester.send_request(TimeRangeRequest(b"", name, 0, 2**50, 0, 1))
+                await until(lambda asked=asked: requester.is_concluded(asked))  # type: ignore[misc] # the argument has its default
+                assert requester.hashes(asked) == []
+            asked = requester.send_request(ModerationRequest(b"", ("default", LONG), 0, 0, 1))
+            await until(lambda: requester.is_concluded(asked))
+            assert [request.channels for request in giver.requests_of(ModerationRequest)] == [("default",)]
+            assert {
+                request.channel for request in (*giver.requests_of(StateRequest), *giver.requests_of(TimeRangeRequest))
+            } == {"default"}
 
     run(main())
 
 
-def test_a_request_that_ends_cable_js_goes_on_to_nobody_who_may_be_it() -> None:
+def test_a_request_that_crashes_cable_js_is_not_forwarded_to_possible_cable_js() -> None:
     """A peer that sends such a request can handle it, but the peers that it is forwarded to may not."""
 
     async def main() -> None:
         async with network(memory(), settings=RELAYS) as net:
             address = net.addresses[net.nodes[0]]
-            asker, giver = await raw_peer(address), await raw_peer(address)
-            for peer in (asker, giver):
+            requester, giver = await raw_peer(address), await raw_peer(address)
+            for peer in (requester, giver):
                 await names_for(peer)
             for connection in net.nodes[0].connections:
                 connection.session.reads_everything = connection.name.endswith(
-                    f":{asker._writer.get_extra_info('sockname')[1]}"
+                    f":{requester._writer.get_extra_info('sockname')[1]}"
                 )
             for request in (
                 TimeRangeRequest(b"", LONG, 0, 2**50, 0, 1),
                 TimeRangeRequest(b"", "default", 0, 2**50, 0, 1),
             ):
-                asker.ask(request)
-            await until(lambda: giver.asked(TimeRangeRequest))
-            assert [request.channel for request in giver.asked(TimeRangeRequest)] == ["default"]
-            await asker.close()
+                requester.send_request(request)
+            await until(lambda: giver.requests_of(TimeRangeRequest))
+            assert [request.channel for request in giver.requests_of(TimeRangeRequest)] == ["default"]
+            await requester.close()
             await giver.close()
 
     run(main())

@@ -53,9 +53,9 @@ def test_a_cabin_user_with_a_name_of_five_bytes_is_known_by_it() -> None:
             net.nodes[0].keep_connected(address)
             await until(lambda: here.user(BOB.key).name == "Bobby")
             (cabin,) = peers
-            assert (named.hash,) in [asked.hashes for asked in cabin.asked(PostRequest)]
-            await until(lambda: [asked for asked in cabin.asked(TimeRangeRequest) if asked.is_live])
-            (live,) = [asked for asked in cabin.asked(TimeRangeRequest) if asked.is_live]
+            assert (named.hash,) in [asked.hashes for asked in cabin.requests_of(PostRequest)]
+            await until(lambda: [asked for asked in cabin.requests_of(TimeRangeRequest) if asked.is_live])
+            (live,) = [asked for asked in cabin.requests_of(TimeRangeRequest) if asked.is_live]
             cabin.posts[text.hash] = text
             cabin.say(HashResponse(live.request_id, (text.hash,)))
             await until(lambda: here.get(text.hash))  # the rest of the stream is read too
@@ -70,7 +70,7 @@ def test_messages_of_length_0_are_passed_over_and_a_stream_of_them_is_not() -> N
             peer = await raw_peer(net.addresses[net.nodes[0]])
             for _ in range(3):
                 peer.write(bytes(limits.MAX_EMPTY_MESSAGES))
-                names = peer.ask(ListRequest(b"", 0, 0))
+                names = peer.send_request(ListRequest(b"", 0, 0))
                 await until(lambda names=names: peer.is_concluded(names))  # type: ignore[misc] # the argument has its default
             assert not net.log.faults()
             peer.write(bytes(limits.MAX_EMPTY_MESSAGES + 1))

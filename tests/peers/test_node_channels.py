@@ -28,7 +28,7 @@ async def in_touch(net: Network) -> None:
     await until(lambda: all(link.met.done() and link.met.result() for link in net.links))
     await until(lambda: not any(len(node.parts.reconciler) for node in net.nodes))
     for link in net.links:  # its first requests are answered before this one
-        asked = link.ask(ListRequest(b"", 0, 1))
+        asked = link.send_request(ListRequest(b"", 0, 1))
         await until(partial(getattr, asked, "is_over"))
 
 
@@ -62,7 +62,7 @@ async def test_both_sides_begin_the_same_channel() -> None:
 
 
 @on_loop
-async def test_who_asks_for_nothing_tells_all_the_same() -> None:
+async def test_a_node_that_requests_nothing_announces_its_posts() -> None:
     """The test has a store that only answers, and a peer that posts to it."""
     async with network(memory("a"), settings=replace(SELDOM, channels=frozenset())) as net:
         giver = net.nodes[0]
@@ -76,7 +76,7 @@ async def test_who_asks_for_nothing_tells_all_the_same() -> None:
 
 
 @on_loop
-async def test_channels_that_are_not_followed_are_not_asked_for() -> None:
+async def test_channels_that_are_not_followed_are_not_requested() -> None:
     async with network(memory("a"), settings=SELDOM) as net:
         with memory("b") as store:
             other = await net.add(store, replace(SELDOM, channels=frozenset({"followed"})))
@@ -90,7 +90,7 @@ async def test_channels_that_are_not_followed_are_not_asked_for() -> None:
 
 
 @on_loop
-async def test_an_old_client_is_asked_for_a_channel_that_the_store_gets() -> None:
+async def test_a_channel_that_the_store_gets_is_requested_from_an_old_client() -> None:
     """The client has posts in the channel too, and gets no request for its channels before."""
     async with (
         raw_listener(Keeper, posts=[ANN.text("new", "old")]) as (address, peers),
@@ -102,15 +102,15 @@ async def test_an_old_client_is_asked_for_a_channel_that_the_store_gets() -> Non
         [peer] = peers
         other = BOB.text("newer", "there")
         peer.posts[other.hash] = other
-        asked = len(peer.asked(ListRequest))
+        asked = len(peer.requests_of(ListRequest))
         node.store.ingest(raws(ANN.text("newer", "here")))
         await has(node, "newer", {"here", "there"})
-        assert "newer" in {request.channel for request in peer.asked(StateRequest)}
-        assert len(peer.asked(ListRequest)) == asked
+        assert "newer" in {request.channel for request in peer.requests_of(StateRequest)}
+        assert len(peer.requests_of(ListRequest)) == asked
 
 
 @on_loop
-async def test_old_clients_are_asked_for_channels_again_and_again() -> None:
+async def test_channels_are_requested_from_old_clients_repeatedly() -> None:
     """LIST_EVERY_S is the interval; it is shorter in this test."""
     assert NodeSettings().list_every_s == limits.LIST_EVERY_S == 10
     async with (
@@ -125,9 +125,9 @@ async def test_old_clients_are_asked_for_channels_again_and_again() -> None:
         await has(node, "two", {"2"})
 
 
-def test_who_tells_without_end_is_not_asked_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    """CHANNELS_ASKED_EVERY_S: one later request covers all channels that are announced meanwhile."""
-    monkeypatch.setattr(limits, "CHANNELS_ASKED_EVERY_S", 36_000.0)
+def test_requests_to_an_endless_announcer_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    """CHANNELS_REQUESTED_EVERY_S: one later request covers all channels that are announced meanwhile."""
+    monkeypatch.setattr(limits, "CHANNELS_REQUESTED_EVERY_S", 36_000.0)
 
     @on_loop
     async def scenario() -> None:
@@ -140,7 +140,7 @@ def test_who_tells_without_end_is_not_asked_without_end(monkeypatch: pytest.Monk
             for _ in range(200):
                 back.send_frames([NEW_CHANNEL])
             await until(lambda: listed(other) > before)
-            asked = back.ask(TimeRangeRequest(b"", "default", 0, 2**50, 1))
+            asked = back.send_request(TimeRangeRequest(b"", "default", 0, 2**50, 1))
             # Then all 200 are processed, and their requests are answered.
             await until(lambda: asked.is_over)
             assert listed(other) == before + 1

@@ -47,7 +47,7 @@ async def test_posts_of_the_present_come_when_a_clock_that_was_behind_is_set(
 
 
 @on_loop
-async def test_reconciliations_do_not_bring_refused_posts_again_and_again() -> None:
+async def test_reconciliations_do_not_bring_rejected_posts_again_and_again() -> None:
     clock = SetClock(NOW_MS - YEARS_MS)
     behind, right = memory("behind", clock=clock), memory("right", posts=CHATTING, clock=lambda: NOW_MS + 1000)
     async with network(behind, right, settings=RECONCILING, may_complain=True) as net:
@@ -85,7 +85,7 @@ async def test_a_post_that_was_too_far_ahead_comes_when_its_time_has_come() -> N
 
 
 @on_loop
-async def test_a_post_comes_from_another_peer_if_the_one_that_gave_it_is_gone() -> None:
+async def test_a_post_arrives_from_another_peer_if_its_sender_is_gone() -> None:
     clock = SetClock(NOW_MS)
     posts = (BOB.text("default", "now", at=NOW_MS), ANN.text("default", "ahead", at=NOW_MS + limits.MAX_FUTURE_MS))
     early = memory("early", clock=clock)
@@ -156,7 +156,7 @@ def digest(number: int) -> bytes:
 
 
 @given(st.lists(st.tuples(st.integers(0, 40), st.integers(1, 50), st.integers(0, 3)), max_size=80), st.integers(1, 30))
-def test_every_refused_post_is_due_once_or_makes_peers_be_asked(refused: list[tuple[int, int, int]], most: int) -> None:
+def test_every_early_post_is_due_once_or_requested_again(refused: list[tuple[int, int, int]], most: int) -> None:
     """MAX_EARLY_POSTS: no more are remembered, and none is lost."""
     early: EarlyPosts[int] = EarlyPosts(most)
     due_ms: dict[bytes, int] = {}
@@ -165,7 +165,7 @@ def test_every_refused_post_is_due_once_or_makes_peers_be_asked(refused: list[tu
         found = digest(number)
         due_ms.setdefault(found, time_ms)
         givers.setdefault(found, set()).add(giver)
-        early.refuse(found, due_ms[found], giver)
+        early.reject(found, due_ms[found], giver)
         assert len(early) <= most
     early.lose(0)
     taken: set[bytes] = set()
@@ -183,10 +183,10 @@ def test_every_refused_post_is_due_once_or_makes_peers_be_asked(refused: list[tu
     assert len(early) == 0
 
 
-def test_more_early_posts_than_are_remembered_make_peers_be_asked_again() -> None:
+def test_too_many_early_posts_are_requested_from_peers_again() -> None:
     early: EarlyPosts[str] = EarlyPosts()
     for number in range(limits.MAX_EARLY_POSTS + 1):
-        early.refuse(digest(number), 1000 + number, "peer")
+        early.reject(digest(number), 1000 + number, "peer")
     assert len(early) == limits.MAX_EARLY_POSTS
     assert early.take_due(1000 + limits.MAX_EARLY_POSTS - 1).are_complete
     assert not early.take_due(1000 + limits.MAX_EARLY_POSTS).are_complete

@@ -43,7 +43,7 @@ async def test_a_node_that_cannot_start_leaves_no_threads() -> None:
 
 
 @on_loop
-async def test_what_waits_for_a_closed_store_is_told_so() -> None:
+async def test_waiting_callers_are_notified_that_the_store_is_closed() -> None:
     store, loop = memory("a"), asyncio.get_running_loop()
     reads, writes = ReadThread(store, loop), WriteThread(store, loop)
     store.close()
@@ -95,7 +95,7 @@ async def test_a_rebuild_interrupts_no_live_request(monkeypatch: pytest.MonkeyPa
     async with network(memory("a"), settings=QUICK) as net:
         [node] = net.nodes
         peer: Raw = await raw_peer(net.addresses[node])
-        asked = peer.ask(TimeRangeRequest(b"", "default", 0, 0, 0))
+        asked = peer.send_request(TimeRangeRequest(b"", "default", 0, 0, 0))
         await until(lambda: node.parts.serving.live.count)
         monkeypatch.setattr(threads, "changes_of", changes_of)
         node.store.ingest(raws(*texts(1)))

@@ -50,7 +50,7 @@ class Follower(NamedTuple):
     async def hears(self, *posts: Post) -> None:
         """Wait until these posts are the latest that are announced to the peer."""
         hashes = [post.hash for post in posts]
-        await until(lambda: self.peer.hashes(self.texts)[-len(hashes) :] == hashes, lambda: self.peer.heard)
+        await until(lambda: self.peer.hashes(self.texts)[-len(hashes) :] == hashes, lambda: self.peer.received)
 
 
 @asynccontextmanager
@@ -59,7 +59,10 @@ async def followed(*posts: Post) -> AsyncIterator[tuple[Watched, Follower]]:
     async with network(memory("a", posts=posts), settings=ANSWERS_ONLY, may_complain=True) as net:
         [node] = net.nodes
         peer: Raw = await raw_peer(net.addresses[node])
-        texts, state = peer.ask(TimeRangeRequest(b"", CHANNEL, 0, 0, 0)), peer.ask(StateRequest(b"", CHANNEL, 1))
+        texts, state = (
+            peer.send_request(TimeRangeRequest(b"", CHANNEL, 0, 0, 0)),
+            peer.send_request(StateRequest(b"", CHANNEL, 1)),
+        )
         await until(lambda: node.parts.serving.live.count == 2 and peer.hashes(state))
         yield Watched(node, net.log), Follower(peer, texts)
         await peer.close()
@@ -77,7 +80,7 @@ def _hex(person: Person) -> bytes:
 
 
 @on_loop
-async def test_an_entry_that_cannot_be_read_keeps_no_other_news_from_peers() -> None:
+async def test_an_unreadable_entry_delays_no_other_announcement() -> None:
     async with followed(ANN.join(CHANNEL), BOB.join(CHANNEL)) as (here, peer):
         assert await here.health() == (200, "")
         damage_membership(here.node.store, BOB)

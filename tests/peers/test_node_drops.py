@@ -47,21 +47,21 @@ def written() -> list[Post]:
 
 async def given_to(peer: Raw, posts: Iterable[Post]) -> set[bytes]:
     """Return the hashes of the posts that a node sends on a request for these."""
-    asked = peer.ask(PostRequest(b"", tuple(post.hash for post in posts)))
+    asked = peer.send_request(PostRequest(b"", tuple(post.hash for post in posts)))
     await until(lambda: peer.is_concluded(asked))
     return hashes_of(raw for m in peer.answers_to(asked) if isinstance(m, PostResponse) for raw in m.posts)
 
 
 async def told_to(peer: Raw, *channels: str) -> set[bytes]:
     """Return all hashes that a node sends for these channels."""
-    asked = [peer.ask(EVERYTHING._replace(channel=channel)) for channel in channels]
-    asked += [peer.ask(StateRequest(b"", channel, 0)) for channel in channels]
+    asked = [peer.send_request(EVERYTHING._replace(channel=channel)) for channel in channels]
+    asked += [peer.send_request(StateRequest(b"", channel, 0)) for channel in channels]
     await until(lambda: all(map(peer.is_concluded, asked)))
     return {digest for request_id in asked for digest in peer.hashes(request_id)}
 
 
 async def named_to(peer: Raw) -> set[str]:
-    asked = peer.ask(ListRequest(b"", 0, 0))
+    asked = peer.send_request(ListRequest(b"", 0, 0))
     await until(lambda: peer.is_concluded(asked))
     return {name for m in peer.answers_to(asked) if isinstance(m, ListResponse) for name in m.channels}
 
@@ -120,7 +120,7 @@ async def test_actions_and_deletions_of_a_blocked_user_come_when_it_is_unblocked
 
 @pytest.mark.thorough
 @on_loop
-async def test_what_is_remembered_is_not_asked_for_and_what_is_refused_is_asked_for_once() -> None:
+async def test_remembered_posts_are_not_requested_and_rejected_ones_once() -> None:
     old, new = written(), [CYD.text("default", "new"), ANN.text("default", "another's")]
     store = store_of("one", *old)
     store.moderation.drop(users=[CYD.key])
@@ -129,10 +129,10 @@ async def test_what_is_remembered_is_not_asked_for_and_what_is_refused_is_asked_
         for _ in range(3):
             link = await node.connect(address)
             await until(lambda: all(has(store, new[1])))
-            await until(lambda: not node.parts.sync.fetches.wanted and not node.parts.sync.fetches.storing)
+            await until(lambda: not node.parts.sync.fetches.pending and not node.parts.sync.fetches.storing)
             link.close("again")
             await until(lambda: not node.connections)
-        asked = [digest for keeper in keepers for m in keeper.asked(PostRequest) for digest in m.hashes]
+        asked = [digest for keeper in keepers for m in keeper.requests_of(PostRequest) for digest in m.hashes]
         assert not any(has(store, *old, new[0]))
         assert asked.count(new[0].hash) == 1
         assert set(asked) == {post.hash for post in new}
@@ -140,7 +140,7 @@ async def test_what_is_remembered_is_not_asked_for_and_what_is_refused_is_asked_
 
 @pytest.mark.thorough
 @on_loop
-async def test_a_dropped_channel_is_asked_of_nobody_until_it_is_undropped() -> None:
+async def test_a_dropped_channel_is_not_requested_until_it_is_undropped() -> None:
     posts = written()
     store = store_of("one", *posts)
     store.moderation.drop(channel="elsewhere")
@@ -148,9 +148,9 @@ async def test_a_dropped_channel_is_asked_of_nobody_until_it_is_undropped() -> N
         await net.nodes[0].connect(address)
         await until(lambda: keepers)
         [keeper] = keepers
-        await until(lambda: [m for m in keeper.asked(TimeRangeRequest) if m.is_live])
-        assert {m.channel for m in keeper.asked(TimeRangeRequest)} == {"default"}
-        assert {m.channel for m in keeper.asked(StateRequest)} == {"default"}
+        await until(lambda: [m for m in keeper.requests_of(TimeRangeRequest) if m.is_live])
+        assert {m.channel for m in keeper.requests_of(TimeRangeRequest)} == {"default"}
+        assert {m.channel for m in keeper.requests_of(StateRequest)} == {"default"}
         client = await raw_peer(net.addresses[net.nodes[0]])
         assert await named_to(client) == {"default"}
         assert not await told_to(client, "elsewhere")
@@ -174,7 +174,9 @@ async def test_a_channel_that_is_dropped_while_it_is_followed() -> None:
         other.moderation.set_role(one.identity.public_key, UserRole.ADMIN)
         one.moderation.drop(channel="elsewhere", reason="nobody is here")
         await until(lambda: "elsewhere" not in {channel.name for channel in other.channels()})
-        asked = [request for node in net.nodes for c in node.connections for request in c.session.asked.values()]
+        asked = [
+            request for node in net.nodes for c in node.connections for request in c.session.open_requests.values()
+        ]
         await until(
             lambda: not [e for e in asked if getattr(e.request, "channel", "") == "elsewhere" and not e.is_over]
         )
@@ -205,12 +207,12 @@ async def test_a_channel_that_is_dropped_before_its_history_came_is_not_followed
         [keeper] = keepers
 
         def asked(channel: str) -> list[TimeRangeRequest]:
-            return [message for message in keeper.asked(TimeRangeRequest) if message.channel == channel]
+            return [message for message in keeper.requests_of(TimeRangeRequest) if message.channel == channel]
 
         await until(lambda: asked("elsewhere"))
         [history] = asked("elsewhere")
         store.moderation.drop(channel="elsewhere")
-        await until(lambda: history.request_id in [message.cancel_id for message in keeper.asked(CancelRequest)])
+        await until(lambda: history.request_id in [message.cancel_id for message in keeper.requests_of(CancelRequest)])
         store.ingest([ANN.text("third", "a channel that is followed later").raw])
         await until(lambda: [message for message in asked("third") if message.is_live])
         assert asked("elsewhere") == [history]
@@ -231,10 +233,10 @@ async def test_nothing_that_is_dropped_is_passed_on() -> None:
         await until(lambda: all(c.session.is_recognised for node in net.nodes for c in node.connections))
         client = await raw_peer(net.addresses[net.nodes[0]])
         await named_to(client)
-        asked = client.ask(PostRequest(b"", tuple(post.hash for post in posts), 2))
-        told = client.ask(EVERYTHING._replace(ttl=2))
-        elsewhere = client.ask(EVERYTHING._replace(ttl=2, channel="elsewhere"))
-        names = client.ask(ListRequest(b"", 0, 0, 2))
+        asked = client.send_request(PostRequest(b"", tuple(post.hash for post in posts), 2))
+        told = client.send_request(EVERYTHING._replace(ttl=2))
+        elsewhere = client.send_request(EVERYTHING._replace(ttl=2, channel="elsewhere"))
+        names = client.send_request(ListRequest(b"", 0, 0, 2))
         await until(lambda: all(map(client.is_concluded, (asked, told, elsewhere, names))))
         parts = [m.posts for m in client.answers_to(asked) if isinstance(m, PostResponse)]
         assert hashes_of(raw for part in parts for raw in part) == {posts[-2].hash}
@@ -271,7 +273,7 @@ async def test_private_acts_change_no_answer_about_moderation() -> None:
     store.moderation.hide(users=[CYD.key], reason="in public")
     async with network(store) as net:
         client = await raw_peer(net.addresses[net.nodes[0]])
-        asked = client.ask(ModerationRequest(b"", ("default",), 1, 0))
+        asked = client.send_request(ModerationRequest(b"", ("default",), 1, 0))
         await until(lambda: client.hashes(asked))
         before = await moderation_of(client)
         for act in (store.moderation.block, store.moderation.drop):
@@ -288,6 +290,6 @@ async def test_private_acts_change_no_answer_about_moderation() -> None:
 
 
 async def moderation_of(peer: Raw) -> set[bytes]:
-    asked = peer.ask(ModerationRequest(b"", ("default",), 0, 0))
+    asked = peer.send_request(ModerationRequest(b"", ("default",), 0, 0))
     await until(lambda: peer.is_concluded(asked))
     return {digest for m in peer.answers_to(asked) if isinstance(m, HashResponse) for digest in m.hashes}

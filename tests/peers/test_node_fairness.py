@@ -28,7 +28,7 @@ BYTE_S = 0.000_000_1
 """Time in which the loop processes a byte of a peer."""
 IN_ADVANCE = 60_000
 FLOODS = ["taken back", "nonsense"]
-ASKS = ["history", "posts", "unknown posts", "moderation", "names"]
+REQUESTS = ["history", "posts", "unknown posts", "moderation", "names"]
 STEP_S = 0.1
 STEPS = 5
 
@@ -59,13 +59,13 @@ class Spent:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.reading_s: Counter[AnswerQueue] = Counter()
-        take = AnswerQueue.take
+        accept = AnswerQueue.accept
 
         def counted(queue: AnswerQueue, answer: object, part: object) -> None:
             self.reading_s[queue] += READ_S  # type: ignore[assignment] # a Counter of seconds
-            take(queue, answer, part)  # type: ignore[arg-type] # passed on unchanged
+            accept(queue, answer, part)  # type: ignore[arg-type] # passed on unchanged
 
-        monkeypatch.setattr(AnswerQueue, "take", counted)
+        monkeypatch.setattr(AnswerQueue, "accept", counted)
 
     def on(self, peer: Connection) -> float:
         return self.reading_s[peer.answers] + peer.received_size_bytes * BYTE_S
@@ -79,7 +79,7 @@ class Spent:
         )
 
 
-async def ask_without_end(peer: ByHand, kind: str) -> None:
+async def request_without_end(peer: ByHand, kind: str) -> None:
     asked = request(kind)
     peer.send(*[asked] * AT_ONCE)
     while (message := await peer.receive()) is not None:
@@ -99,7 +99,7 @@ async def greedy(node: Node, address: object, kind: str) -> AsyncIterator[Connec
     """Yield the node's connection to a peer that requests everything."""
     peer = await ByHand.connect(address)  # type: ignore[arg-type] # an Address
     known = await peer.known_to(node)
-    work = asyncio.ensure_future((flood_without_end if kind in FLOODS else ask_without_end)(peer, kind))
+    work = asyncio.ensure_future((flood_without_end if kind in FLOODS else request_without_end)(peer, kind))
     try:
         yield known
         assert not work.done(), "the node ended it, so nothing was shared"
@@ -122,7 +122,7 @@ async def serve_others(honest: ByHand, times: int) -> None:
 
 
 @pytest.mark.thorough("moderation", "names", "nonsense", "posts", "taken back", "unknown posts")
-@pytest.mark.parametrize("kind", [*ASKS, *FLOODS])
+@pytest.mark.parametrize("kind", [*REQUESTS, *FLOODS])
 def test_a_peer_that_asks_for_all_gets_its_share_and_others_are_served(
     monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:

@@ -57,7 +57,7 @@ async def test_fetches_open_and_fetch_posts() -> None:
 
 
 @on_loop
-async def test_a_silent_peer_is_asked_for_little() -> None:
+async def test_little_is_requested_from_a_silent_peer() -> None:
     """PAGE_HASHES_LEAST, FLOW_FIRST_SIZE_BYTES: what a silent peer offers can be requested from others immediately."""
     async with listening(channels=None) as (node, address):
         peer = await ByHand.connect(address)
@@ -68,7 +68,7 @@ async def test_a_silent_peer_is_asked_for_little() -> None:
         peer.send(PostResponse(requests[1].request_id, ()))
         assert len((await post_request(peer)).hashes) == limits.FETCH_POSTS_LEAST
         assert await asks_for_no_posts(peer)
-        assert len(node.parts.sync.fetches.wanted) == 4_000 - limits.FETCH_POSTS_LEAST
+        assert len(node.parts.sync.fetches.pending) == 4_000 - limits.FETCH_POSTS_LEAST
 
 
 def full_disk(monkeypatch: pytest.MonkeyPatch, stored: int) -> None:
@@ -86,11 +86,11 @@ def full_disk(monkeypatch: pytest.MonkeyPatch, stored: int) -> None:
 
 def nothing_waits(node: Node) -> bool:
     fetches = node.parts.sync.fetches
-    return not len(fetches.wanted) and not fetches.storing
+    return not len(fetches.pending) and not fetches.storing
 
 
 @pytest.mark.thorough
-def test_a_disk_that_refuses_ends_fetching_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failing_disk_ends_fetching_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
     """Earlier posts are kept and sent to others. Posts that could not be stored are not requested again."""
     posts = {post_hash(post.raw): post for post in texts(3_000)}
 
@@ -116,7 +116,7 @@ def test_a_disk_that_refuses_ends_fetching_and_nothing_else(monkeypatch: pytest.
     scenario()
 
 
-def test_a_sync_tells_what_the_disk_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sync_reports_posts_that_the_disk_did_not_accept(monkeypatch: pytest.MonkeyPatch) -> None:
     """It does not leave a mark either. The next sync begins at the same position."""
 
     @on_loop
@@ -153,7 +153,7 @@ STATE, TEXT, OTHER = ANN.join("default"), ANN.text("default", "a"), ANN.text("ot
 
 
 @pytest.mark.parametrize("post", [STATE, TEXT], ids=["state", "history"])
-def test_a_sync_tells_that_the_store_cannot_be_read(monkeypatch: pytest.MonkeyPatch, post: Post) -> None:
+def test_a_sync_reports_that_the_store_cannot_be_read(monkeypatch: pytest.MonkeyPatch, post: Post) -> None:
     """It raises the error itself, does not log a bug, and does not leave a mark of a failed pass.
 
     Other channels arrive.
@@ -173,7 +173,7 @@ def test_a_sync_tells_that_the_store_cannot_be_read(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize("post", [STATE, TEXT], ids=["state", "history"])
-def test_a_live_sync_goes_on_when_the_store_can_be_read_again(monkeypatch: pytest.MonkeyPatch, post: Post) -> None:
+def test_a_live_sync_continues_when_the_store_can_be_read_again(monkeypatch: pytest.MonkeyPatch, post: Post) -> None:
     """Each round logs the error until then. Other channels are synced meanwhile, including new posts."""
     changes = ANN.text("other", "c")
 

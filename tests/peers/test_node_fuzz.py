@@ -49,12 +49,12 @@ def some_posts(dialect: Dialect) -> tuple[Post, ...]:
 async def recorded(dialect: Dialect) -> list[bytes]:
     """Return every message, without lengths, of two nodes that sync with each other and get changes."""
     first, second = memory("first", dialect, some_posts(dialect)), memory("second", dialect, some_posts(dialect)[40:45])
-    heard: list[bytes] = []
+    received: list[bytes] = []
 
     async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         frames = FrameReader()
         while data := await reader.read(65536):
-            heard.extend(frames.feed(data))
+            received.extend(frames.feed(data))
             writer.write(data)
         writer.close()
 
@@ -74,7 +74,7 @@ async def recorded(dialect: Dialect) -> list[bytes]:
         server.close()
         await server.wait_closed()
         await asyncio.sleep(0.05)
-    return heard
+    return received
 
 
 async def changes(net: Network, dialect: Dialect) -> None:
@@ -224,7 +224,7 @@ def test_answers_to_what_a_node_asks_changed(dialect: Dialect) -> None:
     async def talk(address: Address, choice: random.Random) -> None:
         settings = {"choice": choice, "dialect": dialect, "posts": choice.sample(posts, 30)}
         peer = await raw_peer(address, Confused, **settings)
-        peer.ask(TimeRangeRequest(b"", "default", 0, 0, 0))
+        peer.send_request(TimeRangeRequest(b"", "default", 0, 0, 0))
         await asyncio.sleep(choice.random() * 0.3)
         peer.cut()
         await peer.close()

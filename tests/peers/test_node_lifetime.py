@@ -58,10 +58,10 @@ def stored() -> Iterator[CableStore]:
         assert store.check().is_clean
 
 
-async def told(node: Node, store: CableStore) -> Raw:
+async def with_announced_post(node: Node, store: CableStore) -> Raw:
     """Connect a peer that is notified of an own post and does not request it, so that the node waits when it stops."""
     peer: Raw = await raw_peer(await node.listen(Address(HOST, 0)))
-    asked = peer.ask(TimeRangeRequest(b"", "default", 0, 0, 0))
+    asked = peer.send_request(TimeRangeRequest(b"", "default", 0, 0, 0))
     await until(lambda: node.parts.serving.live.count)
     digest = store.post("default", "not asked for").hash
     await until(lambda: digest in peer.hashes(asked))
@@ -76,7 +76,7 @@ async def leave(node_is_left: asyncio.Event, peers: list[Raw], store: CableStore
         node.reconcile_port.keep_connected(there)
         await node.reconcile_port.listen(Address(HOST, 0))
         await until(lambda: node.connections)
-        peers.append(await told(node, store))
+        peers.append(await with_announced_post(node, store))
         node_is_left.set()
 
 
@@ -315,7 +315,7 @@ async def refuses(call: Callable[[], Any]) -> None:
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_a_call_before_and_after_is_refused(name: str) -> None:
+def test_a_call_before_and_after_is_rejected(name: str) -> None:
     async def main() -> None:
         async with raw_listener(Raw) as (there, dialled):
             with stored() as store:
@@ -369,14 +369,14 @@ def test_a_node_can_be_used_again_but_not_twice_at_once() -> None:
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_a_call_during_the_end_is_refused_or_ends(name: str) -> None:
+def test_a_call_during_the_end_is_rejected_or_ends(name: str) -> None:
     """Nothing connects afterwards, and no task waits for the node."""
 
     async def main() -> None:
         async with raw_listener(Raw) as (there, dialled), nothing_is_left():
             with stored() as store:
                 async with Node(store, QUICK) as node:
-                    peer = await told(node, store)
+                    peer = await with_announced_post(node, store)
                     asked = node, Address("192.0.2.1", 1)
                     call = CALLS[name](*asked) if "once" in name or name == "connect" else asyncio.sleep(0)
                     pending = asyncio.ensure_future(call)
@@ -395,7 +395,7 @@ def test_a_call_during_the_end_is_refused_or_ends(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [*CALLS, "peers", "connections", "peer_events"])
-def test_a_call_of_another_thread_is_refused(name: str) -> None:
+def test_a_call_of_another_thread_is_rejected(name: str) -> None:
     def call(node: Node) -> None:
         async def elsewhere() -> None:
             found = CALLS[name](node, Address(HOST, 1)) if name in CALLS else getattr(node, name)
@@ -472,7 +472,7 @@ def test_a_node_needs_a_task_of_asyncio() -> None:
         asyncio.run(main(store))
 
 
-def test_a_sync_that_the_end_interrupts_says_so() -> None:
+def test_a_sync_interrupted_by_the_end_raises_an_error() -> None:
     async def main() -> None:
         async with raw_listener(Raw) as (there, _):
             with stored() as store:

@@ -59,7 +59,7 @@ def test_the_defaults_are_the_limits() -> None:
 
 
 @on_loop
-async def test_a_message_longer_than_max_message_size_bytes_is_refused_before_it_comes() -> None:
+async def test_a_message_longer_than_max_message_size_bytes_is_rejected_before_it_arrives() -> None:
     async with listening() as (node, address):
         with logged() as log:
             peer = await ByHand.connect(address)
@@ -120,13 +120,13 @@ async def test_max_hashes_per_response_and_part_rows_answered() -> None:
 async def test_max_post_response_size_bytes_and_part_size_answered_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     """MAX_POST_RESPONSE_SIZE_BYTES is the limit of a response, PART_SIZE_ANSWERED_BYTES that of a read."""
     parts: list[int] = []
-    take = AnswerQueue.take
+    accept = AnswerQueue.accept
 
     def noted(self: AnswerQueue, answer: Any, part: list[Any]) -> None:
         parts.append(sum(map(len, part)))
-        take(self, answer, part)
+        accept(self, answer, part)
 
-    monkeypatch.setattr(AnswerQueue, "take", noted)
+    monkeypatch.setattr(AnswerQueue, "accept", noted)
     posts = texts(MANY)
     async with listening(posts) as (_, address):
         peer = await ByHand.connect(address)
@@ -191,7 +191,7 @@ def test_max_invalid_posts() -> None:
         forged = [post.raw[:40] + bytes((post.raw[40] ^ 1,)) + post.raw[41:] for post in good]
         by_hash = {post_hash(raw): raw for raw in forged}
 
-        class Liar(Keeper):
+        class FalsePeer(Keeper):
             def range_of(self, asked: TimeRangeRequest) -> tuple[bytes, ...]:
                 return tuple(by_hash) if asked.limit else ()
 
@@ -200,7 +200,7 @@ def test_max_invalid_posts() -> None:
 
         with memory() as store, logged() as log:
             async with running(store, channels=None) as (node, address):
-                peer = await raw_peer(address, Liar, posts=good[:1])
+                peer = await raw_peer(address, FalsePeer, posts=good[:1])
                 if number >= limits.MAX_INVALID_POSTS:
                     await until(lambda: peer.is_over)
                     assert f"too many invalid posts ({limits.MAX_INVALID_POSTS})" in log.reasons()[0]

@@ -45,7 +45,7 @@ async def test_slow_reader_size_bytes() -> None:
 
 @pytest.mark.thorough
 @on_loop
-async def test_max_queued_size_bytes_where_news_wait_behind_a_history_that_is_not_read() -> None:
+async def test_max_queued_size_bytes_where_announcements_wait_behind_a_history_that_is_not_read() -> None:
     """MAX_QUEUED_SIZE_BYTES also applies to changes that wait to be sent."""
     with logged() as log:
         async with listening(texts(MANY), max_queued_size_bytes=2_000_000) as (node, address):
@@ -64,7 +64,7 @@ async def test_max_queued_size_bytes_where_news_wait_behind_a_history_that_is_no
 
 
 @on_loop
-async def test_max_queued_size_bytes_where_news_are_not_read() -> None:
+async def test_max_queued_size_bytes_where_announcements_are_not_read() -> None:
     with logged() as log:
         async with listening(max_queued_size_bytes=100_000) as (node, address):
             peer, reader = await ByHand.connect(address, receive_size_bytes=4096), await ByHand.connect(address)
@@ -184,10 +184,10 @@ async def test_max_ingest_queue_size_bytes(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @on_loop
-async def test_max_wanted_per_peer_where_a_peer_offers_without_end() -> None:
+async def test_max_pending_hashes_per_peer_where_a_peer_offers_without_end() -> None:
     """Its live offers are looked up in turn.
 
-    After MAX_WANTED_PER_PEER waiting ones, the node stops reading from the peer.
+    After MAX_PENDING_HASHES_PER_PEER waiting ones, the node stops reading from the peer.
     """
 
     class Offering(Keeper):
@@ -211,8 +211,8 @@ async def test_max_wanted_per_peer_where_a_peer_offers_without_end() -> None:
             other = await ByHand.connect(address)
             assert len(await other.hashes()) == 1
             await other.close()
-            assert offered._offered < 2 * limits.MAX_WANTED_PER_PEER
-            assert len(node.parts.sync.fetches.wanted) <= limits.MAX_WANTED_PER_PEER
+            assert offered._offered < 2 * limits.MAX_PENDING_HASHES_PER_PEER
+            assert len(node.parts.sync.fetches.pending) <= limits.MAX_PENDING_HASHES_PER_PEER
             assert len(node.parts.context.life.tasks) < 20
         peer.flood.cancel()
         await peer.close()

@@ -172,7 +172,7 @@ async def test_idle_timeout_s() -> None:
 
 @pytest.mark.thorough
 @on_loop
-async def test_a_silent_peer_is_asked_for_no_channel_and_is_idle() -> None:
+async def test_no_channel_is_requested_from_a_silent_peer_and_it_is_idle() -> None:
     """A silent peer costs little, for any size of the store, and is disconnected after IDLE_TIMEOUT_S."""
     posts = [ANN.text(f"channel {i}", "x") for i in range(50)]
     settings: dict[str, Any] = {"channels": None, "answer_timeout_s": 0.1, "idle_timeout_s": 0.3, "list_every_s": 0.1}
@@ -194,7 +194,7 @@ async def test_answer_timeout_s() -> None:
         assert isinstance(asked, ListRequest)
         only(node).pause(PauseReason.STORING)
         await pass_time(0.5)
-        assert only(node).session.asked, "what is not read cannot be late"
+        assert only(node).session.open_requests, "what is not read cannot be late"
         only(node).resume(PauseReason.STORING)
         await pass_time(0.5)
         cancel = await peer.receive()
@@ -383,6 +383,6 @@ async def test_max_live_channels(monkeypatch: pytest.MonkeyPatch) -> None:
     async with listening(channels=None, list_every_s=0.1) as (node, address):
         peer = await raw_peer(address, Keeper, posts=posts)
         await until(lambda: all(node.store.get(post.hash) for post in posts))
-        await until(lambda: len(peer.asked(TimeRangeRequest)) > 10)
-        assert len([asked for asked in peer.asked(TimeRangeRequest) if asked.is_live]) == 2
+        await until(lambda: len(peer.requests_of(TimeRangeRequest)) > 10)
+        assert len([asked for asked in peer.requests_of(TimeRangeRequest) if asked.is_live]) == 2
         await peer.close()

@@ -51,14 +51,14 @@ async def asking(*posts: Post) -> AsyncIterator[tuple[Node, CableStore, Raw]]:
 
 async def settled(peer: Raw) -> None:
     """Wait until all stored posts are announced: the last stored post is announced last."""
-    number = len(peer.heard)
-    request_id = peer.ask(ListRequest(b"", 0, 0))
-    await until(lambda: peer.is_concluded(request_id), lambda: peer.heard[number:])
+    number = len(peer.received)
+    request_id = peer.send_request(ListRequest(b"", 0, 0))
+    await until(lambda: peer.is_concluded(request_id), lambda: peer.received[number:])
 
 
 async def quiet(peer: Raw, number: int, asked: bytes, wait_s: float = 0.1) -> list[bytes]:
     """Wait for N hashes, and a moment longer for an extra one."""
-    await until(lambda: len(peer.hashes(asked)) >= number, lambda: peer.heard)
+    await until(lambda: len(peer.hashes(asked)) >= number, lambda: peer.received)
     await asyncio.sleep(wait_s)
     return peer.hashes(asked)
 
@@ -66,7 +66,7 @@ async def quiet(peer: Raw, number: int, asked: bytes, wait_s: float = 0.1) -> li
 # --- time ranges -------------------------------------------------------------------------------
 
 
-def test_a_post_is_not_announced_to_the_peer_that_gave_it() -> None:
+def test_a_post_is_not_announced_to_the_peer_that_sent_it() -> None:
     """Others get it. The peer itself gets it again if the post counts again."""
 
     @on_loop
@@ -83,15 +83,15 @@ def test_a_post_is_not_announced_to_the_peer_that_gave_it() -> None:
             other.send(*live)
             await offered(giver, tuple(posts))
             await deliver(giver, posts)
-            heard: set[bytes] = set()
-            while len(heard) < len(posts):
-                heard |= announced(await other.receive())
+            received: set[bytes] = set()
+            while len(received) < len(posts):
+                received |= announced(await other.receive())
             deletion = ANN.delete(second, at=at(5))
             node.store.ingest([deletion.raw])
-            heard.clear()
-            while len(heard) < 2:
-                heard |= announced(await giver.receive())
-            assert heard == {deletion.hash, first.hash}
+            received.clear()
+            while len(received) < 2:
+                received |= announced(await giver.receive())
+            assert received == {deletion.hash, first.hash}
 
     scenario()
 
@@ -100,11 +100,11 @@ def announced(message: Message | None) -> set[bytes]:
     return set(message.hashes) if isinstance(message, HashResponse) else set()
 
 
-def test_limit_is_shared_by_history_and_news() -> None:
+def test_limit_is_shared_by_history_and_live_hashes() -> None:
     async def main() -> None:
         known = [ANN.text(CHANNEL, str(n), at=at(n)) for n in range(3)]
         async with asking(*known) as (node, store, peer):
-            asked = peer.ask(TimeRangeRequest(b"", CHANNEL, at(1), 0, 4))
+            asked = peer.send_request(TimeRangeRequest(b"", CHANNEL, at(1), 0, 4))
             assert await quiet(peer, 2, asked) == [known[2].hash, known[1].hash]
             assert not peer.is_concluded(asked)
             early = ANN.text(CHANNEL, "before the start", at=at(0) + 1)
@@ -118,13 +118,13 @@ def test_limit_is_shared_by_history_and_news() -> None:
     run(main())
 
 
-def test_deletions_are_told_in_the_channel_of_what_they_delete() -> None:
+def test_deletions_are_announced_in_the_channel_of_the_deleted_post() -> None:
     async def main() -> None:
         here, there = ANN.text(CHANNEL, "x", at=at(1)), ANN.text("there", "x", at=at(2))
         late = ANN.text(CHANNEL, "comes dead", at=at(3))
         async with asking(here, there) as (_, store, peer):
-            in_channel = peer.ask(TimeRangeRequest(b"", CHANNEL, 0, 0, 0))
-            in_there = peer.ask(TimeRangeRequest(b"", "there", 0, 0, 0))
+            in_channel = peer.send_request(TimeRangeRequest(b"", CHANNEL, 0, 0, 0))
+            in_there = peer.send_request(TimeRangeRequest(b"", "there", 0, 0, 0))
             await quiet(peer, 1, in_channel)
             both, waits = ANN.delete(here, there, at=at(4)), ANN.delete(late, at=at(5))
             store.ingest(raws(both, waits))
@@ -137,11 +137,11 @@ def test_deletions_are_told_in_the_channel_of_what_they_delete() -> None:
 
 
 @pytest.mark.thorough
-def test_a_deletion_of_two_texts_is_told_once() -> None:
+def test_a_deletion_of_two_texts_is_announced_once() -> None:
     async def main() -> None:
         texts = [ANN.text(CHANNEL, str(n), at=at(n)) for n in range(2)]
         async with asking(*texts) as (_, store, peer):
-            asked = peer.ask(TimeRangeRequest(b"", CHANNEL, 0, 0, 0))
+            asked = peer.send_request(TimeRangeRequest(b"", CHANNEL, 0, 0, 0))
             await quiet(peer, 2, asked)
             both = ANN.delete(*texts, at=at(4))
             store.ingest(raws(both))
@@ -150,14 +150,14 @@ def test_a_deletion_of_two_texts_is_told_once() -> None:
     run(main())
 
 
-def test_every_deletion_of_what_is_deleted_is_told() -> None:
+def test_every_deletion_of_a_deleted_post_is_announced() -> None:
     """The channel's time range lists all of them, up to MAX_DELETIONS_LISTED."""
 
     async def main() -> None:
         text = ANN.text(CHANNEL, "x", at=at(0))
         second = ANN.delete(text, at=at(5))
         async with asking(text, second) as (_, store, peer):
-            asked = peer.ask(TimeRangeRequest(b"", CHANNEL, 0, 0, 0))
+            asked = peer.send_request(TimeRangeRequest(b"", CHANNEL, 0, 0, 0))
             assert await quiet(peer, 1, asked) == [second.hash]
             first, third = ANN.delete(text, at=at(4)), ANN.delete(text, at=at(6))
             store.ingest(raws(first))
@@ -170,7 +170,7 @@ def test_every_deletion_of_what_is_deleted_is_told() -> None:
 @pytest.mark.thorough
 @settings(max_examples=12)
 @given(st.integers(0, 2**32).map(Random))
-def test_nothing_is_lost_or_told_twice_between_history_and_news(choice: Random) -> None:
+def test_nothing_is_lost_or_sent_twice_between_history_and_live_hashes(choice: Random) -> None:
     """Posts are stored at the same time as others send requests."""
     posts = [ANN.text(CHANNEL, str(n), at=at(n)) for n in range(150)]
 
@@ -187,7 +187,7 @@ def test_nothing_is_lost_or_told_twice_between_history_and_news(choice: Random) 
             while thread.is_alive() or not asked:
                 if len(asked) > limits.MAX_LIVE_ALIKE // 2:
                     peer.say(CancelRequest(b"\xffcan", asked.pop(0)))
-                asked.append(peer.ask(TimeRangeRequest(b"", CHANNEL, 0, 0, 0)))
+                asked.append(peer.send_request(TimeRangeRequest(b"", CHANNEL, 0, 0, 0)))
                 if choice.random() < 0.3:
                     peer.say(CancelRequest(b"\xffcan", asked.pop()))
                 await asyncio.sleep(choice.random() * 0.01)
@@ -212,7 +212,7 @@ def test_nothing_is_lost_or_told_twice_between_history_and_news(choice: Random) 
 def test_cancel_ends_it(request_: Any) -> None:
     async def main() -> None:
         async with asking(ANN.text(CHANNEL, "x")) as (node, store, peer):
-            asked, other = peer.ask(request_), peer.ask(TimeRangeRequest(b"", CHANNEL, 0, 0, 0))
+            asked, other = peer.send_request(request_), peer.send_request(TimeRangeRequest(b"", CHANNEL, 0, 0, 0))
             await until(lambda: node.parts.serving.live.count == 2)
             await quiet(peer, 1, other)
             peer.say(CancelRequest(b"\xffcan", asked))
@@ -236,7 +236,7 @@ def test_state_after_deletions() -> None:
         joins = [ANN.join(CHANNEL, at=at(n)) for n in range(2)]
         infos = [ANN.named(str(n), at=at(n)) for n in range(2)]
         async with asking(*topics, *joins, *infos) as (_, store, peer):
-            asked = peer.ask(StateRequest(b"", CHANNEL, 1))
+            asked = peer.send_request(StateRequest(b"", CHANNEL, 1))
             now = await quiet(peer, 3, asked)
             assert set(now) == {topics[1].hash, joins[1].hash, infos[1].hash}
             for kind in (topics, joins, infos):
@@ -247,11 +247,11 @@ def test_state_after_deletions() -> None:
     run(main())
 
 
-def test_state_tells_the_info_of_whose_leaving_is_deleted() -> None:
+def test_state_has_the_info_of_a_user_whose_leave_is_deleted() -> None:
     async def main() -> None:
         here, leaves, named = ANN.text(CHANNEL, "x", at=at(0)), ANN.leave(CHANNEL, at=at(1)), ANN.named("Ann", at=at(0))
         async with asking(here, leaves, named) as (_, store, peer):
-            asked = peer.ask(StateRequest(b"", CHANNEL, 1))
+            asked = peer.send_request(StateRequest(b"", CHANNEL, 1))
             assert await quiet(peer, 1, asked) == [leaves.hash]
             store.ingest(raws(ANN.delete(leaves, at=at(2))))
             assert await quiet(peer, 2, asked) == [leaves.hash, named.hash]
@@ -260,11 +260,11 @@ def test_state_tells_the_info_of_whose_leaving_is_deleted() -> None:
 
 
 @pytest.mark.thorough
-def test_state_tells_the_info_of_who_left_and_writes_again() -> None:
+def test_state_has_the_info_of_a_user_who_left_and_writes_again() -> None:
     async def main() -> None:
         leaves, named = ANN.leave(CHANNEL, at=at(1)), ANN.named("Ann", at=at(0))
         async with asking(leaves, named) as (_, store, peer):
-            asked = peer.ask(StateRequest(b"", CHANNEL, 1))
+            asked = peer.send_request(StateRequest(b"", CHANNEL, 1))
             assert await quiet(peer, 1, asked) == [leaves.hash]
             store.ingest(raws(ANN.text(CHANNEL, "x", at=at(2))))
             assert await quiet(peer, 2, asked) == [leaves.hash, named.hash]
@@ -272,12 +272,12 @@ def test_state_tells_the_info_of_who_left_and_writes_again() -> None:
     run(main())
 
 
-def test_state_tells_the_info_of_a_new_member_and_new_names_of_members() -> None:
+def test_state_has_the_info_of_a_new_member_and_new_names_of_members() -> None:
     async def main() -> None:
         bob_is, cyd_is = BOB.named("Bob", at=at(1)), CYD.named("Cyd", at=at(1))
         async with asking(bob_is, cyd_is, ANN.text(CHANNEL, "x", at=at(1))) as (_, store, peer):
-            asked = peer.ask(StateRequest(b"", CHANNEL, 1))
-            elsewhere = peer.ask(StateRequest(b"", "elsewhere", 1))
+            asked = peer.send_request(StateRequest(b"", CHANNEL, 1))
+            elsewhere = peer.send_request(StateRequest(b"", "elsewhere", 1))
             await settled(peer)
             joins, says = BOB.join(CHANNEL, at=at(2)), CYD.text(CHANNEL, "hi", at=at(2))
             store.ingest(raws(joins, says))
@@ -293,7 +293,7 @@ def test_state_tells_the_info_of_a_new_member_and_new_names_of_members() -> None
 @pytest.mark.thorough
 @settings(max_examples=15)
 @given(histories(), st.integers(0, 2**32).map(Random))
-def test_history_and_news_together_are_the_state(history: tuple[Dialect, list[Post]], choice: Random) -> None:
+def test_history_and_live_hashes_together_are_the_state(history: tuple[Dialect, list[Post]], choice: Random) -> None:
     """A peer with a request at any moment ends with the same hashes as a peer with a request at the end."""
     dialect, posts = history
     posts = public(posts)
@@ -306,9 +306,10 @@ def test_history_and_news_together_are_the_state(history: tuple[Dialect, list[Po
             node = net.nodes[0]
             peer = await raw_peer(net.addresses[node], dialect=dialect)
             asked = {
-                c: (peer.ask(StateRequest(b"", c, 1)), peer.ask(TimeRangeRequest(b"", c, 0, 0, 0))) for c in channels
+                c: (peer.send_request(StateRequest(b"", c, 1)), peer.send_request(TimeRangeRequest(b"", c, 0, 0, 0)))
+                for c in channels
             }
-            acts = peer.ask(ModerationRequest(b"", tuple(channels), 1, 0))
+            acts = peer.send_request(ModerationRequest(b"", tuple(channels), 1, 0))
             if choice.random() < 0.7:
                 await settled(peer)
             for post in posts[cut:]:
@@ -343,7 +344,7 @@ def test_moderation_requests_stay() -> None:
     async def main() -> None:
         old, other = act(1), act(2, "other")
         async with asking(old, other) as (_, store, peer):
-            asked = peer.ask(ModerationRequest(b"", (CHANNEL,), 1, 0))
+            asked = peer.send_request(ModerationRequest(b"", (CHANNEL,), 1, 0))
             assert await quiet(peer, 1, asked) == [old.hash]
             new, foreign = act(3, role=2), act(4, "other", role=2)
             store.ingest(raws(new, foreign, BOB.text(CHANNEL, "x")))
@@ -364,7 +365,7 @@ def test_a_rename_is_not_a_moderation_change_and_accepting_again_is() -> None:
     async def main() -> None:
         given, elsewhere, other = act(1), act(1, "other"), ANN.post(Role("", 0, CHANNEL, CYD.key, 1), at=at(1))
         async with asking(given, elsewhere, other) as (_, store, peer):
-            asked = peer.ask(ModerationRequest(b"", (CHANNEL,), 1, 0))
+            asked = peer.send_request(ModerationRequest(b"", (CHANNEL,), 1, 0))
             assert set(await quiet(peer, 2, asked)) == {given.hash, other.hash}
             store.ingest(raws(info(2, name="Robert"), CYD.named("Cyd", at=at(2)), ANN.named("Ann", at=at(2))))
             store.ingest(raws(info(3, accepts=False)))
@@ -385,7 +386,7 @@ def test_a_role_counts_again_when_the_post_info_that_declined_is_deleted() -> No
     async def main() -> None:
         given, declines = act(1), info(2, accepts=False)
         async with asking(given, declines) as (_, store, peer):
-            asked = peer.ask(ModerationRequest(b"", (CHANNEL,), 1, 0))
+            asked = peer.send_request(ModerationRequest(b"", (CHANNEL,), 1, 0))
             new = ANN.post(Role("", 0, CHANNEL, CYD.key, 1), at=at(3))
             store.ingest(raws(new))
             assert await quiet(peer, 1, asked) == [new.hash]
@@ -400,7 +401,7 @@ def test_a_rejected_post_info_that_accepts_roles_again_is_a_change() -> None:
         given = act(1)
         async with asking(given, info(2, accepts=False)) as (_, store, peer):
             block = store.moderation.block([BOB.key]).posts[0]
-            asked = peer.ask(ModerationRequest(b"", (CHANNEL,), 1, 0))
+            asked = peer.send_request(ModerationRequest(b"", (CHANNEL,), 1, 0))
             assert await quiet(peer, 1, asked) == [block.hash]
             assert store.ingest(raws(info(4, accepts=True)))[0].verdict is Verdict.BLOCKED
             assert (await quiet(peer, 2, asked))[1:] == [given.hash]
@@ -430,6 +431,8 @@ def test_what_is_written_is_everywhere_soon(dialect: Dialect) -> None:
             await net.are_alike()
             assert stores[0].get(text.hash) is None
             asked = [c.session for node in net.nodes for c in node.connections]
-            assert all(not isinstance(e.request, PostRequest) for session in asked for e in session.asked.values())
+            assert all(
+                not isinstance(e.request, PostRequest) for session in asked for e in session.open_requests.values()
+            )
 
     run(main())

@@ -105,7 +105,7 @@ async def connected(address: Address, number: int) -> list[socket.socket]:
     return found
 
 
-async def ask_a_lot(address: Address, requests: int) -> None:
+async def send_many_requests(address: Address, requests: int) -> None:
     """Simulate a busy peer: all its requests are answered, and it gets no changes."""
     peer = await ByHand.connect(address)
     peer.send(LIVE, StateRequest(b"", "default", 1))
@@ -119,7 +119,7 @@ def test_a_thousand_idle_and_two_hundred_busy_peers(capsys: pytest.CaptureFixtur
     """The node also fetches. From a silent peer it requests only names."""
 
     async def scenario(child: Child) -> int:
-        (await asyncio.gather(*(ask_a_lot(child.address, 5) for _ in range(200))))
+        (await asyncio.gather(*(send_many_requests(child.address, 5) for _ in range(200))))
         tasks = 5
         await child.is_rid_of_all(tasks)
         before, peaks = child.rss_bytes, []
@@ -131,7 +131,7 @@ def test_a_thousand_idle_and_two_hundred_busy_peers(capsys: pytest.CaptureFixtur
 
             await until(are_connected)
             with_idle = child.rss_bytes
-            await asyncio.gather(*(ask_a_lot(child.address, 5) for _ in range(200)))
+            await asyncio.gather(*(send_many_requests(child.address, 5) for _ in range(200)))
             peaks.append(child.rss_bytes)
             for sock in idle:
                 sock.close()
@@ -180,7 +180,7 @@ def test_peers_that_come_and_go_leave_nothing(times: int) -> None:
         await asyncio.gather(*(come_and_go(child, times // 10) for _ in range(10)))
         await child.is_rid_of_all(5)
         assert child.rss_bytes - before < 20 * MEGABYTE
-        await ask_a_lot(child.address, 3)
+        await send_many_requests(child.address, 3)
 
     with node_child(follows=True, **MANY_PEERS) as child:
         run(scenario(child))
@@ -191,13 +191,13 @@ def test_slow_readers_do_not_make_memory_grow() -> None:
     """They request everything repeatedly and live, and read nothing."""
 
     async def scenario(child: Child) -> None:
-        await ask_a_lot(child.address, 3)
+        await send_many_requests(child.address, 3)
         before = child.rss_bytes
         slow = [await ByHand.connect(child.address, receive_size_bytes=4096) for _ in range(30)]
         for _ in range(10):
             for peer in slow:
                 peer.send(*[ALL] * 30, LIVE)
-            await ask_a_lot(child.address, 3)
+            await send_many_requests(child.address, 3)
             assert (await child.state())["queued"] < 30 * 2 * limits.SLOW_READER_SIZE_BYTES
 
         async def are_slow() -> bool:

@@ -12,7 +12,7 @@ from people import ANN, BOB, raws
 from cablestore import LEGACY, Post, limits
 from cablestore.peers import Node, peer_sync
 from cablestore.protocol.body import JOIN
-from cablestore.protocol.exchange import Asked
+from cablestore.protocol.exchange import PeerRequest
 from cablestore.protocol.message import (
     CancelRequest,
     FrameReader,
@@ -44,7 +44,7 @@ def states_asked(node: Node) -> float:
 
 
 @on_loop
-async def test_a_sync_asks_for_a_few_channels_at_a_time() -> None:
+async def test_a_sync_requests_a_few_channels_at_a_time() -> None:
     """The answering node counts each request beyond its limit as a fault, and disconnects after some faults."""
     posts = joins(300)
     async with network(memory("a", posts=posts), settings=replace(ANSWERS_ONLY, max_requests_alive=FEW_ALIVE)) as net:
@@ -56,7 +56,7 @@ async def test_a_sync_asks_for_a_few_channels_at_a_time() -> None:
             await net.stop(node)
 
 
-def test_a_live_sync_asks_for_a_few_channels_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_live_sync_requests_a_few_channels_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """This applies also when it requests all of them again."""
     monkeypatch.setattr(limits, "MAX_LIVE_CHANNELS", 8)
     posts = joins(300)
@@ -68,7 +68,7 @@ def test_a_live_sync_asks_for_a_few_channels_at_a_time(monkeypatch: pytest.Monke
             await node.connect(address)
             await every(posts, lambda post: node.store.get(post.hash))
             await until(lambda: states_asked(answering) >= len(posts))
-            node.parts.sync.restricted((), asks_again=True)
+            node.parts.sync.restricted((), requests_again=True)
             await until(lambda: states_asked(answering) >= 2 * len(posts) or net.log.faults())
             assert not net.log.faults()
 
@@ -76,7 +76,7 @@ def test_a_live_sync_asks_for_a_few_channels_at_a_time(monkeypatch: pytest.Monke
 
 
 @pytest.mark.thorough
-def test_names_beyond_one_response_are_asked_for_by_offset(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_further_names_are_requested_by_offset(monkeypatch: pytest.MonkeyPatch) -> None:
     """MAX_NAMES_PER_MESSAGE. A peer that returns the same names for every offset gets a limited number of requests."""
     monkeypatch.setattr(limits, "MAX_NAMES_PER_MESSAGE", 50)
     monkeypatch.setattr(peer_sync, "SURELY_ALL_NAMES", 50)
@@ -90,7 +90,10 @@ def test_names_beyond_one_response_are_asked_for_by_offset(monkeypatch: pytest.M
                 assert (await sync_of(node, net.addresses[net.nodes[0]])).posts == len(posts)
                 async with raw_listener(Keeper, posts=posts[:50]) as (address, peers):
                     assert (await sync_of(node, address)).channels == len(posts)
-                    assert [request.offset for request in peers[0].asked(ListRequest) if not request.limit] == [0, 50]
+                    assert [request.offset for request in peers[0].requests_of(ListRequest) if not request.limit] == [
+                        0,
+                        50,
+                    ]
                 await net.stop(node)
 
     scenario()
@@ -101,7 +104,7 @@ def test_the_longest_names_fill_a_response_with_as_many_as_are_surely_all() -> N
     session = Session(LEGACY, bytes, speaks_first=True)
     asked = ListRequest(bytes(4), 0, 0)
     [found] = session.receive(encode_message(asked, LEGACY), 0)
-    assert isinstance(found, Asked)
+    assert isinstance(found, PeerRequest)
     names = [chr(0x1F600 + n % 50) * limits.MAX_CHANNEL_CODEPOINTS for n in range(peer_sync.SURELY_ALL_NAMES + 1_000)]
     session.answer_names(found.exchange, names)
     [frame] = FrameReader().feed(session.output()[-1])
@@ -125,13 +128,13 @@ class Inventor(Keeper):
 
     def answer(self, message: Message) -> None:
         if isinstance(message, ListRequest) and not message.limit:
-            count = len(self.asked(ListRequest))
+            count = len(self.requests_of(ListRequest))
             self.say(ListResponse(message.request_id, tuple(f"{count} {n}" for n in range(self.names_at_once))))
         else:
             super().answer(message)
 
 
-def test_a_peer_that_invents_channels_is_asked_for_a_limited_number(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_limited_number_of_invented_channels_is_requested(monkeypatch: pytest.MonkeyPatch) -> None:
     """MAX_UNSEEN_CHANNELS. The store's own channels are requested first, also new ones. Marks are not stored."""
     monkeypatch.setattr(limits, "MAX_UNSEEN_CHANNELS", 100)
     old, new = ANN.text("own", "old"), ANN.text("new", "x")
@@ -144,7 +147,7 @@ def test_a_peer_that_invents_channels_is_asked_for_a_limited_number(monkeypatch:
         ):
             [node] = net.nodes
             await node.connect(address)
-            await until(lambda: peers and len(peers[0].asked(ListRequest)) > 12)
+            await until(lambda: peers and len(peers[0].requests_of(ListRequest)) > 12)
             node.store.ingest(raws(new))
             await until(lambda: "new" in followed(peers[0]))
             assert followed(peers[0])[0] == "own"
@@ -158,10 +161,10 @@ def test_a_peer_that_invents_channels_is_asked_for_a_limited_number(monkeypatch:
 
 def followed(peer: Keeper) -> list[str]:
     """Return the channels whose state a peer was asked for, each once."""
-    return list(dict.fromkeys(request.channel for request in peer.asked(StateRequest)))
+    return list(dict.fromkeys(request.channel for request in peer.requests_of(StateRequest)))
 
 
-def test_a_list_that_goes_on_without_end_is_not_read_to_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_endless_list_is_read_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     """MAX_UNSEEN_CHANNELS: each further part has new names."""
     monkeypatch.setattr(limits, "MAX_UNSEEN_CHANNELS", 100)
     monkeypatch.setattr(peer_sync, "SURELY_ALL_NAMES", 40)
@@ -170,7 +173,7 @@ def test_a_list_that_goes_on_without_end_is_not_read_to_the_end(monkeypatch: pyt
     async def scenario() -> None:
         async with network(memory("a")) as net, raw_listener(Inventor) as (address, peers):
             assert (await sync_of(net.nodes[0], address)).channels == 100
-            assert len([request for request in peers[0].asked(ListRequest) if not request.limit]) == 3
+            assert len([request for request in peers[0].requests_of(ListRequest) if not request.limit]) == 3
 
     scenario()
 
@@ -217,11 +220,13 @@ async def test_a_channel_whose_live_request_the_peer_ends_is_asked_for_again(kin
     async with listening(channels=None, list_every_s=0.05) as (node, address):
         first, text, join = ANN.text("default", "first"), BOB.text("default", "later"), BOB.join("default")
         peer = await raw_peer(address, Busy, posts=[first], ends=kind)
-        await until(lambda: node.store.get(first.hash) and [r for r in peer.asked(kind) if r.is_live])
+        await until(lambda: node.store.get(first.hash) and [r for r in peer.requests_of(kind) if r.is_live])
         peer.add(text, join)
         await every((text, join), lambda post: node.store.get(post.hash))
-        lives = [r.request_id for r in (*peer.asked(StateRequest), *peer.asked(TimeRangeRequest)) if r.is_live]
-        cancelled = [request.cancel_id for request in peer.asked(CancelRequest)]
+        lives = [
+            r.request_id for r in (*peer.requests_of(StateRequest), *peer.requests_of(TimeRangeRequest)) if r.is_live
+        ]
+        cancelled = [request.cancel_id for request in peer.requests_of(CancelRequest)]
         assert len(set(lives) - set(cancelled)) == 1
         await peer.close()
 
@@ -235,20 +240,20 @@ def test_a_live_request_that_the_peer_ends_makes_room_for_one_other_channel(monk
         async with listening(channels=None, list_every_s=0.05) as (node, address):
             posts = [ANN.text(name, "x") for name in "abcd"]
             peer = await raw_peer(address, Busy, posts=posts[:1], ends=TimeRangeRequest)
-            await until(lambda: [r for r in peer.asked(TimeRangeRequest) if r.is_live])
+            await until(lambda: [r for r in peer.requests_of(TimeRangeRequest) if r.is_live])
             peer.ends = CancelRequest  # the peer does not end further requests
             peer.add(*posts[1:])
             await every(posts, lambda post: node.store.get(post.hash))
-            await until(lambda: len(peer.asked(TimeRangeRequest)) > 20)
-            assert [r.channel for r in peer.asked(TimeRangeRequest) if r.is_live] == ["a", "b"]
+            await until(lambda: len(peer.requests_of(TimeRangeRequest)) > 20)
+            assert [r.channel for r in peer.requests_of(TimeRangeRequest) if r.is_live] == ["a", "b"]
             await peer.close()
 
     scenario()
 
 
 @on_loop
-async def test_moderation_is_asked_for_again_where_the_peer_ends_it() -> None:
+async def test_moderation_is_requested_again_after_the_peer_ends_the_request() -> None:
     async with listening(channels=None, list_every_s=0.05) as (_, address):
         peer = await raw_peer(address, Busy, posts=[ANN.text("default", "x")], ends=ModerationRequest)
-        await until(lambda: len(peer.asked(ModerationRequest)) > 2)
+        await until(lambda: len(peer.requests_of(ModerationRequest)) > 2)
         await peer.close()

@@ -13,7 +13,7 @@ import pytest
 from by_hand import CABAL_KEY, on_loop
 from peering import HOST, memory, network, run, soon, until
 from people import ANN, BOB, START_MS, Person, raws
-from reconciling_nodes import ONLY, Cutter, are_alike, is_whole, once, two_nodes
+from reconciling_nodes import ONLY, Cutter, are_alike, is_complete, once, two_nodes
 from talking import conversation, hello, two_halves, with_stores
 
 from cablestore import DRAFT8, LEGACY, CableStore, Dialect, Post, StoreOptions, limits
@@ -119,7 +119,7 @@ async def test_since_window_and_channels() -> None:
 
 
 @on_loop
-async def test_who_follows_nothing_gives_and_takes_nothing() -> None:
+async def test_without_followed_channels_nothing_is_sent_or_received() -> None:
     stores = with_stores([ANN.text("default", "a")], [BOB.text("default", "b")])
     async with Node(stores[0], NodeSettings(channels=frozenset())) as one, Node(stores[1]) as other:
         report = await once(other, await one.reconcile_port.listen(Address(HOST, 0)))
@@ -264,7 +264,7 @@ def test_connections_that_break_lose_nothing(over_cable: bool, key: bytes | None
             async with cutter as through:
                 for _ in range(8):
                     cutter.left = rng.randrange(120_000)
-                    while await is_whole(other, through, over_cable):
+                    while await is_complete(other, through, over_cable):
                         pass
                     await until(lambda: not len(one.parts.reconciler))
                 cutter.left = 2**60
@@ -282,7 +282,7 @@ def test_connections_that_break_lose_nothing(over_cable: bool, key: bytes | None
 
 @WAYS
 @on_loop
-async def test_stores_of_the_other_dialect_are_refused(over_cable: bool) -> None:
+async def test_stores_of_the_other_dialect_are_rejected(over_cable: bool) -> None:
     """Their posts differ, although on Cable both may use one dialect."""
     with memory("a") as store, memory("b", DRAFT8) as foreign:
         async with Node(store, ONLY) as one, Node(foreign, ONLY) as other:
@@ -292,7 +292,7 @@ async def test_stores_of_the_other_dialect_are_refused(over_cable: bool) -> None
 
 
 @on_loop
-async def test_another_cabal_key_and_other_ports_are_told_as_such() -> None:
+async def test_another_cabal_key_and_other_ports_are_reported_as_such() -> None:
     with memory("a") as store, memory("b") as other_store:
         quick = replace(ONLY, talk_silence_s=0.5)
         async with Node(store, replace(quick, cabal_key=CABAL_KEY)) as one, Node(other_store, quick) as plain:
@@ -314,7 +314,7 @@ async def test_another_cabal_key_and_other_ports_are_told_as_such() -> None:
                 await once(plain, Address(HOST, 1))
 
 
-def test_a_peer_that_is_no_cablestore_is_told_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_peer_that_is_not_a_cablestore_is_reported_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
     """GREETING_TIMEOUT_S: a peer that answers everything without a greeting is like a node with --no-reconcile."""
     monkeypatch.setattr(limits, "GREETING_TIMEOUT_S", 0.5)
 
@@ -363,7 +363,7 @@ async def test_reconciling_does_not_keep_cable_waiting() -> None:
         moved = []
         while not task.done():
             before = other.store.last_sequence
-            asked = connection.ask(TimeRangeRequest(b"", "default", 0, 2**50, 10))
+            asked = connection.send_request(TimeRangeRequest(b"", "default", 0, 2**50, 10))
             await until(partial(lambda asked: asked.is_over or task.done(), asked))
             if not task.done():
                 moved.append(other.store.last_sequence - before)

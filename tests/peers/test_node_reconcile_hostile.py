@@ -81,7 +81,7 @@ async def test_garbage_is_disconnected_or_passed_over(garbage: bytes) -> None:
 
 
 @on_loop
-async def test_a_frame_that_is_none_ends_the_connection() -> None:
+async def test_an_invalid_frame_ends_the_connection() -> None:
     async with attacked() as (node, address, log):
         peer = await call(address)
         peer.say(b"\x01\x07\xff")
@@ -122,7 +122,7 @@ def test_a_talk_that_does_not_end_is_ended(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @on_loop
-async def test_a_peer_that_goes_on_comparing_is_ended() -> None:
+async def test_a_peer_that_compares_without_end_is_disconnected() -> None:
     """MAX_RECONCILE_ROUNDS: the fingerprints are never equal."""
     async with attacked() as (node, address, _):
         peer = await call(address)
@@ -170,7 +170,7 @@ async def test_posts_that_are_no_posts() -> None:
 
 
 @on_loop
-async def test_posts_of_other_times_or_that_are_here_are_not_taken() -> None:
+async def test_posts_of_other_times_or_that_are_here_are_rejected() -> None:
     """A missing post is accepted although its id was not sent."""
     late, missing = (ANN.text("default", "missing", at=START_MS + after_ms) for after_ms in (900, 100))
     async with attacked() as (node, address, log):
@@ -191,7 +191,7 @@ async def test_posts_of_other_times_or_that_are_here_are_not_taken() -> None:
 
 @pytest.mark.thorough
 @on_loop
-async def test_posts_of_other_channels_or_under_a_false_time_are_not_taken() -> None:
+async def test_posts_of_other_channels_or_with_a_false_time_are_rejected() -> None:
     """A node that follows one channel gets posts that it did not request. Valid ones among them are stored."""
     good, name = ANN.text("default", "good", at=START_MS + 100), ANN.named("Ann", at=START_MS + 101)
     early, late = (ANN.text("default", "false time", at=START_MS + after_ms) for after_ms in (-50, 200))
@@ -244,7 +244,7 @@ async def has_repeated(node: Node, address: Address, posts: list[Post]) -> Peer:
 
 @pytest.mark.parametrize("number", [limits.MAX_TALK_REPEATED - 1, limits.MAX_TALK_REPEATED])
 @on_loop
-async def test_posts_that_another_peer_gives_end_a_conversation(number: int) -> None:
+async def test_posts_that_another_peer_sends_end_a_conversation(number: int) -> None:
     """MAX_TALK_REPEATED. The peer is asked to begin another conversation, and fewer posts are confirmed."""
     posts = [ANN.text("default", "given", at=START_MS + 100 + i) for i in range(number)]
     async with attacked() as (node, address, _):
@@ -261,7 +261,7 @@ async def test_posts_that_another_peer_gives_end_a_conversation(number: int) -> 
 
 
 @pytest.mark.parametrize("is_lost", [True, False])
-def test_a_conversation_waits_for_the_peer_that_gives_the_same_posts(
+def test_a_conversation_waits_for_the_peer_that_sends_the_same_posts(
     is_lost: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It waits at most TALK_REPEATED_WAIT_S, and not longer than the other peer's conversation."""

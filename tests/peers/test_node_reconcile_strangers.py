@@ -54,7 +54,7 @@ def types_in(frames: list[bytes]) -> set[int]:
 @DIALECTS
 @pytest.mark.parametrize("key", [None, CABAL_KEY], ids=["plain", "encrypted"])
 @on_loop
-async def test_a_stranger_that_connects_hears_cable_alone(dialect: Dialect, key: bytes | None) -> None:
+async def test_a_stranger_that_connects_receives_cable_alone(dialect: Dialect, key: bytes | None) -> None:
     """It uses random request ids, more than a greeting has, stays a while, and is still not taken for a store."""
     with memory("a", dialect, [Person("ann", dialect).text("default", "x")]) as store:
         async with Node(store, replace(HASTY, cabal_key=key)) as node:
@@ -63,13 +63,13 @@ async def test_a_stranger_that_connects_hears_cable_alone(dialect: Dialect, key:
             requests: list[Request] = [ALL, LIVE, ListRequest(b"", 0, 1)]
             for number, each in enumerate(ids):
                 peer.send(requests[number % 3]._replace(request_id=each))
-            heard = [await peer.receive() for _ in range(30)]
+            received = [await peer.receive() for _ in range(30)]
             await asyncio.sleep(0.5)
             [connection] = node.connections
             assert not connection.session.is_cablestore
             assert not connection.met.done()
-            assert all(type(message) in TYPE_IDS for message in heard)
-            assert len([message for message in heard if isinstance(message, ListResponse | ListRequest)]) >= 5
+            assert all(type(message) in TYPE_IDS for message in received)
+            assert len([message for message in received if isinstance(message, ListResponse | ListRequest)]) >= 5
             await peer.close()
 
 
@@ -93,7 +93,7 @@ class _Tee(FrameReader):
 
 
 @on_loop
-async def test_an_old_client_that_is_called_hears_cable_alone() -> None:
+async def test_an_old_client_that_is_dialled_receives_cable_alone() -> None:
     """Every byte on the wire is a message in Cable's list of types, with request ids that look random."""
     async with raw_listener(Noting, posts=[ANN.text("default", f"{i}") for i in range(20)]) as (address, peers):
         with memory("a") as store:
@@ -142,9 +142,9 @@ async def greeted(address: Address, extra: bytes) -> tuple[asyncio.StreamReader,
 
 async def heard_extra(reader: asyncio.StreamReader, frames: FrameReader) -> tuple[int, ConversationMessage]:
     """Return the next message of a conversation."""
-    heard: list[bytes] = []
-    while not (extras := [extra for frame in heard if (extra := extra_of(frame)) not in (None, UNLISTED)]):
-        heard += frames.feed(await asyncio.wait_for(reader.read(4096), LIMIT_S))
+    received: list[bytes] = []
+    while not (extras := [extra for frame in received if (extra := extra_of(frame)) not in (None, UNLISTED)]):
+        received += frames.feed(await asyncio.wait_for(reader.read(4096), LIMIT_S))
     return decode_frame(extras[0])
 
 

@@ -49,9 +49,9 @@ async def nodes(layout: str, count: int = 5, *, relays: bool = True) -> AsyncIte
 async def client(net: Network, number: int, kind: type[Raw] = Raw, **options: object) -> Raw:
     """Connect a client to a node and announce its dialect."""
     peer: Raw = await raw_peer(net.addresses[net.nodes[number]], kind, **options)
-    before = len(peer.heard)
-    asked = peer.ask(ListRequest(b"", 0, 0))
-    await until(lambda: peer.is_concluded(asked), lambda: peer.heard[before:])
+    before = len(peer.received)
+    asked = peer.send_request(ListRequest(b"", 0, 0))
+    await until(lambda: peer.is_concluded(asked), lambda: peer.received[before:])
     return peer
 
 
@@ -69,17 +69,17 @@ def within(layout: str, hops: int, count: int = 5) -> set[int]:
 @pytest.mark.thorough("ring-16")
 @pytest.mark.parametrize("ttl", [0, 1, 2, 16])
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_all_within_ttl_hops_answer_and_nobody_else_is_told(layout: str, ttl: int) -> None:
+def test_all_within_ttl_hops_answer_and_no_other_node_is_requested(layout: str, ttl: int) -> None:
     async def main() -> None:
         async with nodes(layout) as (net, posts):
             peer, bystander = await client(net, 0), await client(net, 2, Keeper)
             near = {posts[number].hash for number in within(layout, ttl)}
-            asked = peer.ask(EVERYTHING._replace(ttl=ttl))
+            asked = peer.send_request(EVERYTHING._replace(ttl=ttl))
             await until(lambda: peer.is_concluded(asked))
             found = peer.hashes(asked)
             assert len(found) == len(set(found))
             assert set(found) == near
-            wanted = peer.ask(PostRequest(b"", tuple(post.hash for post in posts), ttl))
+            wanted = peer.send_request(PostRequest(b"", tuple(post.hash for post in posts), ttl))
             await until(lambda: peer.is_concluded(wanted))
             given = [m.posts for m in peer.answers_to(wanted) if isinstance(m, PostResponse)]
             assert hashes_of(raw for part in given for raw in part) == near
@@ -97,7 +97,7 @@ def test_limits_hold_over_all(layout: str, limit: int) -> None:
     async def main() -> None:
         async with nodes(layout) as (net, posts):
             peer = await client(net, 0)
-            asked = peer.ask(EVERYTHING._replace(limit=limit, ttl=16))
+            asked = peer.send_request(EVERYTHING._replace(limit=limit, ttl=16))
             await until(lambda: peer.is_concluded(asked))
             assert len(set(peer.hashes(asked))) == len(peer.hashes(asked)) == min(limit, len(posts))
             await peer.close()
@@ -112,7 +112,7 @@ def test_channel_lists_are_merged(layout: str) -> None:
             peer = await client(net, 0)
             everywhere = [CHANNEL, *(f"only {number}" for number in range(5))]
             for offset, limit, ttl in ((0, 0, 16), (0, 3, 16), (0, 2, 1)):
-                asked = peer.ask(ListRequest(b"", offset, limit, ttl))
+                asked = peer.send_request(ListRequest(b"", offset, limit, ttl))
                 await every([asked], peer.answers_to)
                 due = [CHANNEL, *(f"only {n}" for n in sorted(within(layout, ttl)))] if ttl < 5 else everywhere
                 due = due[:limit] if limit else due
@@ -139,7 +139,7 @@ def test_a_post_whose_deletion_by_its_author_is_known_is_not_forwarded(knows: in
             await until(lambda: sum(len(node.connections) for node in net.nodes) == 2 * len(net.links))
             await until(lambda: all(c.session.is_recognised for node in net.nodes for c in node.connections))
             peer = await client(net, 0)
-            asked = peer.ask(wanted)
+            asked = peer.send_request(wanted)
             await until(lambda: peer.is_concluded(asked))
             given = [m.posts for m in peer.answers_to(asked) if isinstance(m, PostResponse)]
             assert hashes_of(raw for part in given for raw in part) == {other.hash}
@@ -149,18 +149,18 @@ def test_a_post_whose_deletion_by_its_author_is_known_is_not_forwarded(knows: in
     run(main())
 
 
-def test_without_relays_nothing_goes_on() -> None:
+def test_without_relays_nothing_is_forwarded() -> None:
     async def main() -> None:
         async with nodes("line", relays=False) as (net, posts):
             peer, witness = await client(net, 0), await client(net, 0)
-            asked = peer.ask(EVERYTHING._replace(ttl=16))
-            names = peer.ask(ListRequest(b"", 0, 0, 16))
-            wanted = peer.ask(PostRequest(b"", (posts[4].hash,), 16))
+            asked = peer.send_request(EVERYTHING._replace(ttl=16))
+            names = peer.send_request(ListRequest(b"", 0, 0, 16))
+            wanted = peer.send_request(PostRequest(b"", (posts[4].hash,), 16))
             await until(lambda: all(map(peer.is_concluded, (asked, names, wanted))))
             assert peer.hashes(asked) == [posts[0].hash]
             assert peer.answers_to(names) == [ListResponse(names, (CHANNEL, "only 0"))]
             assert peer.answers_to(wanted) == [PostResponse(wanted, ())]
-            assert not [m for m in witness.heard if getattr(m, "ttl", 0) or getattr(m, "channel", "") == CHANNEL]
+            assert not [m for m in witness.received if getattr(m, "ttl", 0) or getattr(m, "channel", "") == CHANNEL]
             await peer.close()
             await witness.close()
 
@@ -173,17 +173,19 @@ def test_cancel_travels() -> None:
     async def main() -> None:
         async with nodes("line") as (net, _):
             peer, end = await client(net, 0), await client(net, 4)
-            asked = peer.ask(TimeRangeRequest(b"", CHANNEL, 0, 0, 0, 16))
+            asked = peer.send_request(TimeRangeRequest(b"", CHANNEL, 0, 0, 0, 16))
 
             def forwarded() -> list[bytes]:
-                return [request.request_id for request in end.asked(TimeRangeRequest) if request.channel == CHANNEL]
+                return [
+                    request.request_id for request in end.requests_of(TimeRangeRequest) if request.channel == CHANNEL
+                ]
 
             await until(lambda: forwarded() and len(peer.hashes(asked)) == 5)
             assert live(net) == [1] * 5
             assert forwarded() == [asked]
             peer.say(CancelRequest(b"\xffcan", asked))
             await until(lambda: live(net) == [0] * 5)
-            await until(lambda: asked in [cancel.cancel_id for cancel in end.asked(CancelRequest)])
+            await until(lambda: asked in [cancel.cancel_id for cancel in end.requests_of(CancelRequest)])
             assert not any(node.parts.serving.routes for node in net.nodes)
             await peer.close()
             await end.close()
@@ -192,11 +194,11 @@ def test_cancel_travels() -> None:
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_news_travel_once(layout: str) -> None:
+def test_live_hashes_are_forwarded_once(layout: str) -> None:
     async def main() -> None:
         async with nodes(layout) as (net, posts):
             peer = await client(net, 0)
-            asked = peer.ask(TimeRangeRequest(b"", CHANNEL, 0, 0, 0, 16))
+            asked = peer.send_request(TimeRangeRequest(b"", CHANNEL, 0, 0, 0, 16))
             await until(lambda: len(peer.hashes(asked)) == 5)
             changes = own(10)
             for node in net.nodes:
@@ -215,7 +217,7 @@ def test_a_live_limit_that_is_reached_ends_it_everywhere() -> None:
     async def main() -> None:
         async with nodes("line") as (net, _):
             peer = await client(net, 0)
-            asked = peer.ask(TimeRangeRequest(b"", CHANNEL, 0, 0, 6, 16))
+            asked = peer.send_request(TimeRangeRequest(b"", CHANNEL, 0, 0, 6, 16))
             await until(lambda: len(peer.hashes(asked)) == 5)
             net.nodes[0].store.ingest(raws(own(10)))
             await until(lambda: peer.is_concluded(asked))
@@ -242,10 +244,12 @@ def test_loss_concludes(cut: str) -> None:
         async with nodes("line") as (net, posts):
             peer = await client(net, 0)
             silent = await client(net, 4, Slow)
-            asked = peer.ask(EVERYTHING._replace(ttl=16))
-            state = peer.ask(StateRequest(b"", CHANNEL, 0, 16))
-            names = peer.ask(ListRequest(b"", 0, 0, 16))
-            await until(lambda: [m for m in silent.asked(ListRequest) if m.ttl] and silent.asked(TimeRangeRequest))
+            asked = peer.send_request(EVERYTHING._replace(ttl=16))
+            state = peer.send_request(StateRequest(b"", CHANNEL, 0, 16))
+            names = peer.send_request(ListRequest(b"", 0, 0, 16))
+            await until(
+                lambda: [m for m in silent.requests_of(ListRequest) if m.ttl] and silent.requests_of(TimeRangeRequest)
+            )
             await until(lambda: len(peer.hashes(asked)) == 5)
             assert not any(map(peer.is_concluded, (asked, state, names)))
             if cut == "client":
@@ -262,17 +266,17 @@ def test_loss_concludes(cut: str) -> None:
     run(main())
 
 
-def test_who_asked_and_is_lost_leaves_nothing() -> None:
+def test_a_lost_requester_leaves_nothing() -> None:
     async def main() -> None:
         async with nodes("ring") as (net, _):
             peer, silent = await client(net, 0), await client(net, 2, Slow)
             for _ in range(10):
-                peer.ask(EVERYTHING._replace(ttl=16))
-                peer.ask(TimeRangeRequest(b"", CHANNEL, 0, 0, 0, 16))
-            await until(lambda: len(silent.asked(TimeRangeRequest)) >= 20)
+                peer.send_request(EVERYTHING._replace(ttl=16))
+                peer.send_request(TimeRangeRequest(b"", CHANNEL, 0, 0, 0, 16))
+            await until(lambda: len(silent.requests_of(TimeRangeRequest)) >= 20)
             peer.cut()
             await until(lambda: not any(node.parts.serving.routes for node in net.nodes))
-            await until(lambda: len(silent.asked(CancelRequest)) == 20)
+            await until(lambda: len(silent.requests_of(CancelRequest)) == 20)
             await peer.close()
             await silent.close()
 

@@ -30,19 +30,19 @@ DELETED = CYD.text("default", "gone")
 DELETION = CYD.delete(DELETED)
 
 
-async def posts_asked_for(asker: Raw, hashes: Iterable[bytes]) -> set[bytes]:
+async def posts_asked_for(requester: Raw, hashes: Iterable[bytes]) -> set[bytes]:
     """Return the hashes of the received posts after all have arrived."""
-    wanted = asker.ask(PostRequest(b"", tuple(hashes), 1))
-    await until(lambda: asker.is_concluded(wanted))
+    wanted = requester.send_request(PostRequest(b"", tuple(hashes), 1))
+    await until(lambda: requester.is_concluded(wanted))
     return hashes_of(
-        raw for answer in asker.answers_to(wanted) if isinstance(answer, PostResponse) for raw in answer[1]
+        raw for answer in requester.answers_to(wanted) if isinstance(answer, PostResponse) for raw in answer[1]
     )
 
 
-async def hashes_asked_for(asker: Raw) -> set[bytes]:
-    asked = asker.ask(TimeRangeRequest(b"", "default", 0, 2**50, 0, 1))
-    await until(lambda: asker.is_concluded(asked))
-    return set(asker.hashes(asked))
+async def hashes_asked_for(requester: Raw) -> set[bytes]:
+    asked = requester.send_request(TimeRangeRequest(b"", "default", 0, 2**50, 0, 1))
+    await until(lambda: requester.is_concluded(asked))
+    return set(requester.hashes(asked))
 
 
 def tampered(post: Post) -> bytes:
@@ -66,7 +66,7 @@ WRONG = {
     "far in the future": ANN.text("default", "later", at=NOW_MS + 2 * WEEK_MS).raw,
     "deleted here": DELETED.raw,
 }
-ARE_LIES = {"bad signature", "random bytes", "short bytes"}
+FALSE_CASES = {"bad signature", "random bytes", "short bytes"}
 
 
 def store_that_saw_a_deletion() -> CableStore:
@@ -77,15 +77,15 @@ def store_that_saw_a_deletion() -> CableStore:
 
 
 @pytest.mark.parametrize("case", WRONG)
-def test_what_is_wrong_is_not_passed_on_and_lies_count_against_the_giver(case: str) -> None:
+def test_invalid_posts_are_not_passed_on_and_count_against_the_sender(case: str) -> None:
     async def main() -> None:
         wrong = WRONG[case]
-        async with between(store_that_saw_a_deletion(), wrong, *raws(*GOOD)) as (net, asker, giver):
+        async with between(store_that_saw_a_deletion(), wrong, *raws(*GOOD)) as (net, requester, giver):
             wanted = [post_hash(wrong), *(post.hash for post in GOOD)]
-            assert await posts_asked_for(asker, wanted) == {post.hash for post in GOOD}
-            asked = [digest for request in giver.asked(PostRequest) for digest in request.hashes]
+            assert await posts_asked_for(requester, wanted) == {post.hash for post in GOOD}
+            asked = [digest for request in giver.requests_of(PostRequest) for digest in request.hashes]
             assert (post_hash(wrong) in asked) == (case != "deleted here")
-            assert sum(peer.invalid_posts for peer in net.nodes[0].connections) == (case in ARE_LIES)
+            assert sum(peer.invalid_posts for peer in net.nodes[0].connections) == (case in FALSE_CASES)
 
     run(main())
 
@@ -95,15 +95,15 @@ def test_a_store_of_draft_8_passes_on_what_legacy_peers_say_of_themselves() -> N
 
     async def main() -> None:
         forged = tampered(ANN.named("Ann"))
-        async with between(memory("here", DRAFT8), forged, *raws(*GOOD)) as (net, asker, _):
+        async with between(memory("here", DRAFT8), forged, *raws(*GOOD)) as (net, requester, _):
             wanted = [post_hash(forged), *(post.hash for post in GOOD)]
-            assert await posts_asked_for(asker, wanted) == {post.hash for post in GOOD}
+            assert await posts_asked_for(requester, wanted) == {post.hash for post in GOOD}
             assert sum(peer.invalid_posts for peer in net.nodes[0].connections) == 1
 
     run(main())
 
 
-def test_own_local_only_posts_do_not_go_on_either() -> None:
+def test_own_local_only_posts_are_not_passed_on_either() -> None:
     """Another copy of this identity's store may have sent it to others."""
 
     async def main() -> None:
@@ -112,41 +112,41 @@ def test_own_local_only_posts_do_not_go_on_either() -> None:
         here.identity = store.identity
         own = here.post(Role("", LOCAL_ONLY, "default", CYD.key, 1))
         public = here.post(Role("", PUBLIC, "default", CYD.key, 1))
-        async with between(store, own.raw, public.raw) as (_, asker, _giver):
-            assert await posts_asked_for(asker, [own.hash, public.hash]) == {public.hash}
+        async with between(store, own.raw, public.raw) as (_, requester, _giver):
+            assert await posts_asked_for(requester, [own.hash, public.hash]) == {public.hash}
 
     run(main())
 
 
 def test_hashes_of_what_is_deleted_here_are_left_out() -> None:
     async def main() -> None:
-        async with between(store_that_saw_a_deletion(), DELETED.raw, *raws(*GOOD)) as (_, asker, giver):
-            assert await hashes_asked_for(asker) == {DELETION.hash, *(post.hash for post in GOOD)}
-            live = asker.ask(TimeRangeRequest(b"", "default", 0, 0, 0, 1))
-            await until(lambda: len(asker.hashes(live)) == len(GOOD) + 1)
-            (asked,) = [request for request in giver.asked(TimeRangeRequest) if request.is_live]
+        async with between(store_that_saw_a_deletion(), DELETED.raw, *raws(*GOOD)) as (_, requester, giver):
+            assert await hashes_asked_for(requester) == {DELETION.hash, *(post.hash for post in GOOD)}
+            live = requester.send_request(TimeRangeRequest(b"", "default", 0, 0, 0, 1))
+            await until(lambda: len(requester.hashes(live)) == len(GOOD) + 1)
+            (asked,) = [request for request in giver.requests_of(TimeRangeRequest) if request.is_live]
             changes = ANN.text("default", "news")
             giver.say(HashResponse(asked.request_id, (DELETED.hash,)), HashResponse(asked.request_id, (changes.hash,)))
-            await until(lambda: changes.hash in asker.hashes(live))
-            assert DELETED.hash not in asker.hashes(live)
+            await until(lambda: changes.hash in requester.hashes(live))
+            assert DELETED.hash not in requester.hashes(live)
 
     run(main())
 
 
-def test_one_who_goes_on_lying_is_disconnected() -> None:
+def test_a_peer_that_continues_to_send_false_claims_is_disconnected() -> None:
     async def main() -> None:
         false_claims = [tampered(ANN.text("default", str(number))) for number in range(limits.MAX_INVALID_POSTS)]
-        async with between(memory(), *false_claims) as (net, asker, giver):
-            assert await posts_asked_for(asker, hashes_of(false_claims)) == set()
+        async with between(memory(), *false_claims) as (net, requester, giver):
+            assert await posts_asked_for(requester, hashes_of(false_claims)) == set()
             await until(lambda: giver.is_over)
-            assert not asker.is_over
+            assert not requester.is_over
             await until(net.log.reasons)
             assert f"too many invalid posts ({limits.MAX_INVALID_POSTS})" in net.log.reasons()[0]
 
     run(main())
 
 
-def test_who_gives_more_than_can_be_looked_at_is_not_read_from_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_peer_that_sends_more_than_can_be_inspected_is_paused(monkeypatch: pytest.MonkeyPatch) -> None:
     """The thread that checks posts is stopped for a while. The node answers others, and all posts arrive in the end."""
     monkeypatch.setattr(limits, "MAX_INSPECTED_QUEUE_SIZE_BYTES", 100)
 
@@ -161,18 +161,18 @@ def test_who_gives_more_than_can_be_looked_at_is_not_read_from_meanwhile(monkeyp
             return appraise(parts, raws, dialect)
 
         monkeypatch.setattr(StoreParts, "appraise", appraise_later)
-        async with between(store, *raws(*posts)) as (net, asker, _):
-            wanted = asker.ask(PostRequest(b"", tuple(post.hash for post in posts), 1))
+        async with between(store, *raws(*posts)) as (net, requester, _):
+            wanted = requester.send_request(PostRequest(b"", tuple(post.hash for post in posts), 1))
             try:
                 await until(lambda: any(connection.pauses for connection in net.nodes[0].connections))
-                names = asker.ask(ListRequest(b"", 0, 0))
-                await until(lambda: asker.is_concluded(names))
-                assert not asker.answers_to(wanted)
+                names = requester.send_request(ListRequest(b"", 0, 0))
+                await until(lambda: requester.is_concluded(names))
+                assert not requester.answers_to(wanted)
             finally:
                 goes_on.set()
-            await until(lambda: asker.is_concluded(wanted))
+            await until(lambda: requester.is_concluded(wanted))
             given = [
-                raw for answer in asker.answers_to(wanted) if isinstance(answer, PostResponse) for raw in answer[1]
+                raw for answer in requester.answers_to(wanted) if isinstance(answer, PostResponse) for raw in answer[1]
             ]
             assert hashes_of(given) == {post.hash for post in posts}
             await until(lambda: not any(connection.pauses for connection in net.nodes[0].connections))

@@ -18,7 +18,7 @@ from cablestore.protocol.message import HashResponse, PostRequest, PostResponse
 
 POSTS = 600
 MANY = 1_500
-BEARS = 40_000
+CUT_SIZE_BYTES = 40_000
 """Bytes in both directions before the link breaks: a third of all posts."""
 LINKS = 40
 """More connections than are needed. Without progress the test ends here."""
@@ -37,7 +37,7 @@ async def test_each_connection_continues_where_the_last_one_broke(settings: Node
     posts = texts(POSTS)
     answering = replace(settings, channels=frozenset())
     async with Node(memory(posts=posts), answering) as full, Node(memory("empty"), settings) as empty:
-        line = RoughLine(await full.listen(Address(HOST, 0)), cut_size_bytes=BEARS, is_tapped=True)
+        line = RoughLine(await full.listen(Address(HOST, 0)), cut_size_bytes=CUT_SIZE_BYTES, is_tapped=True)
         known = set[bytes]()
         async with line as through:
             while len(line.passed) < LINKS and len(known) < POSTS:
@@ -80,7 +80,7 @@ async def test_posts_of_a_fast_peer_do_not_come_from_a_slow_one_too() -> None:
 @pytest.mark.thorough("it dials", "they dial")
 @pytest.mark.parametrize("dials", [True, False], ids=["it dials", "they dial"])
 @on_loop
-async def test_peers_of_one_speed_with_the_same_posts_do_not_all_give_them(dials: bool) -> None:
+async def test_peers_of_one_speed_do_not_all_send_the_same_posts(dials: bool) -> None:
     """One of four sends them. The others wait for it: each has sent a part before, or on a second request."""
     posts = texts(MANY)
     async with AsyncExitStack() as stack:
@@ -99,7 +99,7 @@ async def test_peers_of_one_speed_with_the_same_posts_do_not_all_give_them(dials
 
 @pytest.mark.thorough
 @on_loop
-async def test_a_peer_gives_the_rest_when_the_one_that_gave_the_same_posts_is_lost() -> None:
+async def test_a_peer_sends_the_rest_when_the_one_that_sent_the_same_posts_is_lost() -> None:
     """It does so immediately, without waiting for `reconcile_delay_ms`."""
     posts, settings = texts(MANY), replace(BY_RECONCILING, reconcile_delay_ms=3_600_000)
     async with (
@@ -120,7 +120,7 @@ async def test_a_peer_gives_the_rest_when_the_one_that_gave_the_same_posts_is_lo
 
 
 @on_loop
-async def test_hashes_of_a_lost_peer_are_asked_of_the_next_one() -> None:
+async def test_hashes_of_a_lost_peer_are_requested_from_the_next_one() -> None:
     """They need not be offered again. Hashes that some peers do not have are forgotten."""
     posts = {post.hash: post.raw for post in texts(3)}
     async with listening(channels=None) as (node, address):
@@ -135,7 +135,7 @@ async def test_hashes_of_a_lost_peer_are_asked_of_the_next_one() -> None:
             request = await post_request(peer)
             assert set(request.hashes) == set(posts)
             peer.send(PostResponse(request.request_id, ()))
-            await until(lambda: not len(node.parts.sync.fetches.wanted))
+            await until(lambda: not len(node.parts.sync.fetches.pending))
             await peer.close()
             await until(lambda: not node.connections)
         last = await ByHand.connect(address)
@@ -177,8 +177,8 @@ async def test_posts_do_not_wait_for_the_hashes_of_a_long_history() -> None:
 
 
 @on_loop
-async def test_a_peer_is_not_told_of_posts_that_it_gave() -> None:
-    """MAX_GIVEN_REMEMBERED of them."""
+async def test_posts_are_not_announced_to_the_peer_that_sent_them() -> None:
+    """MAX_RECEIVED_REMEMBERED of them."""
     posts = texts(30)
     async with Node(memory(posts=posts), QUICK) as one, Node(memory("empty"), QUICK) as other:
         line = RoughLine(await one.listen(Address(HOST, 0)), is_tapped=True)
@@ -186,8 +186,8 @@ async def test_a_peer_is_not_told_of_posts_that_it_gave() -> None:
             await other.connect(through)
             await until(lambda: other.store.stats().posts.get("text") == len(posts))
             [connection] = other.connections
-            assert len(connection.given) == len(posts) <= limits.MAX_GIVEN_REMEMBERED
-            for number in range(limits.MAX_GIVEN_REMEMBERED + 1):
-                connection.note_given(number.to_bytes(32, "big"))
-            assert len(connection.given) == limits.MAX_GIVEN_REMEMBERED
+            assert len(connection.received_posts) == len(posts) <= limits.MAX_RECEIVED_REMEMBERED
+            for number in range(limits.MAX_RECEIVED_REMEMBERED + 1):
+                connection.note_received(number.to_bytes(32, "big"))
+            assert len(connection.received_posts) == limits.MAX_RECEIVED_REMEMBERED
         assert line.taps[0]["up"].sizes_bytes["hash response"] < 32 * len(posts)

@@ -40,14 +40,14 @@ class Held:
         return int(self.bytes_per_s * self.waited_s(self.now_s[0]))
 
 
-class Places:
+class FakeSlots:
     """The slots of a node, on a fake clock."""
 
     def __init__(self) -> None:
         self.now_s = [0.0]
         self.held: list[Held] = []
 
-    def comes(self, host: str, bytes_per_s: float = 1e6) -> bool:
+    def connects(self, host: str, bytes_per_s: float = 1e6) -> bool:
         if len(self.held) == limits.MAX_TALKS:
             loser = reconciliation_to_stop(self.held, host, self.now_s[0])
             if loser is None:
@@ -57,44 +57,44 @@ class Places:
         return True
 
 
-def test_one_address_has_all_places_until_another_one_comes() -> None:
-    places = Places()
-    assert all(places.comes("one", 1e6 + number) for number in range(limits.MAX_TALKS))
-    places.now_s[0] = 1.0
-    assert not places.comes("one")
-    assert places.comes("two")
-    assert Counter(held.host for held in places.held) == {"one": limits.MAX_TALKS - 1, "two": 1}
-    assert min(held.bytes_per_s for held in places.held if held.host == "one") == 1e6 + 1  # the slowest was stopped
+def test_one_address_has_all_slots_until_another_one_connects() -> None:
+    slots = FakeSlots()
+    assert all(slots.connects("one", 1e6 + number) for number in range(limits.MAX_TALKS))
+    slots.now_s[0] = 1.0
+    assert not slots.connects("one")
+    assert slots.connects("two")
+    assert Counter(held.host for held in slots.held) == {"one": limits.MAX_TALKS - 1, "two": 1}
+    assert min(held.bytes_per_s for held in slots.held if held.host == "one") == 1e6 + 1  # the slowest was stopped
 
 
-def test_places_are_shared_out_among_those_who_come() -> None:
+def test_slots_are_shared_among_addresses() -> None:
     """In any order and number, an address has at most one slot more than another, and each gets one eventually."""
     rng = random.Random("places are shared out")
-    places = Places()
+    slots = FakeSlots()
     for _ in range(500):
-        places.now_s[0] += rng.random()
-        places.comes(rng.choice(["one", "one", "one", "one", "one", "two", "three"]))
-    shares = Counter(held.host for held in places.held)
+        slots.now_s[0] += rng.random()
+        slots.connects(rng.choice(["one", "one", "one", "one", "one", "two", "three"]))
+    shares = Counter(held.host for held in slots.held)
     assert set(shares) == {"one", "two", "three"}
     assert max(shares.values()) - min(shares.values()) <= 1
-    before = list(places.held)
+    before = list(slots.held)
     for host in ("one", "two", "three"):
         if shares[host] == max(shares.values()):
-            assert not places.comes(host)
-    assert places.held == before
+            assert not slots.connects(host)
+    assert slots.held == before
 
 
 def test_slow_ones_give_way_to_anyone() -> None:
     """TALK_SLOW_AFTER_S, TALK_SLOW_BYTES_PER_S: a frame each 15 s from eight addresses. Faster ones keep their slots."""
-    places = Places()
+    slots = FakeSlots()
     slow_bytes_per_s = limits.TALK_SLOW_BYTES_PER_S - 1
     for number in range(limits.MAX_TALKS):
-        places.comes(f"{number}", slow_bytes_per_s if number < 5 else limits.TALK_SLOW_BYTES_PER_S)
-    places.now_s[0] = limits.TALK_SLOW_AFTER_S
-    assert not places.comes("another")
-    places.now_s[0] += 1
-    assert [places.comes(f"new {number}") for number in range(8)] == [True] * 5 + [False] * 3
-    assert {held.host for held in places.held} == {"5", "6", "7"} | {f"new {number}" for number in range(5)}
+        slots.connects(f"{number}", slow_bytes_per_s if number < 5 else limits.TALK_SLOW_BYTES_PER_S)
+    slots.now_s[0] = limits.TALK_SLOW_AFTER_S
+    assert not slots.connects("another")
+    slots.now_s[0] += 1
+    assert [slots.connects(f"new {number}") for number in range(8)] == [True] * 5 + [False] * 3
+    assert {held.host for held in slots.held} == {"5", "6", "7"} | {f"new {number}" for number in range(5)}
 
 
 async def from_address(to: Address, host: str) -> Peer:

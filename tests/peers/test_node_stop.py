@@ -27,11 +27,11 @@ async def stops(net: Network, node: Node) -> None:
     await soon(net.stop(node))
 
 
-async def told(net: Network) -> tuple[Raw, CableStore, bytes]:
+async def with_announced_post(net: Network) -> tuple[Raw, CableStore, bytes]:
     """Connect a raw peer, and announce an own post of the first node to it. Return the post's hash."""
     node = net.nodes[0]
     peer: Raw = await raw_peer(net.addresses[node])
-    asked = peer.ask(TimeRangeRequest(b"", CHANNEL, 0, 0, 0))
+    asked = peer.send_request(TimeRangeRequest(b"", CHANNEL, 0, 0, 0))
     await until(lambda: node.parts.serving.live.count)
     digest = node.store.post(CHANNEL, "last words").hash
     await until(lambda: digest in peer.hashes(asked))
@@ -39,7 +39,7 @@ async def told(net: Network) -> tuple[Raw, CableStore, bytes]:
 
 
 @pytest.mark.parametrize("key", [None, bytes(32)], ids=["plain", "encrypted"])
-def test_what_was_written_just_before_is_given(key: bytes | None) -> None:
+def test_posts_written_just_before_the_end_are_sent(key: bytes | None) -> None:
     """The result is the same with two connections between the same peers."""
 
     async def main() -> None:
@@ -62,7 +62,7 @@ def test_what_was_written_just_before_is_given(key: bytes | None) -> None:
     run(main())
 
 
-def test_a_post_that_a_peer_got_before_it_was_told_of_it_is_not_waited_for() -> None:
+def test_a_post_that_a_peer_got_before_its_announcement_is_not_waited_for() -> None:
     told, link = AnnouncedPosts(), cast("PeerLink", SimpleNamespace(remote_static=bytes(32)))
     told.note_sent(link, [b"early"])
     told.note_announced(link, [b"early"], 1.0)
@@ -76,11 +76,11 @@ def test_a_post_that_a_peer_got_before_it_was_told_of_it_is_not_waited_for() -> 
 def test_a_peer_that_asks_while_the_node_stops_is_answered() -> None:
     async def main() -> None:
         async with network(memory("ann"), settings=replace(ANSWERS_ONLY, grace_s=LONG_S)) as net:
-            peer, store, digest = await told(net)
+            peer, store, digest = await with_announced_post(net)
             stopping = asyncio.create_task(stops(net, net.nodes[0]))
             await asyncio.sleep(0.1)
             assert not stopping.done()
-            asked = peer.ask(PostRequest(b"", (digest,)))
+            asked = peer.send_request(PostRequest(b"", (digest,)))
             await stopping
             await until(lambda: peer.is_over)
             given = [message.posts for message in peer.answers_to(asked) if isinstance(message, PostResponse)]
@@ -95,7 +95,7 @@ def test_a_peer_that_asks_while_the_node_stops_is_answered() -> None:
 def test_a_peer_that_does_not_ask_is_not_waited_for_any_longer() -> None:
     async def main() -> None:
         async with network(memory("ann"), settings=replace(ANSWERS_ONLY, grace_s=limits.GRACE_S / 5)) as net:
-            peer, *_ = await told(net)
+            peer, *_ = await with_announced_post(net)
             await stops(net, net.nodes[0])
             await peer.close()
 
@@ -107,13 +107,13 @@ def test_nobody_is_waited_for_if_nothing_is_missing() -> None:
 
     async def main() -> None:
         async with network(memory("ann"), settings=replace(ANSWERS_ONLY, grace_s=LONG_S)) as net:
-            gone, *_ = await told(net)
+            gone, *_ = await with_announced_post(net)
             await gone.close()
-            peer, store, digest = await told(net)
-            asked = peer.ask(PostRequest(b"", (digest,)))
+            peer, store, digest = await with_announced_post(net)
+            asked = peer.send_request(PostRequest(b"", (digest,)))
             await until(lambda: peer.is_concluded(asked))
             post = ANN.text(CHANNEL, "of somebody else", at=START_MS)
-            ranged = peer.ask(TimeRangeRequest(b"", CHANNEL, 0, 0, 0))
+            ranged = peer.send_request(TimeRangeRequest(b"", CHANNEL, 0, 0, 0))
             store.ingest(raws(post))
             await until(lambda: post.hash in peer.hashes(ranged))
             await stops(net, net.nodes[0])
@@ -125,11 +125,11 @@ def test_nobody_is_waited_for_if_nothing_is_missing() -> None:
 def test_of_many_posts_the_latest_are_waited_for() -> None:
     async def main() -> None:
         async with network(memory("ann"), settings=replace(ANSWERS_ONLY, grace_s=LONG_S)) as net:
-            peer, store, first = await told(net)
-            ranged = peer.ask(TimeRangeRequest(b"", CHANNEL, 0, 0, 0))
-            later = [store.post(CHANNEL, str(number)).hash for number in range(limits.MAX_TOLD_REMEMBERED)]
+            peer, store, first = await with_announced_post(net)
+            ranged = peer.send_request(TimeRangeRequest(b"", CHANNEL, 0, 0, 0))
+            later = [store.post(CHANNEL, str(number)).hash for number in range(limits.MAX_ANNOUNCED_REMEMBERED)]
             await until(lambda: {*later} <= {*peer.hashes(ranged)})
-            asked = peer.ask(PostRequest(b"", tuple(later)))
+            asked = peer.send_request(PostRequest(b"", tuple(later)))
             await until(lambda: peer.is_concluded(asked))
             assert first not in later
             await stops(net, net.nodes[0])

@@ -45,7 +45,7 @@ from stores import scratch_folder
 
 from cablestore import DRAFT8, LEGACY, CableStore, Dialect, Post
 from cablestore.errors import NodeError
-from cablestore.index.place import LogPlace
+from cablestore.index.log_position import LogPosition
 from cablestore.peers import Address, Node, NodeSettings
 from cablestore.peers.connection import Connection
 from cablestore.peers.paging import SURELY_WHOLE, Paging
@@ -170,7 +170,7 @@ def change_marks(folder: Path, **fields: object) -> None:
     path.write_text(json.dumps(found))
 
 
-PLACE = LogPlace("generation-000001-", 7, b"\x01" + bytes(32))
+PLACE = LogPosition("generation-000001-", 7, b"\x01" + bytes(32))
 
 
 def marks_of(**mark: object) -> str:
@@ -242,7 +242,7 @@ def test_damaged_marks_cost_a_full_pass() -> None:
         assert run(paired(folder, source, visit)).received_size_bytes < 300 * 32
 
 
-def test_a_mark_that_is_no_number_costs_a_full_pass() -> None:
+def test_a_mark_that_is_not_a_number_costs_a_full_pass() -> None:
     with scratch_folder() as folder, memory("a", clock=system_clock_ms, posts=spread(300)) as source:
         assert run(paired(folder, source, visit)).posts == 300
         for value in ("1", None, 1.5, [1]):
@@ -257,7 +257,7 @@ class Owing(Keeper):
     cuts = True
 
     def give(self, request_id: bytes, hashes: Iterable[bytes]) -> None:
-        if len(self.asked(PostRequest)) <= self.after:
+        if len(self.requests_of(PostRequest)) <= self.after:
             super().give(request_id, hashes)
         elif self.cuts:
             self.cut()
@@ -297,7 +297,7 @@ class Pausing(Keeper):
     hangs = False
 
     def tell(self, request_id: bytes, hashes: tuple[bytes, ...], *, ends: bool) -> None:
-        if len(self.asked(TimeRangeRequest)) == 1:
+        if len(self.requests_of(TimeRangeRequest)) == 1:
             super().tell(request_id, hashes[: self.part], ends=False)
         elif not self.hangs:
             super().tell(request_id, hashes, ends=ends)
@@ -352,22 +352,22 @@ def test_a_pass_leaves_a_mark_although_a_peer_concludes_nothing(count: int) -> N
 
 
 @on_loop
-async def test_what_a_lost_peer_owes_is_asked_of_others() -> None:
+async def test_requests_to_a_lost_peer_are_sent_to_others() -> None:
     posts = spread(300)
     async with network(memory("a")) as net:
         node = net.nodes[0]
         owing = await raw_peer(net.addresses[node], Owing, posts=posts, after=0, cuts=False)
         owing.give = lambda *_: None  # does not answer
-        await until(lambda: owing.asked(PostRequest))
+        await until(lambda: owing.requests_of(PostRequest))
         other = await raw_peer(net.addresses[node], Keeper, posts=posts)
-        await until(lambda: other.asked(TimeRangeRequest))
+        await until(lambda: other.requests_of(TimeRangeRequest))
         await asyncio.sleep(0.1)
-        assert not other.asked(PostRequest), "what one was asked is asked of nobody else meanwhile"
+        assert not other.requests_of(PostRequest), "what one was asked is asked of nobody else meanwhile"
         owing.cut()
         await until(lambda: all(node.store.get(post.hash) is not None for post in posts))
         await owing.close()
         await other.close()
-        await until(lambda: not len(node.parts.sync.fetches.wanted) and not node.parts.sync.fetches.storing)
+        await until(lambda: not len(node.parts.sync.fetches.pending) and not node.parts.sync.fetches.storing)
 
 
 # --- stopping ----------------------------------------------------------------------------------
@@ -415,7 +415,7 @@ async def test_lost_peers_leave_nothing() -> None:
         await every(net.nodes, lambda node: not node.connections)
         await every(net.nodes, lambda node: len(node.parts.context.life.tasks) == 2)  # its two clocks
         for node in net.nodes:
-            assert not len(node.parts.sync.fetches.wanted)
+            assert not len(node.parts.sync.fetches.pending)
             assert not len(node.parts.sync)
             assert not node.parts.serving.live.count
 

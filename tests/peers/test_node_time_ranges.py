@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from peering import run, until
 from people import ANN, BOB, raws
-from reconciling_nodes import ONLY, Cutter, are_alike, is_whole, once, two_nodes
+from reconciling_nodes import ONLY, Cutter, are_alike, is_complete, once, two_nodes
 
 from cablestore import CableStore, Post
 from cablestore.peers import Address, Node
@@ -33,14 +33,14 @@ def time_ranges(marks: SyncState, terms: Terms = ALL, now_ms: int = NOW_MS, peer
 
 
 def talked(
-    marks: SyncState, rng: random.Random, terms: Terms, times: list[tuple[int, int | None]], bears_ms: int
+    marks: SyncState, rng: random.Random, terms: Terms, times: list[tuple[int, int | None]], lasts_ms: int
 ) -> bool:
     """Simulate one connection that completes conversations up to a length and breaks in the first longer one."""
     left = time_ranges(marks, terms)
     while (time_range := left.next) is not None:
         if (
             NOW_MS if time_range.until_ms is None else time_range.until_ms
-        ) - time_range.from_ms > bears_ms or rng.random() < 0.1:
+        ) - time_range.from_ms > lasts_ms or rng.random() < 0.1:
             left.broke(has_moved=False)
             return False
         times.append((time_range.from_ms, time_range.until_ms))
@@ -48,15 +48,15 @@ def talked(
     return True
 
 
-@pytest.mark.parametrize("bears_ms", [DAY_MS, 30 * DAY_MS, 3_650 * DAY_MS])
+@pytest.mark.parametrize("lasts_ms", [DAY_MS, 30 * DAY_MS, 3_650 * DAY_MS])
 @pytest.mark.parametrize("from_ms", [0, NOW_MS - 100 * DAY_MS])
-def test_time_ranges_cover_all_times_once_newest_first(bears_ms: int, from_ms: int) -> None:
+def test_time_ranges_cover_all_times_once_newest_first(lasts_ms: int, from_ms: int) -> None:
     """Over breaking connections and several processes, each range begins at the end of the last one."""
-    rng = random.Random(f"time ranges {bears_ms} {from_ms}")
+    rng = random.Random(f"time ranges {lasts_ms} {from_ms}")
     terms = Terms(from_ms=from_ms)
     marks, times = SyncState(None), list[tuple[int, int | None]]()
     connections = 1
-    while not talked(marks, rng, terms, times, bears_ms):
+    while not talked(marks, rng, terms, times, lasts_ms):
         connections += 1
         assert connections < 1_000_000
     assert times[0][1] is None
@@ -66,7 +66,7 @@ def test_time_ranges_cover_all_times_once_newest_first(bears_ms: int, from_ms: i
 
 
 @pytest.mark.parametrize("shrunk", [0, 5, 30])
-def test_links_that_bear_one_conversation_each_come_to_the_end(shrunk: int) -> None:
+def test_links_that_last_one_conversation_each_complete_the_reconciliation(shrunk: int) -> None:
     """The next conversation begins when the link is about to break. That is not evidence of its length."""
     marks, connections = SyncState(None), 0
     for _ in range(shrunk):
@@ -170,7 +170,7 @@ def halves(tmp_path: Path) -> tuple[CableStore, CableStore]:
     return stores
 
 
-BEARS = 16_000
+CUT_SIZE_BYTES = 16_000
 """Bytes that pass before the link breaks, including handshake and posts."""
 LINKS = 400
 """More connections than are needed. Without progress the test ends here."""
@@ -187,12 +187,12 @@ def test_a_link_that_breaks_after_so_many_bytes_converges(
         settings = replace(ONLY, channels=None)
         async with two_nodes(*halves, key=key, settings=settings) as (one, other, address):
             audit = await once(other, address, is_audit=True)
-            assert audit.received_comparing_size_bytes > 3 * BEARS
+            assert audit.received_comparing_size_bytes > 3 * CUT_SIZE_BYTES
             cutter = Cutter(address)
             async with cutter as through:
                 for _ in range(LINKS):
-                    cutter.left = BEARS
-                    if await is_whole(other, through, over_cable=False):
+                    cutter.left = CUT_SIZE_BYTES
+                    if await is_complete(other, through, over_cable=False):
                         break
                     await until(lambda: not len(one.parts.reconciler))
                 else:
@@ -206,7 +206,7 @@ def test_a_link_that_breaks_after_so_many_bytes_converges(
 
 @pytest.mark.thorough
 @on_loop
-async def test_a_process_goes_on_where_another_one_was_cut_off(halves: tuple[CableStore, CableStore]) -> None:
+async def test_a_process_continues_where_another_one_was_cut_off(halves: tuple[CableStore, CableStore]) -> None:
     """This is `cablestore reconcile` in repeated runs: each is a separate node over the same folder."""
     settings = replace(ONLY, channels=None)
     async with Node(halves[0], settings) as one:
@@ -215,9 +215,9 @@ async def test_a_process_goes_on_where_another_one_was_cut_off(halves: tuple[Cab
         async with cutter as through:
             is_done = False
             for _ in range(LINKS):
-                cutter.left = BEARS
+                cutter.left = CUT_SIZE_BYTES
                 async with Node(halves[1], settings) as other:
-                    is_done = await is_whole(other, through, over_cable=False)
+                    is_done = await is_complete(other, through, over_cable=False)
                 await until(lambda: not len(one.parts.reconciler))
                 if is_done:
                     break

@@ -144,7 +144,7 @@ def test_the_loop_waits_neither_for_the_disk_nor_for_signatures(monkeypatch: pyt
     scenario()
 
 
-def test_an_error_of_a_call_is_told_to_whoever_awaits_it() -> None:
+def test_an_error_of_a_call_is_raised_where_it_is_awaited() -> None:
     @on_loop
     async def scenario() -> None:
         async with listening() as (reading, _):

@@ -192,13 +192,13 @@ def test_connections_of_the_port_for_reconciliation_are_there_too() -> None:
     run(scenario())
 
 
-def test_a_reader_that_does_not_read_is_told_that_it_missed_something() -> None:
+def test_a_slow_reader_is_notified_that_it_missed_events() -> None:
     async def scenario() -> None:
         watchers = PeerWatchers()
         events = watchers.follow()
         peer = Peer(1, Address(HOST, 1), None, True, False, 0, 0, 0, None)
         for _ in range(2 * limits.MAX_PEER_EVENTS):
-            watchers.tell(PeerConnected(peer))
+            watchers.notify(PeerConnected(peer))
         assert len(events._waiting) <= limits.MAX_PEER_EVENTS
         watchers.close()
         found = [event async for event in events]
@@ -223,14 +223,14 @@ def test_an_iteration_is_ended_by_its_reader_or_by_a_cancellation() -> None:
         reading.cancel()
         with pytest.raises(asyncio.CancelledError):
             await reading
-        watchers.tell(PeerEventsMissed(1))
+        watchers.notify(PeerEventsMissed(1))
         assert await soon(anext(events)) == PeerEventsMissed(1)
         waiting = asyncio.ensure_future(anext(events))
         await asyncio.sleep(0)
         events.close()
         with pytest.raises(StopAsyncIteration):
             await waiting
-        watchers.tell(PeerEventsMissed(1))
+        watchers.notify(PeerEventsMissed(1))
         assert [event async for event in events] == []
 
     run(scenario())

@@ -67,11 +67,11 @@ KINDS = st.integers(0, len(requests_of_all_kinds(0)) - 1)
 @ALL_SHAPES
 @pytest.mark.parametrize("kind", HASH_REQUESTS)
 @pytest.mark.parametrize("ttl", [0, 1, 2, 4, 16])
-def test_all_within_ttl_hops_answer_and_only_to_whom_they_were_asked_for(
+def test_all_within_ttl_hops_answer_and_only_the_requester_gets_the_answers(
     edges: list[tuple[int, int]], kind: str, ttl: int
 ) -> None:
     network = Network(edges, posts=2)
-    mine, question = network.ask(HASH_REQUESTS[kind](ttl))
+    mine, question = network.send_request(HASH_REQUESTS[kind](ttl))
     network.run()
     reached = network.within(ttl)
     assert sorted(question.hashes) == sorted(hash_of(node, at) for node in reached for at in range(2))
@@ -92,7 +92,7 @@ def test_all_within_ttl_hops_answer_and_only_to_whom_they_were_asked_for(
 @ALL_SHAPES
 def test_ids_are_kept_and_ttls_count_down(edges: list[tuple[int, int]]) -> None:
     network = Network(edges)
-    mine, _ = network.ask(HASH_REQUESTS["state"](4))
+    mine, _ = network.send_request(HASH_REQUESTS["state"](4))
     network.run()
     requests = [(near, message) for near, _, message in network.log if isinstance(message, StateRequest)]
     assert {message.request_id for _, message in requests} == {mine.request.request_id}
@@ -110,7 +110,7 @@ def test_the_limit_holds_over_all_sources(
 ) -> None:
     network = Network(edges, posts=2, rng=rng)
     request = HASH_REQUESTS["live" if is_live else "range"](ttl, limit)
-    _, question = network.ask(request)
+    _, question = network.send_request(request)
     network.run()
     if not is_live:
         network.wait(30)
@@ -130,7 +130,7 @@ def test_the_limit_holds_over_all_sources(
 
 def test_a_live_request_that_is_full_at_once_is_not_kept_alive_elsewhere() -> None:
     network = Network(STAR, posts=3)
-    _, question = network.ask(HASH_REQUESTS["live"](3, 3))
+    _, question = network.send_request(HASH_REQUESTS["live"](3, 3))
     network.run()
     assert question.ends == [Step.LIMIT]
     network.assert_nothing_is_left()
@@ -144,7 +144,7 @@ def test_a_live_request_that_is_full_at_once_is_not_kept_alive_elsewhere() -> No
 def test_any_network_in_any_order(edges: set[tuple[int, int]], ttl: int, rng: random.Random) -> None:
     """In any order of events the request ends, each node answers once, and nodes get only what they requested."""
     network = Network({*edges, (0, 1)}, posts=2, rng=rng)
-    mine, question = network.ask(HASH_REQUESTS["range"](ttl))
+    mine, question = network.send_request(HASH_REQUESTS["range"](ttl))
     network.run()
     network.wait(30)
     assert question.ends == [Step.FINISHED]
@@ -166,7 +166,7 @@ def test_any_network_in_any_order(edges: set[tuple[int, int]], ttl: int, rng: ra
 def test_stores_never_wait_for_each_other(kind: int, edges: set[tuple[int, int]], ttl: int, rng: random.Random) -> None:
     """Requests that cross on a connection are concluded by both sides without a timeout."""
     network = Network({*edges, (0, 1)}, rng=rng, greets=True)
-    _, question = network.ask(requests_of_all_kinds(ttl)[kind])
+    _, question = network.send_request(requests_of_all_kinds(ttl)[kind])
     network.run()
     assert len(question.ends) == 1
     if ttl == 5 and question.names:
@@ -179,7 +179,7 @@ def test_stores_never_wait_for_each_other(kind: int, edges: set[tuple[int, int]]
 @given(st.randoms(use_true_random=False))
 def test_loops_end(edges: list[tuple[int, int]], rng: random.Random) -> None:
     network = Network(edges, rng=rng)
-    network.ask(HASH_REQUESTS["range"](limits.MAX_TTL))
+    network.send_request(HASH_REQUESTS["range"](limits.MAX_TTL))
     network.run()
     asked = [message for _, _, message in network.log if isinstance(message, TimeRangeRequest)]
     assert len(asked) <= 2 * len(edges), "no request goes over a wire twice in one direction"
@@ -188,7 +188,7 @@ def test_loops_end(edges: list[tuple[int, int]], rng: random.Random) -> None:
 @given(KINDS, st.sets(st.integers(2, 6)), st.randoms(use_true_random=False))
 def test_draft8_peers_are_never_forwarded_to(kind: int, modern: set[int], rng: random.Random) -> None:
     network = Network(STAR, dialects=dict.fromkeys(modern, DRAFT8), rng=rng)
-    _, question = network.ask(requests_of_all_kinds(3)[kind])
+    _, question = network.send_request(requests_of_all_kinds(3)[kind])
     network.run()
     assert not [message for near, far, message in network.log if far in modern]
     assert all(network.nodes[leaf].asked == (leaf not in modern) for leaf in range(2, 7))
@@ -207,7 +207,7 @@ def test_a_cancel_and_a_loss_travel_along_the_route(
     edges: list[tuple[int, int]], how: str, rng: random.Random, ttl: int
 ) -> None:
     network = Network(edges, rng=rng)
-    mine, question = network.ask(HASH_REQUESTS["live"](ttl))
+    mine, question = network.send_request(HASH_REQUESTS["live"](ttl))
     network.run()
     heard = len(question.hashes)
     if how == "cancel":
@@ -221,9 +221,9 @@ def test_a_cancel_and_a_loss_travel_along_the_route(
     assert all(message.ttl == 0 and message.cancel_id == mine.request.request_id for message in cancels)
 
 
-def test_news_of_a_live_request_travel_too() -> None:
+def test_hashes_of_a_live_request_are_forwarded_too() -> None:
     network = Network(LINE)
-    _, question = network.ask(HASH_REQUESTS["live state"](4))
+    _, question = network.send_request(HASH_REQUESTS["live state"](4))
     network.run()
     for number in (1, 3, 5):
         node = network.nodes[number]
@@ -236,11 +236,11 @@ def test_news_of_a_live_request_travel_too() -> None:
 
 def test_the_end_of_one_live_answer_is_not_that_of_all() -> None:
     network = Network(STAR)
-    _, question = network.ask(HASH_REQUESTS["live state"](2))
+    _, question = network.send_request(HASH_REQUESTS["live state"](2))
     network.run()
     leaf = network.nodes[2].sessions[1]
     (exchange,) = leaf.to_answer.values()
-    leaf.refuse(exchange)
+    leaf.reject(exchange)
     network.cut(1, 3)
     network.run()
     assert question.ends == []
@@ -258,7 +258,7 @@ def test_every_request_that_has_an_end_comes_to_it(
     silent = [node for number, node in network.nodes.items() if number in broken]
     for node in silent:
         node.is_silent = True
-    _, question = network.ask(requests_of_all_kinds(ttl)[kind])
+    _, question = network.send_request(requests_of_all_kinds(ttl)[kind])
     network.run()
     if is_lost:
         for node in silent:
@@ -272,7 +272,7 @@ def test_every_request_that_has_an_end_comes_to_it(
     network.wait(limits.ANSWER_TIMEOUT_S)
     for node in network.nodes.values():
         for session in node.sessions.values():
-            assert session.asked == {}
+            assert session.open_requests == {}
             assert node.is_silent or session.to_answer == {}
     assert network.violations == []
 
@@ -282,7 +282,7 @@ def test_what_lies_before_a_silent_peer_is_not_lost(silent: int, ttl: int, rng: 
     """A node nearer to the origin waits longer. All names arrive at the same time."""
     network = Network(LINE, phases_s=[rng.random() for _ in range(6)])
     network.nodes[silent].is_silent = True
-    _, question = network.ask(ListRequest(b"", 0, 0, ttl))
+    _, question = network.send_request(ListRequest(b"", 0, 0, ttl))
     network.run()
     network.wait(limits.ANSWER_TIMEOUT_S - 1)
     reached = range(1, min(silent, ttl + 2))
@@ -296,7 +296,7 @@ def test_what_lies_before_a_silent_peer_is_not_lost(silent: int, ttl: int, rng: 
 @ALL_SHAPES
 @FEWER
 @given(st.data())
-def test_others_are_asked_only_for_posts_that_are_missing(edges: list[tuple[int, int]], data: st.DataObject) -> None:
+def test_only_missing_posts_are_requested_from_others(edges: list[tuple[int, int]], data: st.DataObject) -> None:
     network = Network(edges, posts=0, rng=data.draw(st.randoms(use_true_random=False)))
     ttl = data.draw(st.integers(0, 5))
     known = {hash_of(0, at): post_of(0, at) for at in range(6)}
@@ -304,7 +304,7 @@ def test_others_are_asked_only_for_posts_that_are_missing(edges: list[tuple[int,
         if node.number != ORIGIN:
             node.posts = {digest: known[digest] for digest in data.draw(st.sets(st.sampled_from(sorted(known))))}
     wanted = tuple(data.draw(st.lists(st.sampled_from(sorted(known)), min_size=1, unique=True)))
-    _, question = network.ask(PostRequest(b"", wanted, ttl))
+    _, question = network.send_request(PostRequest(b"", wanted, ttl))
     network.run()
     network.wait(30)
     for near, _, message in network.log:
@@ -337,7 +337,7 @@ def test_names_of_all_are_one_sorted_page(
     network = Network(edges)
     for node in network.nodes.values():
         node.names = list(names[node.number])
-    _, question = network.ask(ListRequest(b"", offset, limit, ttl))
+    _, question = network.send_request(ListRequest(b"", offset, limit, ttl))
     network.run()
     network.wait(30)
     everything = sorted({name for node in network.within(ttl) for name in names[node]})
@@ -353,6 +353,6 @@ def test_names_of_one_peer_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "ROUTE_HASHES_REMEMBERED", 4)
     network = Network([(0, 1), (1, 2)])
     network.nodes[2].names = [f"c{number}" for number in range(9)]
-    _, question = network.ask(ListRequest(b"", 0, 0, 1))
+    _, question = network.send_request(ListRequest(b"", 0, 0, 1))
     network.run()
     assert question.names == [("c0", "c1", "c2", "c3", "channel 1")]

@@ -9,12 +9,12 @@ from weakref import ref
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from network import LINE, ORIGIN, Network, Unlooked, hash_of
+from network import LINE, ORIGIN, Network, PassingInspector, hash_of
 
 from cablestore import DRAFT8, LEGACY, Dialect, limits
 from cablestore.peers.relay import Loops, Route
 from cablestore.protocol.crypto import post_hash
-from cablestore.protocol.exchange import Asked, Exchange, State
+from cablestore.protocol.exchange import Exchange, PeerRequest, State
 from cablestore.protocol.message import (
     CancelRequest,
     HashResponse,
@@ -45,20 +45,20 @@ def test_a_request_that_comes_another_way_is_a_loop_while_the_first_is_connected
     assert loops.is_loop(two, request, [two, three])
 
 
-def test_what_we_asked_ourselves_is_a_loop() -> None:
+def test_an_own_request_that_returns_is_a_loop() -> None:
     one, two, _ = loop_sessions()
-    mine = one.ask(StateRequest(b"abcd", "a", 0, 3), 0)
+    mine = one.send_request(StateRequest(b"abcd", "a", 0, 3), 0)
     assert Loops().is_loop(two, StateRequest(b"abcd", "a", 0, 1), [one, two])
     one.cancel(mine)
     assert Loops().is_loop(two, StateRequest(b"abcd", "a", 0, 1), [one, two]), "also when it comes late"
     assert not Loops().is_loop(two, StateRequest(b"abcd", "a", 0, 1), [two])
 
 
-def test_what_was_forwarded_for_a_peer_may_be_asked_by_it_again() -> None:
+def test_a_request_of_the_peer_that_it_was_forwarded_to_is_not_a_loop_after_a_cancel() -> None:
     one, two, _ = loop_sessions()
     loops, request = Loops(), StateRequest(b"abcd", "a", 0, 3)
     assert not loops.is_loop(one, request, [one, two])
-    two.cancel(two.ask(request, 0))
+    two.cancel(two.send_request(request, 0))
     assert not loops.is_loop(one, request, [one, two])
 
 
@@ -85,7 +85,7 @@ def asked_of_the_first(network: Network, request: Request) -> tuple[Session, Exc
     """Return a request that node 1 has received and not handled."""
     session = network.nodes[1].sessions[ORIGIN]
     (event,) = session.receive(encode_message(request, LEGACY), 0)
-    assert isinstance(event, Asked)
+    assert isinstance(event, PeerRequest)
     return session, event.exchange
 
 
@@ -93,9 +93,9 @@ def asked_of_the_first(network: Network, request: Request) -> tuple[Session, Exc
 def test_times_grow_towards_the_origin_and_stay_below_its_own(ttl: int) -> None:
     network = Network(LINE)
     _, theirs = asked_of_the_first(network, StateRequest(b"abcd", "a", 0, ttl))
-    route = Route(network.nodes[1].sessions[0], theirs, Unlooked())
+    route = Route(network.nodes[1].sessions[0], theirs, PassingInspector())
     route.forward(network.nodes[1].sessions.values(), 0)
-    (forwarded,) = network.nodes[1].sessions[2].asked.values()
+    (forwarded,) = network.nodes[1].sessions[2].open_requests.values()
     assert forwarded.deadline_s is not None
     assert limits.RELAY_TIMEOUT_S <= forwarded.deadline_s < limits.ANSWER_TIMEOUT_S
     assert (forwarded.deadline_s - limits.RELAY_TIMEOUT_S) / limits.RELAY_STEP_S == pytest.approx(ttl - 1)
@@ -105,7 +105,7 @@ def test_times_grow_towards_the_origin_and_stay_below_its_own(ttl: int) -> None:
 def test_any_offset_and_limit_can_be_forwarded(offset: int, limit: int) -> None:
     network = Network([(0, 1), (1, 2)])
     session, theirs = asked_of_the_first(network, ListRequest(b"abcd", offset, limit, 2))
-    Route(session, theirs, Unlooked()).forward(network.nodes[1].sessions.values(), 0)
+    Route(session, theirs, PassingInspector()).forward(network.nodes[1].sessions.values(), 0)
     network.flush()
     (request,) = [message for near, _, message in network.log if near == 1 and isinstance(message, ListRequest)]
     assert (request.offset, request.ttl) == (0, 1)
@@ -114,12 +114,12 @@ def test_any_offset_and_limit_can_be_forwarded(offset: int, limit: int) -> None:
 
 @pytest.mark.parametrize("speaks_first", [False, True])
 @pytest.mark.parametrize("dialect", [LEGACY, DRAFT8], ids=lambda d: d.name)
-def test_a_peer_that_has_said_nothing_is_not_forwarded_to(dialect: Dialect, speaks_first: bool) -> None:
+def test_nothing_is_forwarded_to_a_silent_peer(dialect: Dialect, speaks_first: bool) -> None:
     """The peer may turn out to use draft 8. A request that is never sent never times out."""
     network = Network([(0, 1)])
     session, theirs = asked_of_the_first(network, StateRequest(b"abcd", "a", 0, 2))
     stranger = Session(dialect, lambda size_bytes: b"\x01" * size_bytes, speaks_first=speaks_first)
-    route = Route(session, theirs, Unlooked())
+    route = Route(session, theirs, PassingInspector())
     route.forward([session, stranger], 0)
     route.finish()
     assert theirs.is_over
@@ -128,13 +128,13 @@ def test_a_peer_that_has_said_nothing_is_not_forwarded_to(dialect: Dialect, spea
     assert stranger.output() == []
 
 
-def test_half_of_what_a_peer_takes_is_left_for_our_own_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_half_of_a_peers_capacity_is_left_for_own_requests(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "MAX_REQUESTS_ALIVE", 6)
     network = Network([(0, 1), (1, 2)])
     for number in range(5):
         session, theirs = asked_of_the_first(network, StateRequest(bytes((number,)) * 4, "a", 1, 2))
-        Route(session, theirs, Unlooked()).forward(network.nodes[1].sessions.values(), 0)
-    assert len(network.nodes[1].sessions[2].asked) == 3
+        Route(session, theirs, PassingInspector()).forward(network.nodes[1].sessions.values(), 0)
+    assert len(network.nodes[1].sessions[2].open_requests) == 3
 
 
 @pytest.mark.parametrize("is_asked", [False, True])
@@ -144,14 +144,14 @@ def test_a_peer_that_knows_the_request_is_not_asked_it_again(is_asked: bool) -> 
     session, theirs = asked_of_the_first(network, request)
     far = network.nodes[1].sessions[2]
     if is_asked:
-        known = far.ask(request, 0)
+        known = far.send_request(request, 0)
     else:
         far.receive(encode_message(request, LEGACY), 0)
     far.output()
-    Route(session, theirs, Unlooked()).forward([session, far], 0)
+    Route(session, theirs, PassingInspector()).forward([session, far], 0)
     assert far.output() == session.output() == []
     assert theirs.holds == 1
-    assert far.asked == ({b"abcd": known} if is_asked else {})
+    assert far.open_requests == ({b"abcd": known} if is_asked else {})
 
 
 # --- returned answers ----------------------------------------------------------------------------------
@@ -162,7 +162,7 @@ def test_a_hash_is_passed_on_once_as_far_as_memory_goes(parts: list[list[int]], 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(limits, "ROUTE_HASHES_REMEMBERED", most)
         network = Network([(0, 1)])
-        route = Route(*asked_of_the_first(network, StateRequest(b"abcd", "a", 0, 2)), Unlooked())
+        route = Route(*asked_of_the_first(network, StateRequest(b"abcd", "a", 0, 2)), PassingInspector())
         kept: list[bytes] = []
         for part in parts:
             hashes = [hash_of(0, number) for number in part]
@@ -174,11 +174,11 @@ def test_a_hash_is_passed_on_once_as_far_as_memory_goes(parts: list[list[int]], 
 def test_a_live_request_is_caught_up_when_the_store_is_and_not_before() -> None:
     network = Network([(0, 1), (1, 2)])
     session, theirs = asked_of_the_first(network, StateRequest(b"abcd", "a", 1, 2))
-    route = Route(session, theirs, Unlooked())
+    route = Route(session, theirs, PassingInspector())
     far = network.nodes[1].sessions[2]
     route.forward([far], 0)
-    network.nodes[1].take(far, far.receive(encode_message(HashResponse(b"abcd", ()), LEGACY), 0))
-    assert far.asked == {}
+    network.nodes[1].handle(far, far.receive(encode_message(HashResponse(b"abcd", ()), LEGACY), 0))
+    assert far.open_requests == {}
     states = [theirs.state]
     route.finish()
     assert [*states, theirs.state] == [State.OPEN, State.LIVE]
@@ -186,21 +186,21 @@ def test_a_live_request_is_caught_up_when_the_store_is_and_not_before() -> None:
 
 @pytest.mark.parametrize("is_lost", [False, True])
 @pytest.mark.parametrize("kind", ["hashes", "posts"])
-def test_an_answer_that_is_still_being_looked_at_is_waited_for(kind: str, is_lost: bool) -> None:
+def test_an_answer_that_is_still_being_inspected_is_waited_for(kind: str, is_lost: bool) -> None:
     """The peer with the answer is done before the check. The requesting peer may be gone by then."""
     network = Network([(0, 1), (1, 2)])
     node = network.nodes[1]
     node.inspector.later = True
     digest = hash_of(2)
     request: Request = StateRequest(b"", "a", 0, 1) if kind == "hashes" else PostRequest(b"", (digest,), 1)
-    _, question = network.ask(request)
+    _, question = network.send_request(request)
     network.run()
     assert question.ends == []
     assert (question.hashes, question.posts) == ([hash_of(1)] if kind == "hashes" else [], [])
     if is_lost:
         network.cut(ORIGIN, 1)
     assert node.inspector.release()
-    node.take(node.sessions[2], [])
+    node.handle(node.sessions[2], [])
     network.run()
     if not is_lost:
         assert [*question.hashes, *map(post_hash, question.posts)][-1:] == [digest]

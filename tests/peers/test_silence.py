@@ -12,7 +12,7 @@ from cablestore.peers.silence import LifeCheck, Silence
 
 def steps(silence: Silence, begin_s: int, end_s: int, *, is_delivered: bool = True) -> dict[int, LifeCheck]:
     """Check each second from one time to another, without received bytes. Return the results that are not "wait"."""
-    found = {at: silence.look(at, begin_s, is_delivered=is_delivered) for at in range(begin_s, end_s)}
+    found = {at: silence.check(at, begin_s, is_delivered=is_delivered) for at in range(begin_s, end_s)}
     return {at: check for at, check in found.items() if check is not LifeCheck.WAIT}
 
 
@@ -23,7 +23,7 @@ def test_a_silent_peer_is_asked_twice_and_given_up(is_ours: bool) -> None:
     silence.is_answerable = True
     found = steps(silence, 0, 60)
     first, second, *last = found
-    assert list(found.values())[:3] == [LifeCheck.ASK, LifeCheck.ASK, LifeCheck.GIVE_UP]
+    assert list(found.values())[:3] == [LifeCheck.PROBE, LifeCheck.PROBE, LifeCheck.GIVE_UP]
     assert first >= limits.SILENCE_S
     assert (first > limits.SILENCE_S) is not is_ours
     assert last[0] - second == second - first == limits.LIFE_SIGN_TIMEOUT_S
@@ -43,12 +43,12 @@ def test_a_peer_that_cannot_answer_is_not_given_up(is_answerable: bool, is_deliv
     """The peer does not know this request, or the request is still in transit."""
     silence = Silence(0, is_ours=True)
     silence.is_answerable = is_answerable
-    assert list(steps(silence, 0, 1_000, is_delivered=is_delivered).values()) == [LifeCheck.ASK]
+    assert list(steps(silence, 0, 1_000, is_delivered=is_delivered).values()) == [LifeCheck.PROBE]
 
 
 def test_after_a_change_of_the_network_a_peer_is_asked_at_once() -> None:
     silence = Silence(0, is_ours=True)
-    assert silence.look(1, 1, is_delivered=True) is LifeCheck.WAIT
+    assert silence.check(1, 1, is_delivered=True) is LifeCheck.WAIT
     silence.check_now()
-    assert silence.look(2, 1, is_delivered=True) is LifeCheck.ASK
-    assert silence.look(3, 1, is_delivered=True) is LifeCheck.WAIT
+    assert silence.check(2, 1, is_delivered=True) is LifeCheck.PROBE
+    assert silence.check(3, 1, is_delivered=True) is LifeCheck.WAIT

@@ -154,10 +154,10 @@ async def test_after_sleep_peers_are_checked_and_dialled_at_once() -> None:
             peer = await raw_peer(address, Keeper, posts=[])
             await until(lambda: attempts(log) == 1 and node.connections)
             await pass_time(limits.SILENCE_S / 2, STEP_S)
-            assert (attempts(log), peer.asked(ListRequest)) == (1, [])
+            assert (attempts(log), peer.requests_of(ListRequest)) == (1, [])
             loop.now_s += 3_000
             await pass_time(2, STEP_S)
-            await until(lambda: attempts(log) == 2 and peer.asked(ListRequest))
+            await until(lambda: attempts(log) == 2 and peer.requests_of(ListRequest))
             await peer.close()
 
 

@@ -53,7 +53,7 @@ def test_posts(case: str) -> None:
 
 
 @given(st.sampled_from([post.raw for pair in POSTS.values() for post in pair]), st.data())
-def test_any_bytes_are_borne_or_not(raw: bytes, data: st.DataObject) -> None:
+def test_any_bytes_are_safe_or_not(raw: bytes, data: st.DataObject) -> None:
     at = data.draw(st.integers(90, len(raw)))
     damaged = raw[:at] + data.draw(st.binary(max_size=3)) + raw[at + data.draw(st.integers(0, 3)) :]
     assert cable_js.handles_post(damaged) in (True, False)
@@ -61,7 +61,7 @@ def test_any_bytes_are_borne_or_not(raw: bytes, data: st.DataObject) -> None:
 
 
 @given(st.text(max_size=64), st.text(max_size=512))
-def test_bytes_and_what_they_say_are_judged_alike(channel: str, topic: str) -> None:
+def test_bytes_and_decoded_posts_are_checked_alike(channel: str, topic: str) -> None:
     posts = [ANN.topic(channel, topic), ANN.text(channel, topic), ANN.join(channel)] if channel else []
     for post in posts:
         assert cable_js.handles_post(post.raw) == cable_js.handles_body(decode_post(post.raw, LEGACY).body)
@@ -84,6 +84,6 @@ def test_requests(request_: Request, is_borne: bool) -> None:
     assert cable_js.handled_request(request_) == (request_ if is_borne else None)
 
 
-def test_of_a_moderation_request_the_channels_that_are_borne_are_left() -> None:
+def test_only_safe_channels_of_a_moderation_request_are_left() -> None:
     request = ModerationRequest(b"abcd", (FITS, LONG, "default", RESERVED, "\0"), 1, 5, 2)
     assert cable_js.handled_request(request) == request._replace(channels=(FITS, "default"))

@@ -120,7 +120,7 @@ def test_large_frames_in_small_pieces_take_linear_time_and_bounded_memory(piece_
     assert most < 3.5 * size_bytes
 
 
-def test_many_frames_at_once_are_looked_at_once_each() -> None:
+def test_many_frames_at_once_are_scanned_once_each() -> None:
     reader = Counted()
     assert len(reader.feed(sized(b"abc") * 10_000)) == 10_000
     assert reader.looks == 10_001
@@ -128,7 +128,7 @@ def test_many_frames_at_once_are_looked_at_once_each() -> None:
 
 @given(st.integers(0, 10_000), st.integers(1, MAX_VARINT), st.booleans(), st.binary(max_size=5))
 @example(limits.MAX_MESSAGE_SIZE_BYTES, 1, True, b"")
-def test_a_size_above_the_limit_is_refused_before_its_bytes_come(
+def test_a_size_above_the_limit_is_rejected_before_its_bytes_arrive(
     most: int, excess: int, is_cut: bool, before: bytes
 ) -> None:
     reader = FrameReader(most)
@@ -144,12 +144,12 @@ def test_a_size_above_the_limit_is_refused_before_its_bytes_come(
 
 
 @given(st.integers(1, 5_000))
-def test_a_size_at_the_limit_is_taken(most: int) -> None:
+def test_a_size_at_the_limit_is_accepted(most: int) -> None:
     assert FrameReader(most).feed(sized(bytes(most))) == [bytes(most)]
 
 
 @given(st.sampled_from([b"\x80\x00", b"\xff" * 10, b"\xff" * 9 + b"\x02", b"\x81\x80\x00"]), st.booleans())
-def test_lengths_that_are_no_numbers_are_refused(length: bytes, is_cut: bool) -> None:
+def test_lengths_that_are_not_numbers_are_rejected(length: bytes, is_cut: bool) -> None:
     reader = FrameReader()
     *pieces, last = split(length, list(range(1, len(length)) if is_cut else []))
     for piece in pieces:

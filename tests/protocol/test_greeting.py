@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from cablestore import DRAFT8, LEGACY, Dialect, limits
 from cablestore.protocol.crypto import post_hash
-from cablestore.protocol.exchange import Asked, Extra, Posts
+from cablestore.protocol.exchange import Extra, PeerRequest, Posts
 from cablestore.protocol.message import (
     EXTRA_TYPE_ID,
     TYPE_IDS,
@@ -34,11 +34,11 @@ def greeting(dialect: Dialect, new_id: Callable[[int], bytes] = random.randbytes
 
 def ask(session: Session, request: Request = ASK, times: int = 1) -> None:
     for _ in range(times):
-        session.ask(request, 0)
+        session.send_request(request, 0)
 
 
 @DIALECTS
-def test_two_stores_recognise_each_other_and_may_say_more(dialect: Dialect) -> None:
+def test_two_stores_recognise_each_other_and_may_send_extra_frames(dialect: Dialect) -> None:
     one, other = greeting(dialect), greeting(dialect)
     with pytest.raises(ValueError, match="has not been recognized"):
         one.send_extra(b"x")
@@ -62,9 +62,11 @@ def test_a_store_that_is_recognised_gets_posts_in_short_responses(dialect: Diale
     posts = [bytes((number,)) * 300 for number in range(60)]
     one, other = greeting(dialect), greeting(dialect)
     ask(one, times=REQUESTS if is_recognised else 1)
-    wanted = one.ask(PostRequest(b"", tuple(map(post_hash, posts))), 0)
+    wanted = one.send_request(PostRequest(b"", tuple(map(post_hash, posts))), 0)
     (asked,) = [
-        event for event in carry(one, other) if isinstance(event, Asked) and event.exchange.request == wanted.request
+        event
+        for event in carry(one, other)
+        if isinstance(event, PeerRequest) and event.exchange.request == wanted.request
     ]
     other.answer_posts(asked.exchange, posts)
     other.finish(asked.exchange)
@@ -78,7 +80,7 @@ def test_a_store_that_is_recognised_gets_posts_in_short_responses(dialect: Diale
 
 
 @pytest.mark.parametrize("dialects", [(LEGACY, DRAFT8), (DRAFT8, LEGACY)])
-def test_who_changes_the_dialect_greets_anew(dialects: tuple[Dialect, Dialect]) -> None:
+def test_a_peer_that_changes_the_dialect_greets_again(dialects: tuple[Dialect, Dialect]) -> None:
     """Greetings in the earlier dialect do not count."""
     one, other = greeting(dialects[0]), greeting(dialects[1], speaks_first=False)
     ask(one, times=REQUESTS)
@@ -152,24 +154,24 @@ def test_requests_that_were_forwarded_stand_between() -> None:
 
 
 @given(st.sampled_from([4, 8]), st.integers(0, 2**32), st.integers(0, 12))
-def test_a_greeting_is_heard_behind_up_to_a_dozen_others(size_bytes: int, seed: int, before: int) -> None:
+def test_a_greeting_is_detected_after_up_to_a_dozen_others(size_bytes: int, seed: int, before: int) -> None:
     rng = random.Random(seed)
     greeter, listener = Greeter(rng.randbytes), GreetingDetector()
     for _ in range(before):
-        listener.hear(rng.randbytes(size_bytes))
+        listener.add(rng.randbytes(size_bytes))
     for _ in range(REQUESTS):
-        listener.hear(greeter(size_bytes))
-    assert listener.has_heard
+        listener.add(greeter(size_bytes))
+    assert listener.is_detected
 
 
 @pytest.mark.parametrize(("size_bytes", "needed"), [(4, 4), (8, 3)])
-def test_a_part_of_a_greeting_is_none(size_bytes: int, needed: int) -> None:
+def test_a_part_of_a_greeting_is_not_a_greeting(size_bytes: int, needed: int) -> None:
     """The probability that random ids match, three of 4 bytes or two of 8, is less than 2**-64."""
     greeter, listener = Greeter(random.randbytes), GreetingDetector()
     for number in range(needed):
-        assert not listener.has_heard, number
-        listener.hear(greeter(size_bytes))
-    assert listener.has_heard
+        assert not listener.is_detected, number
+        listener.add(greeter(size_bytes))
+    assert listener.is_detected
     assert greeter(size_bytes) != next_id(greeter(size_bytes))
 
 
@@ -187,7 +189,7 @@ def test_ids_look_random(dialect: Dialect) -> None:
 
 
 @DIALECTS
-def test_what_is_said_beside_cable_has_a_type_that_cable_does_not(dialect: Dialect) -> None:
+def test_frames_outside_of_cable_have_a_separate_type(dialect: Dialect) -> None:
     assert EXTRA_TYPE_ID not in TYPE_IDS.values()
     one, other = greeting(dialect), greeting(dialect)
     ask(one, times=REQUESTS)

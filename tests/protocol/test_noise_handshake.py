@@ -43,7 +43,7 @@ def test_separate_key_is_not_the_author() -> None:
 @pytest.mark.parametrize(
     "key", [b"", bytes(31), bytes(32), bytes(33), b"\x01" + bytes(31), b"\x02" + bytes(31), b"\xff" * 32], ids=len
 )
-def test_what_is_no_public_key(key: bytes) -> None:
+def test_invalid_public_keys(key: bytes) -> None:
     with pytest.raises(DecodeError):
         exchange_public_key(key)
 

@@ -109,7 +109,7 @@ def test_a_key_of_another_size_never_reaches_libsodium(wrong: str, size_bytes: i
 
 
 @pytest.mark.parametrize("number", [1, 2, 3])
-def test_every_cut_of_a_message_is_refused(number: int) -> None:
+def test_every_cut_of_a_message_is_rejected(number: int) -> None:
     def sides() -> tuple[NoiseHandshake, NoiseHandshake]:
         initiator, responder = (
             NoiseHandshake(

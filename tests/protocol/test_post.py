@@ -360,13 +360,13 @@ def test_limits_hold_in_code_points_and_bytes(fits: Body, too_long: Body, dialec
     "body",
     [Text("", "x"), Join(""), Info((("", b""),)), Info((("name", b""),)), Text("a", "\ud800"), Block("", 0, (), 0, 0)],
 )
-def test_what_cannot_be_said_is_refused_with_a_reason(body: Body) -> None:
+def test_what_cannot_be_encoded_is_rejected_with_a_reason(body: Body) -> None:
     with pytest.raises(ArgumentError, match="post/"):
         write(body)
 
 
 @pytest.mark.parametrize("timestamp_ms", [-1, limits.MAX_TIMESTAMP_MS + 1, 2**64])
-def test_timestamps_out_of_range_are_refused(timestamp_ms: int) -> None:
+def test_timestamps_out_of_range_are_rejected(timestamp_ms: int) -> None:
     with pytest.raises(ArgumentError, match=r"cannot be written: .*(timestamp|varint is 0 to)"):
         write(Text("a", "x"), timestamp_ms=timestamp_ms)
 

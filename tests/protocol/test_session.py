@@ -30,12 +30,12 @@ from hypothesis import strategies as st
 from cablestore import LEGACY, Dialect, limits
 from cablestore.protocol.exchange import (
     TRANSITIONS,
-    Asked,
     Concluded,
     Dropped,
     Exchange,
     Hashes,
     Names,
+    PeerRequest,
     Posts,
     RequestRole,
     State,
@@ -68,7 +68,7 @@ def take_step(step: Step, a: Session, b: Session, mine: Exchange, theirs: Exchan
         case Step.CAUGHT_UP:
             b.finish(theirs)
         case Step.FINISHED:
-            b.refuse(theirs)
+            b.reject(theirs)
         case Step.CANCELLED:
             a.cancel(mine)
         case Step.TIMED_OUT:
@@ -122,13 +122,13 @@ def test_ids_do_not_meet() -> None:
     """wire.md draft 1, 6.3.1: an id that collides with one in use is drawn again."""
     made = iter([b"1111", b"1111", b"2222", b"5555", b"2222", b"1111", b"3333", b"4444"])
     a = Watched(LEGACY, lambda _: next(made))
-    first = a.ask(REQUESTS["state"], 0)
-    second = a.ask(REQUESTS["state"], 0)
+    first = a.send_request(REQUESTS["state"], 0)
+    second = a.send_request(REQUESTS["state"], 0)
     a.receive(encode_message(StateRequest(b"5555", "a", 1), LEGACY), 0)
     a.receive(encode_message(HashResponse(b"1111", ()), LEGACY), 0)  # concluded, but its answers may still arrive
-    third = a.ask(REQUESTS["state"], 0)
+    third = a.send_request(REQUESTS["state"], 0)
     assert [exchange.request.request_id for exchange in (first, second, third)] == [b"1111", b"2222", b"3333"]
-    assert a.asked == {b"2222": second, b"3333": third}
+    assert a.open_requests == {b"2222": second, b"3333": third}
 
 
 # --- concluding ------------------------------------------------------------------------------------
@@ -147,7 +147,7 @@ def test_the_end_is_an_empty_response_of_the_right_type(dialect: Dialect, reques
     if is_live(request_):
         assert theirs.state is State.LIVE
         assert empty_for(mine.request) not in messages
-        b.refuse(theirs)
+        b.reject(theirs)
         messages = said(b)
     assert theirs.is_over
     assert b.to_answer == {}
@@ -156,14 +156,14 @@ def test_the_end_is_an_empty_response_of_the_right_type(dialect: Dialect, reques
         assert messages[-1] == empty_for(mine.request)
     events = a.receive(b"".join(encode_message(message, dialect) for message in messages), 0)
     assert events[-1] == Concluded(mine, Step.FINISHED)
-    assert a.asked == {}
+    assert a.open_requests == {}
 
 
 @ALL_REQUESTS
-def test_a_request_is_refused_with_an_empty_response(request_: Request) -> None:
+def test_a_request_is_rejected_with_an_empty_response(request_: Request) -> None:
     a, b = pair()
     mine, theirs = asked(a, b, request_)
-    b.refuse(theirs)
+    b.reject(theirs)
     assert said(b) == [empty_for(mine.request)]
 
 
@@ -173,7 +173,7 @@ def test_a_request_is_refused_with_an_empty_response(request_: Request) -> None:
     st.lists(st.integers(0, 6), max_size=5),
     st.sampled_from([0, 9]),
 )
-def test_history_and_news_share_the_limit(limit: int, history: list[int], news: list[int], end_ms: int) -> None:
+def test_history_and_live_hashes_share_the_limit(limit: int, history: list[int], news: list[int], end_ms: int) -> None:
     a, b = pair()
     mine, theirs = asked(a, b, TimeRangeRequest(b"", "a", 0, end_ms, limit))
     numbers = itertools.count()
@@ -217,9 +217,9 @@ def test_answers_after_a_cancel_send_nothing(request_: Request, is_caught_up: bo
     assert carry(a, b) == [Dropped(theirs)]
     give(b, theirs, 2)
     b.finish(theirs)
-    b.refuse(theirs)
+    b.reject(theirs)
     assert b.output() == []
-    assert a.asked == b.to_answer == {}
+    assert a.open_requests == b.to_answer == {}
 
 
 @given(st.data())
@@ -239,7 +239,7 @@ def test_several_sources_hold_the_end_back(data: st.DataObject) -> None:
 def test_two_that_forward_the_same_to_each_other_do_not_wait_for_each_other() -> None:
     a, b = pair()
     request = TimeRangeRequest(b"same", "a", 0, 9, 0, ttl=3)
-    exchanges = [session.ask(request, 0) for session in (a, b)]
+    exchanges = [session.send_request(request, 0) for session in (a, b)]
     for session in (a, b):
         session.speak(0)
     from_a, from_b = b"".join(a.output()), b"".join(b.output())
@@ -342,8 +342,8 @@ def test_a_session_returns_events_and_calls_nobody_back() -> None:
 def test_posts_of_a_response_that_breaks_off_are_not_lost(dialect: Dialect, data: st.DataObject) -> None:
     """The connection ends at any byte. Complete posts are accepted."""
     a, b = pair(dialect)
-    exchange = a.ask(PostRequest(b"", HASHES[:5]), 0.0)
-    [asked] = [event.exchange for event in b.receive(b"".join(a.output()), 0.0) if isinstance(event, Asked)]
+    exchange = a.send_request(PostRequest(b"", HASHES[:5]), 0.0)
+    [asked] = [event.exchange for event in b.receive(b"".join(a.output()), 0.0) if isinstance(event, PeerRequest)]
     b.answer_posts(asked, [POSTS[digest] for digest in HASHES[:5]])
     b.finish(asked)
     response = b"".join(b.output())

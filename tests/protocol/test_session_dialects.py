@@ -21,7 +21,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cablestore import DRAFT8, LEGACY, Dialect, limits
-from cablestore.protocol.exchange import Asked, Concluded, Names, Step
+from cablestore.protocol.exchange import Concluded, Names, PeerRequest, Step
 from cablestore.protocol.message import Request
 
 
@@ -33,11 +33,11 @@ def test_a_peer_of_the_other_dialect_is_asked_again_in_its_own(
     other = DRAFT8 if dialect is LEGACY else LEGACY
     a = Watched(dialect, ids(1), speaks_first=speaks_first)
     b = Watched(other, ids(10**6))
-    mine = [a.ask(request, 0) for request in requests]
+    mine = [a.send_request(request, 0) for request in requests]
     first = [exchange.request.request_id for exchange in mine]
     if is_sent:
         assert len(a.output()) == (len(mine) if speaks_first else 0)
-    b.ask(REQUESTS["list"], 0)
+    b.send_request(REQUESTS["list"], 0)
     carry(b, a, 3)
     assert a.dialect is other
     assert a.is_recognised
@@ -50,10 +50,10 @@ def test_a_peer_of_the_other_dialect_is_asked_again_in_its_own(
         assert not before or found.request_id != before
         assert exchange.deadline_s == (None if is_live(request) else 3 + limits.ANSWER_TIMEOUT_S)
     events = b.receive(data, 3)
-    assert [type(event) for event in events] == [Asked] * len(mine)
+    assert [type(event) for event in events] == [PeerRequest] * len(mine)
     for event in events:
-        assert isinstance(event, Asked)
-        b.refuse(event.exchange)
+        assert isinstance(event, PeerRequest)
+        b.reject(event.exchange)
     ended = [event for event in carry(b, a) if not isinstance(event, Names)]
     assert ended == [Concluded(exchange, Step.FINISHED) for exchange in mine]
 
@@ -63,24 +63,24 @@ def test_a_peer_of_the_other_dialect_is_asked_again_in_its_own(
 def test_two_that_speak_at_once_in_two_dialects_meet_in_legacy(request_: Request, is_answered: bool) -> None:
     """Each follows the other's first message. Futile or duplicate requests leave no state."""
     a, b = Watched(LEGACY, ids(1)), Watched(DRAFT8, ids(10**6))
-    mine, other = a.ask(request_, 0), b.ask(request_, 0)
+    mine, other = a.send_request(request_, 0), b.send_request(request_, 0)
     first, second = b"".join(a.output()), b"".join(b.output())
     events = [*a.receive(second, 0), *b.receive(first, 0)]
-    taken = [event.exchange for event in events if isinstance(event, Asked)]
+    taken = [event.exchange for event in events if isinstance(event, PeerRequest)]
     assert len(taken) == 2
     if is_answered:
-        b.refuse(taken[1])
+        b.reject(taken[1])
     for _ in range(3):
         events += carry(b, a)
         events += carry(a, b)
     assert a.dialect is b.dialect is LEGACY
     assert not faults(events)
-    assert list(a.asked.values()) == [mine]
-    assert list(b.asked.values()) == [other]
+    assert list(a.open_requests.values()) == [mine]
+    assert list(b.open_requests.values()) == [other]
     assert all(exchange.is_over for exchange in taken)
     for session, far in ((a, b), (b, a)):
         (theirs,) = far.to_answer.values()
-        far.refuse(theirs)
+        far.reject(theirs)
         assert carry(far, session)[-1] == Concluded(mine if session is a else other, Step.FINISHED)
 
 
@@ -88,18 +88,18 @@ def test_two_that_speak_at_once_in_two_dialects_meet_in_legacy(request_: Request
 def test_a_peer_of_our_dialect_is_not_asked_twice(dialect: Dialect) -> None:
     a, b = pair(dialect)
     mine, _ = asked(a, b, REQUESTS["state"])
-    b.ask(REQUESTS["list"], 0)
+    b.send_request(REQUESTS["list"], 0)
     carry(b, a)
     assert a.is_recognised
     assert a.output() == []
-    assert a.asked == {mine.request.request_id: mine}
+    assert a.open_requests == {mine.request.request_id: mine}
 
 
 @DIALECTS
 @ALL_REQUESTS
 def test_nothing_goes_out_before_speak(dialect: Dialect, request_: Request) -> None:
     a = Watched(dialect, ids(1), speaks_first=False)
-    mine, other = a.ask(request_, 0), a.ask(request_, 0)
+    mine, other = a.send_request(request_, 0), a.send_request(request_, 0)
     assert a.output() == []
     assert a.expire(1e9) == [], "it waits for nothing yet"
     a.cancel(other)
@@ -109,13 +109,13 @@ def test_nothing_goes_out_before_speak(dialect: Dialect, request_: Request) -> N
     assert mine.deadline_s == (None if is_live(request_) else 100 + limits.ANSWER_TIMEOUT_S)
     a.speak(200)
     assert a.output() == []
-    third = a.ask(request_, 300)
+    third = a.send_request(request_, 300)
     assert said(a) == [third.request]
 
 
-def test_losing_what_was_never_said() -> None:
+def test_losing_a_request_that_was_not_sent() -> None:
     a = Watched(LEGACY, ids(1), speaks_first=False)
-    mine, cancelled = a.ask(REQUESTS["state"], 0), a.ask(REQUESTS["state"], 0)
+    mine, cancelled = a.send_request(REQUESTS["state"], 0), a.send_request(REQUESTS["state"], 0)
     a.cancel(cancelled)
     assert a.lose() == [Concluded(mine, Step.LOST)]
     assert mine.is_over

@@ -31,12 +31,12 @@ from cablestore.errors import DecodeError
 from cablestore.protocol.crypto import post_hash
 from cablestore.protocol.exchange import (
     TRANSITIONS,
-    Asked,
     Concluded,
     Dropped,
     Event,
     Fault,
     Hashes,
+    PeerRequest,
     Posts,
     State,
     Step,
@@ -79,7 +79,7 @@ def test_our_own_request_sent_back_to_us(dialect: Dialect, request_: Request) ->
     mine, _ = asked(a, b, request_)
     reflected = encode_message(mine.request, dialect)
     assert a.receive(reflected, 0) == []
-    assert a.asked == {mine.request.request_id: mine}
+    assert a.open_requests == {mine.request.request_id: mine}
     a.cancel(mine)
     a.output()
     assert a.receive(reflected, 0) == [], "nor when it is over by then"
@@ -92,12 +92,12 @@ def test_our_own_request_sent_back_to_us(dialect: Dialect, request_: Request) ->
 def test_a_request_that_crossed_ours_is_concluded(request_: Request, theirs: int) -> None:
     """Both sides forward the same request. With a ttl of one less it may be the request of this side, sent back."""
     a, _ = pair(LEGACY)
-    mine = a.ask(request_._replace(ttl=4), 0)
+    mine = a.send_request(request_._replace(ttl=4), 0)
     a.output()
     crossed = mine.request._replace(ttl=theirs)
     assert a.receive(encode_message(crossed, LEGACY), 0) == []
     assert len(a.output()) == (theirs != 3)
-    assert a.asked == {mine.request.request_id: mine}
+    assert a.open_requests == {mine.request.request_id: mine}
 
 
 @ALL_REQUESTS
@@ -112,9 +112,9 @@ def test_cancelling_what_is_not_known(request_: Request) -> None:
 @given(st.integers(0, 5), st.lists(st.sampled_from(list(REQUESTS.values())), min_size=1, max_size=12))
 def test_more_requests_than_allowed_end_at_once(most: int, requests: list[Request]) -> None:
     a, b = Watched(LEGACY, ids(1)), Watched(LEGACY, ids(10**6), max_requests_alive=most)
-    mine = [a.ask(request, 0) for request in requests]
+    mine = [a.send_request(request, 0) for request in requests]
     events = carry(a, b)
-    assert [event.exchange.request for event in events if isinstance(event, Asked)] == [
+    assert [event.exchange.request for event in events if isinstance(event, PeerRequest)] == [
         exchange.request for exchange in mine[:most]
     ]
     assert faults(events) == [Fault.TOO_MANY_REQUESTS] * len(mine[most:])
@@ -122,7 +122,7 @@ def test_more_requests_than_allowed_end_at_once(most: int, requests: list[Reques
     assert len(b.to_answer) == min(most, len(mine))
     if most:
         a.cancel(mine[0])
-        a.ask(requests[0], 0)
+        a.send_request(requests[0], 0)
         assert not faults(carry(a, b))
 
 
@@ -130,7 +130,7 @@ def test_more_hashes_than_allowed_in_one_request(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(limits, "MAX_HASHES_PER_REQUEST", 5)
     a, b = pair()
     asked(a, b, PostRequest(b"", HASHES[:5]))
-    mine = a.ask(PostRequest(b"", HASHES[:6]), 0)
+    mine = a.send_request(PostRequest(b"", HASHES[:6]), 0)
     events = carry(a, b)
     assert faults(events) == [Fault.TOO_MANY_HASHES]
     assert len(events) == 1
@@ -142,9 +142,9 @@ def test_the_limit_on_hashes_is_that_of_limits() -> None:
     a, b = pair()
     hashes = tuple(number.to_bytes(32, "big") for number in range(limits.MAX_HASHES_PER_REQUEST + 1))
     asked(a, b, PostRequest(b"", hashes[:-1]))
-    a.ask(PostRequest(b"", hashes), 0)
+    a.send_request(PostRequest(b"", hashes), 0)
     assert faults(carry(a, b)) == [Fault.TOO_MANY_HASHES]
-    a.ask(ModerationRequest(b"", tuple(map(bytes.hex, hashes)), 0, 0), 0)
+    a.send_request(ModerationRequest(b"", tuple(map(bytes.hex, hashes)), 0, 0), 0)
     assert faults(carry(a, b)) == [Fault.TOO_MANY_HASHES]
 
 
@@ -155,9 +155,9 @@ def test_the_limit_on_hashes_is_that_of_limits() -> None:
 @pytest.mark.parametrize("items", [(), (bytes(32),)], ids=["empty", "not empty"])
 def test_answers_to_nothing(kind: Callable[..., Response], items: tuple[bytes, ...]) -> None:
     a, _ = pair()
-    mine = a.ask(REQUESTS["range"], 0)
+    mine = a.send_request(REQUESTS["range"], 0)
     found = kind(b"none", items if kind is not ListResponse else tuple("a" for _ in items))
-    assert faults(a.receive(encode_message(found, LEGACY), 0)) == [Fault.UNASKED]
+    assert faults(a.receive(encode_message(found, LEGACY), 0)) == [Fault.UNREQUESTED]
     assert mine.state is State.OPEN
 
 
@@ -165,7 +165,7 @@ def test_answers_to_nothing(kind: Callable[..., Response], items: tuple[bytes, .
 @pytest.mark.parametrize("kind", [HashResponse, PostResponse, ListResponse])
 def test_answers_of_the_wrong_type(request_: Request, kind: Callable[..., Response]) -> None:
     a, _ = pair()
-    mine = a.ask(request_, 0)
+    mine = a.send_request(request_, 0)
     response = kind(mine.request.request_id, ())
     events = a.receive(encode_message(response, LEGACY), 15)
     if type(response) is type(empty_for(request_)):
@@ -178,9 +178,9 @@ def test_answers_of_the_wrong_type(request_: Request, kind: Callable[..., Respon
 
 
 @given(st.permutations(list(POSTS.values())[:6]), st.integers(1, 4), st.lists(st.integers(1, 6), max_size=4))
-def test_only_posts_that_were_asked_for_are_taken_each_once(posts: list[bytes], wanted: int, counts: list[int]) -> None:
+def test_only_requested_posts_are_accepted_each_once(posts: list[bytes], wanted: int, counts: list[int]) -> None:
     a, _ = pair()
-    mine = a.ask(PostRequest(b"", HASHES[:wanted]), 0)
+    mine = a.send_request(PostRequest(b"", HASHES[:wanted]), 0)
     taken: list[bytes] = []
     missing = set(HASHES[:wanted])
     unasked = 0
@@ -192,7 +192,7 @@ def test_only_posts_that_were_asked_for_are_taken_each_once(posts: list[bytes], 
         taken += [post for event in events if isinstance(event, Posts) for post in event.posts]
         unasked += len([post for post in part if post_hash(post) not in missing]) > 0
         missing -= set(map(post_hash, part))
-        unasked -= faults(events).count(Fault.UNASKED_POSTS)
+        unasked -= faults(events).count(Fault.UNREQUESTED_POSTS)
         assert unasked == 0
         assert (events[-1] == Concluded(mine, Step.SATISFIED)) == (not missing)
     assert sorted(map(post_hash, taken)) == sorted(HASHES[:wanted])
@@ -202,7 +202,7 @@ def test_only_posts_that_were_asked_for_are_taken_each_once(posts: list[bytes], 
 @given(st.integers(1, 5), st.lists(st.integers(1, 6), min_size=1, max_size=4))
 def test_a_peer_that_ignores_the_limit_is_not_listened_to_beyond_it(limit: int, counts: list[int]) -> None:
     a, _ = pair()
-    mine = a.ask(TimeRangeRequest(b"", "a", 0, 0, limit), 0)
+    mine = a.send_request(TimeRangeRequest(b"", "a", 0, 0, limit), 0)
     parts = [tuple(HASHES[:count]) for count in counts]
     data = b"".join(encode_message(HashResponse(mine.request.request_id, part), LEGACY) for part in parts)
     events = a.receive(data, 0)
@@ -238,7 +238,7 @@ def test_an_answer_without_an_end_is_cancelled(monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.parametrize("step", [Step.FINISHED, Step.LIMIT, Step.SATISFIED, Step.CANCELLED, Step.TIMED_OUT])
-def test_what_comes_late_is_no_violation(step: Step) -> None:
+def test_a_late_response_is_not_a_violation(step: Step) -> None:
     a, b = pair()
     request = REQUESTS["posts"] if step is Step.SATISFIED else REQUESTS["limited"]
     mine, theirs = asked(a, b, request)
@@ -260,11 +260,11 @@ def test_what_comes_late_is_no_violation(step: Step) -> None:
 
 def test_only_so_many_ids_are_remembered() -> None:
     a, _ = pair()
-    exchanges = [a.ask(REQUESTS["state"], 0) for _ in range(limits.REQUESTS_REMEMBERED + 1)]
+    exchanges = [a.send_request(REQUESTS["state"], 0) for _ in range(limits.REQUESTS_REMEMBERED + 1)]
     for exchange in exchanges:
         a.cancel(exchange)
     late = [encode_message(HashResponse(exchange.request.request_id, ()), LEGACY) for exchange in exchanges]
-    assert faults(a.receive(late[0], 0)) == [Fault.UNASKED]
+    assert faults(a.receive(late[0], 0)) == [Fault.UNREQUESTED]
     assert a.receive(b"".join(late[1:]), 0) == []
 
 
@@ -278,18 +278,18 @@ def test_a_malformed_message_does_not_end_the_stream() -> None:
     unknown = b"\x0a\x09" + bytes(4) + b"abcd!"
     events = b.receive(bad + b"\x01\x00" + unknown + good, 0)
     assert faults(events) == [Fault.MALFORMED] * 2
-    assert [type(event) for event in events] == [Violation, Violation, Asked]
+    assert [type(event) for event in events] == [Violation, Violation, PeerRequest]
     assert a.output() == []
 
 
 @given(st.binary(max_size=80), st.randoms(use_true_random=False))
-def test_whatever_a_peer_says(noise: bytes, rng: random.Random) -> None:
+def test_any_messages_of_a_peer(noise: bytes, rng: random.Random) -> None:
     """The result is events, or a DecodeError that ends the stream. The number of erroneous requests is bounded."""
     a, b = Watched(LEGACY, ids(1)), Watched(LEGACY, ids(10**6), max_requests_alive=3)
     for request in rng.sample(list(REQUESTS.values()), 5):
-        a.ask(request, 0)
-        b.ask(request, 0)
-    for exchange in list(b.asked.values())[:3]:
+        a.send_request(request, 0)
+        b.send_request(request, 0)
+    for exchange in list(b.open_requests.values())[:3]:
         a._send(empty_for(exchange.request))
     data = bytearray(b"".join(a.output()))
     for _ in range(rng.randrange(4)):
@@ -297,7 +297,7 @@ def test_whatever_a_peer_says(noise: bytes, rng: random.Random) -> None:
         data[at : at + rng.randrange(3)] = rng.randbytes(rng.randrange(3))
     try:
         for event in b.receive(bytes(data) + noise, 0):
-            if isinstance(event, Asked) and not event.exchange.is_over:
+            if isinstance(event, PeerRequest) and not event.exchange.is_over:
                 give(b, event.exchange, 2)
                 b.finish(event.exchange)
     except DecodeError:
@@ -306,4 +306,4 @@ def test_whatever_a_peer_says(noise: bytes, rng: random.Random) -> None:
     assert all(row in TRANSITIONS for row in b.rows)
     b.expire(limits.ANSWER_TIMEOUT_S)
     b.lose()
-    assert b.asked == b.to_answer == {}
+    assert b.open_requests == b.to_answer == {}

@@ -14,7 +14,6 @@ from cablestore import DRAFT8, LEGACY, Dialect, limits
 from cablestore.protocol.crypto import post_hash
 from cablestore.protocol.exchange import (
     TRANSITIONS,
-    Asked,
     Concluded,
     Dropped,
     Event,
@@ -22,6 +21,7 @@ from cablestore.protocol.exchange import (
     Extra,
     Hashes,
     Names,
+    PeerRequest,
     Posts,
     State,
     Step,
@@ -42,8 +42,8 @@ from cablestore.protocol.message import (
 class Record:
     """A request as both sides should see it."""
 
-    def __init__(self, asker: int, mine: Exchange) -> None:
-        self.asker = asker
+    def __init__(self, requester: int, mine: Exchange) -> None:
+        self.requester = requester
         self.mine = mine
         self.theirs: Exchange | None = None
         self.is_done = False  # the requester got the end, or ended it
@@ -92,8 +92,8 @@ class Conversation(RuleBasedStateMachine):
         return found[data.draw(st.integers(0, len(found) - 1))] if found else None
 
     @rule(side=st.integers(0, 1), request=st.sampled_from(list(REQUESTS.values())), arrives=st.booleans())
-    def ask(self, side: int, request: Request, arrives: bool) -> None:
-        self.records.append(Record(side, self.sides[side].ask(request, self.now_s)))
+    def send_request(self, side: int, request: Request, arrives: bool) -> None:
+        self.records.append(Record(side, self.sides[side].send_request(request, self.now_s)))
         if arrives:
             self.deliver_all()
 
@@ -108,7 +108,7 @@ class Conversation(RuleBasedStateMachine):
         record = self.pick(data, answerable=True)
         if record is None:
             return
-        session, exchange = self.sides[1 - record.asker], record.theirs
+        session, exchange = self.sides[1 - record.requester], record.theirs
         assert exchange is not None
         new: list[Any]
         match record.request:
@@ -130,9 +130,9 @@ class Conversation(RuleBasedStateMachine):
         if record is None or record.theirs is None:
             return
         if not refuses:
-            self.sides[1 - record.asker].finish(record.theirs)
+            self.sides[1 - record.requester].finish(record.theirs)
         elif not record.theirs.posts:  # queued posts that were not sent are not
-            self.sides[1 - record.asker].refuse(record.theirs)
+            self.sides[1 - record.requester].reject(record.theirs)
 
     @rule(data=st.data(), count=st.integers(0, 3))
     def answer_what_is_over(self, data: st.DataObject, count: int) -> None:
@@ -141,20 +141,20 @@ class Conversation(RuleBasedStateMachine):
             return
         record = over[data.draw(st.integers(0, len(over) - 1))]
         assert record.theirs is not None
-        session = self.sides[1 - record.asker]
+        session = self.sides[1 - record.requester]
         before = list(session._out)
         session.answer_hashes(record.theirs, HASHES[:count])
         session.answer_posts(record.theirs, list(POSTS.values())[:count])
         session.answer_names(record.theirs, ["a"])
         session.finish(record.theirs)
-        session.refuse(record.theirs)
+        session.reject(record.theirs)
         assert session._out == before
 
     @rule(data=st.data())
     def cancel(self, data: st.DataObject) -> None:
         record = self.pick(data, answerable=False)
         if record is not None:
-            self.sides[record.asker].cancel(record.mine)
+            self.sides[record.requester].cancel(record.mine)
             record.is_done = True
 
     @precondition(lambda self: not self.sides[1]._may_speak)
@@ -166,14 +166,18 @@ class Conversation(RuleBasedStateMachine):
     def wait(self, seconds: float) -> None:
         self.now_s += seconds
         for side, session in enumerate(self.sides):
-            late = {known.mine for known in self.alive(answerable=False) if known.asker == side} & {
-                exchange for exchange in session.asked.values() if (exchange.deadline_s or self.now_s + 1) <= self.now_s
+            late = {known.mine for known in self.alive(answerable=False) if known.requester == side} & {
+                exchange
+                for exchange in session.open_requests.values()
+                if (exchange.deadline_s or self.now_s + 1) <= self.now_s
             }
             events = session.expire(self.now_s)
             assert all(isinstance(event, Concluded) and event.step is Step.TIMED_OUT for event in events)
             self.take(side, events)
             assert all(exchange.is_over for exchange in late)
-            assert not [e for e in session.asked.values() if e.deadline_s is not None and e.deadline_s <= self.now_s]
+            assert not [
+                e for e in session.open_requests.values() if e.deadline_s is not None and e.deadline_s <= self.now_s
+            ]
 
     @rule(side=st.integers(0, 1), part=st.floats(0, 1), cuts=st.lists(st.floats(0, 1), max_size=3))
     def deliver(self, side: int, part: float, cuts: list[float]) -> None:
@@ -197,7 +201,7 @@ class Conversation(RuleBasedStateMachine):
             assert not faults(events)
             self.take(side, events)
             assert session.lose() == []
-            assert not session.asked
+            assert not session.open_requests
             assert not session.to_answer
         for record in self.records:
             assert record.mine.is_over
@@ -219,7 +223,7 @@ class Conversation(RuleBasedStateMachine):
         record = next(
             known
             for known in self.records
-            if known.asker != side and known.theirs and known.theirs.request.request_id == message.request_id
+            if known.requester != side and known.theirs and known.theirs.request.request_id == message.request_id
         )
         assert not record.is_answered, "nothing comes after the end"
         assert type(message) is type(empty_for(record.request))
@@ -229,9 +233,9 @@ class Conversation(RuleBasedStateMachine):
     def take(self, side: int, events: list[Event]) -> None:
         for event in events:
             assert not isinstance(event, Violation), event
-            if isinstance(event, Asked):
+            if isinstance(event, PeerRequest):
                 request = event.exchange.request
-                record = next(known for known in self.records if known.asker != side and request in known.requests)
+                record = next(known for known in self.records if known.requester != side and request in known.requests)
                 if request == record.request:
                     self.forget_answer(record, request)
                     record.theirs = event.exchange
@@ -245,12 +249,12 @@ class Conversation(RuleBasedStateMachine):
                 continue
             record = self.by(event.exchange)
             if isinstance(event, Dropped):
-                assert record.asker != side
+                assert record.requester != side
                 assert event.exchange.is_over
                 if event.exchange.request != record.request:
                     self.forget_answer(record, record.request)
                 continue
-            assert record.asker == side
+            assert record.requester == side
             assert not record.is_done, "a request that is over gets no events"
             self.hear(record, event)
 
@@ -303,7 +307,9 @@ class Conversation(RuleBasedStateMachine):
                 assert (exchange.role, before, step) in TRANSITIONS
             last = {exchange: TRANSITIONS[exchange.role, before, step] for exchange, before, step in session.steps}
             assert all(exchange.state is state for exchange, state in last.items()), "only steps change a state"
-            assert all(not exchange.is_over for exchange in [*session.asked.values(), *session.to_answer.values()])
+            assert all(
+                not exchange.is_over for exchange in [*session.open_requests.values(), *session.to_answer.values()]
+            )
 
     def teardown(self) -> None:
         """Check that requests are answered and over on both sides, and that no state is left."""
@@ -312,13 +318,13 @@ class Conversation(RuleBasedStateMachine):
         self.sides[0].speak(self.now_s)
         self.sides[1].speak(self.now_s)
         for side in (0, 1):
-            self.ask(side, REQUESTS["list"], arrives=False)
+            self.send_request(side, REQUESTS["list"], arrives=False)
         self.deliver_all()
         assert not self.stale
         assert self.sides[0].dialect is self.sides[1].dialect
         for record in self.alive(answerable=True):
             assert record.theirs is not None
-            self.sides[1 - record.asker].finish(record.theirs)
+            self.sides[1 - record.requester].finish(record.theirs)
         self.deliver_all()
         for record in self.records:
             if not is_live(record.request):

@@ -31,7 +31,7 @@ def test_silence_is_given_up(dialect: Dialect, request_: Request) -> None:
 
 
 @given(st.lists(st.floats(0, 9.9), max_size=6), st.floats(10, 30))
-def test_every_part_of_an_answer_gives_more_time(pauses: list[float], silence: float) -> None:
+def test_every_part_of_an_answer_extends_its_timeout(pauses: list[float], silence: float) -> None:
     a, b = Watched(LEGACY, ids(1), answer_timeout_s=10), Watched(LEGACY, ids(10**6))
     mine, theirs = asked(a, b, REQUESTS["state"])
     now_s = 0.0
@@ -43,7 +43,7 @@ def test_every_part_of_an_answer_gives_more_time(pauses: list[float], silence: f
     assert a.expire(now_s + silence) == [Concluded(mine, Step.TIMED_OUT)]
 
 
-def test_posts_of_no_use_give_no_more_time() -> None:
+def test_useless_posts_do_not_extend_the_timeout() -> None:
     a, b = pair(answer_timeout_s=10.0)
     mine, theirs = asked(a, b, REQUESTS["posts"])
     for now_s in (4, 8):
@@ -53,7 +53,7 @@ def test_posts_of_no_use_give_no_more_time() -> None:
 
 
 @given(st.lists(st.floats(0, 9.9), max_size=6), st.floats(0, 9.9))
-def test_a_part_of_an_answer_gives_more_time_to_later_requests_alone(pauses: list[float], pause_s: float) -> None:
+def test_a_part_of_an_answer_extends_the_timeouts_of_later_requests_alone(pauses: list[float], pause_s: float) -> None:
     """A peer answers in order. Requests do not wait for the end of a live answer."""
     a, b = Watched(LEGACY, ids(1), answer_timeout_s=10), Watched(LEGACY, ids(10**6))
     earlier, _ = asked(a, b, REQUESTS["state"])
@@ -75,11 +75,11 @@ def test_a_part_of_an_answer_gives_more_time_to_later_requests_alone(pauses: lis
 
 
 @ALL_REQUESTS
-def test_the_end_of_an_answer_gives_more_time_to_later_requests(request_: Request) -> None:
+def test_the_end_of_an_answer_extends_the_timeouts_of_later_requests(request_: Request) -> None:
     a, b = Watched(LEGACY, ids(1), answer_timeout_s=10), Watched(LEGACY, ids(10**6))
     mine, theirs = asked(a, b, request_)
     later, _ = asked(a, b, REQUESTS["state"])
-    b.refuse(theirs)
+    b.reject(theirs)
     carry(b, a, now_s=9)
     assert mine.is_over
     assert a.expire(18.9) == ([Concluded(later, Step.TIMED_OUT)] if is_live(request_) else [])
@@ -91,7 +91,7 @@ def test_the_end_of_an_answer_gives_more_time_to_later_requests(request_: Reques
 def test_nothing_is_late_while_a_long_message_comes(dialect: Dialect, request_: Request) -> None:
     """The message may be the answer, or precede it."""
     a, b = Watched(dialect, ids(1), answer_timeout_s=10), Watched(dialect, ids(10**6))
-    b.ask(ModerationRequest(b"", ("a",) * 300, 0, 0), 0)
+    b.send_request(ModerationRequest(b"", ("a",) * 300, 0, 0), 0)
     long = b"".join(b.output())
     mine, theirs = asked(a, b, request_)
     give(b, theirs)
@@ -105,7 +105,7 @@ def test_nothing_is_late_while_a_long_message_comes(dialect: Dialect, request_: 
     assert is_live(request_) or mine.is_over
 
 
-def test_a_long_message_of_which_nothing_more_comes_gives_no_time() -> None:
+def test_a_stalled_long_message_does_not_extend_timeouts() -> None:
     a, b = pair(answer_timeout_s=10.0)
     mine, theirs = asked(a, b, REQUESTS["posts"])
     give(b, theirs)
@@ -117,13 +117,13 @@ def test_a_long_message_of_which_nothing_more_comes_gives_no_time() -> None:
     assert a.expire(15) == [Concluded(mine, Step.TIMED_OUT)]
 
 
-def test_messages_in_pieces_give_no_time() -> None:
+def test_messages_in_pieces_do_not_extend_timeouts() -> None:
     """The pieces of a message arrive at once, as on a fast line."""
     a, b = pair(answer_timeout_s=10.0)
     mine, _ = asked(a, b, REQUESTS["posts"])
     for now_s in range(10):
-        b.ask(REQUESTS["state"], now_s)
-        b.ask(REQUESTS["state"], now_s)
+        b.send_request(REQUESTS["state"], now_s)
+        b.send_request(REQUESTS["state"], now_s)
         first, second = b.output()
         a.receive(first + second[:3], now_s)
         a.receive(second[3:], now_s)
@@ -132,10 +132,10 @@ def test_messages_in_pieces_give_no_time() -> None:
 
 def test_a_request_may_have_a_time_of_its_own() -> None:
     a, _ = pair()
-    mine = a.ask(REQUESTS["state"], 0, timeout_s=3)
-    other = a.ask(REQUESTS["state"], 0)
+    mine = a.send_request(REQUESTS["state"], 0, timeout_s=3)
+    other = a.send_request(REQUESTS["state"], 0)
     assert a.expire(3) == [Concluded(mine, Step.TIMED_OUT)]
-    assert a.asked == {other.request.request_id: other}
+    assert a.open_requests == {other.request.request_id: other}
 
 
 @DIALECTS

@@ -39,7 +39,7 @@ def state(ids: list[SyncID]) -> OrderedSet:
 
 def audited(here: list[SyncID], there: list[SyncID], *ranges: Range, seed: bytes = SEED, cuts: int = 64) -> AuditResult:
     audit = Audit(state(here), *ranges, seed=seed, cuts=cuts)
-    return audit.judge(answer(state(there), audit.request()))
+    return audit.evaluate(answer(state(there), audit.request()))
 
 
 @pytest.mark.parametrize("timestamp_ns", [None, NOW_NS])
@@ -103,7 +103,7 @@ def test_audits_have_a_limit() -> None:
         Audit(known, seed=SEED, cuts=2 * limits.MAX_AUDIT_CUTS)
     largest = Audit(known, *[of_times(2 * at, 2 * at + 1) for at in range(limits.MAX_AUDIT_CUTS // 2)], seed=SEED)
     question = largest.request()
-    assert largest.judge(answer(known, question)) == AuditResult([], [], is_by_design=False)
+    assert largest.evaluate(answer(known, question)) == AuditResult([], [], is_by_design=False)
     for count in (b"\x00", b"\x80\x08"):
         with pytest.raises(ReconcileError, match="expected 1 to 1023"):
             answer(known, b"\x01\x00\x00" + count + bytes(9_000))
@@ -117,7 +117,7 @@ def test_any_bytes_give_an_answer_or_an_error(data: st.DataObject) -> None:
     audit = Audit(known, seed=SEED, cuts=5)
     for good, use in (
         (audit.request(), lambda raw: answer(known, raw)),
-        (answer(known, audit.request()), audit.judge),
+        (answer(known, audit.request()), audit.evaluate),
     ):
         raw = bytearray(data.draw(st.one_of(st.binary(max_size=99), st.just(good))))
         for at, byte in data.draw(st.lists(st.tuples(st.integers(0, 600), st.integers(0, 255)), max_size=4)):
@@ -134,7 +134,7 @@ def test_cuts_are_random_places_of_the_set() -> None:
     ids = [SyncID(NOW_NS, rng.randbytes(32)) for _ in range(1_000)] + spread(10)
     audit = Audit(state(ids), seed=SEED, cuts=64)
     question = audit.request()
-    verdict = audit.judge(answer(state([i for i in ids if i != ids[5]]), question))
+    verdict = audit.evaluate(answer(state([i for i in ids if i != ids[5]]), question))
     assert len(verdict.differing) == 1
     assert verdict.differing[0].lower.timestamp_ns == verdict.differing[0].upper.timestamp_ns == NOW_NS
     assert verdict.differing[0].lower != Bound(NOW_NS)

@@ -28,7 +28,7 @@ def stored(path: Path, posts: Iterable[Post], dialect: Dialect = LEGACY) -> Path
     return path
 
 
-def told(result: subprocess.CompletedProcess[str], status: int = 0) -> dict[str, Any]:
+def json_of(result: subprocess.CompletedProcess[str], status: int = 0) -> dict[str, Any]:
     assert result.returncode == status, result.stderr
     assert "Traceback" not in result.stderr
     found: dict[str, Any] = json.loads(result.stdout.splitlines()[-1])
@@ -51,12 +51,12 @@ def test_serve_and_reconcile(tmp_path: Path, serving: Start) -> None:
     secret = ("--cabal-key", KEY)
     one = serving(here, "--listen", HERE, "--reconcile-listen", HERE, "--metrics", HERE, *secret)
     port, cable = one.hear("reconciling"), one.address
-    found = told(cablestore("reconcile", port, "--json", *secret, store=there))
+    found = json_of(cablestore("reconcile", port, "--json", *secret, store=there))
     assert found["posts_received"] > 20
     assert found["posts_sent"] > 20
     assert found["rounds"] >= 2
     assert found["refused"] == found["missing"] == found["unasked"] == 0
-    again = told(cablestore("reconcile", cable, "--cable", "--json", *secret, store=there))
+    again = json_of(cablestore("reconcile", cable, "--cable", "--json", *secret, store=there))
     assert (again["posts_received"], again["posts_sent"], again["rounds"]) == (0, 0, 1)
     for_people = cablestore("reconcile", port, *secret, store=tmp_path / "c")
     assert "no store" in refused(for_people) or "--create" in for_people.stderr
@@ -90,9 +90,9 @@ def test_an_audit_has_status_1_when_posts_were_made_to_vanish(tmp_path: Path, se
     hidden = vanishing(lambda i: ANN.text("spam", f"{i}", at=START_MS - 10**6 + 1000 * i))
     one = serving(stored(tmp_path / "a", base + hidden), "--reconcile-listen", HERE)
     port, there = one.hear("reconciling"), stored(tmp_path / "b", base)
-    assert told(cablestore("reconcile", port, "--json", store=there))["posts_received"] == 0
+    assert json_of(cablestore("reconcile", port, "--json", store=there))["posts_received"] == 0
     result = cablestore("reconcile", port, "--audit", "--json", store=there)
-    summary = told(result, 1)
+    summary = json_of(result, 1)
     ranges = [json.loads(line) for line in result.stdout.splitlines()[:-1]]
     assert summary["by_design"] is True
     assert len(ranges) == summary["differing_ranges"] > 0
@@ -102,7 +102,7 @@ def test_an_audit_has_status_1_when_posts_were_made_to_vanish(tmp_path: Path, se
     assert for_people.returncode == 1
     assert "crafted so that reconciliation cannot find" in for_people.stdout
     fewer = stored(tmp_path / "c", base[::2])
-    by_itself = told(cablestore("reconcile", port, "--audit", "--json", "--after", "2000-01-01", store=fewer))
+    by_itself = json_of(cablestore("reconcile", port, "--audit", "--json", "--after", "2000-01-01", store=fewer))
     assert by_itself["there_only"] >= 250, "comparing what differs by itself comes upon the others too"
     assert by_itself["by_design"] is False
 
@@ -137,7 +137,7 @@ def test_a_full_disk_ends_it_and_leaves_what_was_stored(tmp_path: Path, serving:
     assert "Traceback" not in result.stderr
     with CableStore.open(tmp_path / "b") as store:
         assert store.check().is_clean
-    found = told(cablestore("reconcile", port, "--json", store=tmp_path / "b"))
+    found = json_of(cablestore("reconcile", port, "--json", store=tmp_path / "b"))
     assert found["posts_received"] <= 600
     assert one.stop() == 0
     assert one.logged("reconciled", outcome="refused"), "it was told why"

@@ -40,9 +40,9 @@ from cablestore.reconcile.messages import (
     Done,
     Ended,
     EndReason,
-    Given,
     PayloadFrame,
     PostsFrame,
+    PostsSent,
     Purpose,
     Stored,
     SumsRequest,
@@ -124,8 +124,8 @@ def test_deletions_go_behind_all_others() -> None:
     gone = [ANN.delete(*texts[:1_000])]
     one, other = reconciled(*with_stores(texts, gone))
     assert are_alike(one, other)
-    batches = [message for message in other.said if isinstance(message, PostsFrame | Given)]
-    assert isinstance(batches[0], Given)
+    batches = [message for message in other.said if isinstance(message, PostsFrame | PostsSent)]
+    assert isinstance(batches[0], PostsSent)
     assert other.came == raws(*texts)
 
 
@@ -137,7 +137,7 @@ def test_a_talk_compares_the_state_at_its_beginning() -> None:
         talk_between(one, other, most=3)
         late = [ANN.text("default", f"late {i}") for i in range(10)]
         stores[0].ingest(raws(*late))
-    with Side(stores[0], hears_unlisted=False) as one, Side(stores[1], hears_unlisted=False) as other:
+    with Side(stores[0], receives_unlisted=False) as one, Side(stores[1], receives_unlisted=False) as other:
         one.talk.begin()
         kept = [post for post in here if post not in there and stores[0].get(post.hash)][:5]
         stores[0].discard([post.hash for post in kept])
@@ -183,10 +183,10 @@ def test_only_the_channels_that_both_want_and_what_has_none() -> None:
 
 
 @pytest.mark.parametrize("takes", [(True, False), (False, True), (False, False)])
-def test_who_takes_nothing_still_gives(takes: tuple[bool, bool]) -> None:
+def test_a_side_that_accepts_nothing_still_sends(takes: tuple[bool, bool]) -> None:
     here, there = two_halves(conversation(50))
     stores = with_stores(here, there)
-    with Side(stores[0], Terms(takes=takes[0])) as one, Side(stores[1], Terms(takes=takes[1])) as other:
+    with Side(stores[0], Terms(accepts_posts=takes[0])) as one, Side(stores[1], Terms(accepts_posts=takes[1])) as other:
         talk_between(one, other)
     assert (bool(one.came), bool(other.came)) == takes
 
@@ -211,7 +211,7 @@ def test_talks_that_break_off_lose_nothing(breaks: list[int]) -> None:
 
 
 @pytest.mark.thorough
-def test_an_audit_tells_what_was_made_to_vanish() -> None:
+def test_an_audit_reports_posts_that_were_made_to_vanish() -> None:
     """Real signed posts, some of which have XOR 0, are not moved by a reconciliation. The audit reports their times."""
     hidden = vanishing(lambda i: ANN.text("spam", f"{i}", at=START_MS + 1_000_000 + 1000 * i))
     base = [ANN.text("default", f"{i}", at=START_MS + 1000 * i) for i in range(3_000)]
@@ -268,7 +268,7 @@ def refusals(side: Side) -> list[EndReason]:
         (hello(terms=Terms(until_ms=5)), EndReason.NOTHING),
     ],
 )
-def test_what_cannot_be_is_refused_politely(frame: bytes, reason: EndReason) -> None:
+def test_impossible_terms_are_rejected_with_a_reason(frame: bytes, reason: EndReason) -> None:
     [store] = with_stores([])
     with Side(store, Terms(from_ms=5)) as side:
         with pytest.raises(PeerRefusedError) as error:
@@ -312,10 +312,15 @@ NEW = ANN.text("default", "x", at=START_MS + 5_000)
 
 @pytest.mark.parametrize(
     ("held", "terms"),
-    [([NEW], Terms()), ([], Terms(until_ms=START_MS)), ([], Terms(from_ms=START_MS + 9_000)), ([], Terms(takes=False))],
+    [
+        ([NEW], Terms()),
+        ([], Terms(until_ms=START_MS)),
+        ([], Terms(from_ms=START_MS + 9_000)),
+        ([], Terms(accepts_posts=False)),
+    ],
     ids=["it is here", "later", "earlier", "nothing is taken"],
 )
-def test_nothing_is_taken_that_is_not_needed(held: list[Post], terms: Terms) -> None:
+def test_unneeded_posts_are_rejected(held: list[Post], terms: Terms) -> None:
     """MAX_TALK_UNASKED: other posts, and repeated ones, are not stored. Too many of them end the conversation."""
     one = PostsFrame(0, (content_of(NEW),) * limits.MAX_TALK_UNASKED)
     with begun([*conversation(20), *held], one, terms=terms) as side:
@@ -324,7 +329,7 @@ def test_nothing_is_taken_that_is_not_needed(held: list[Post], terms: Terms) -> 
             side.take(encode_frame(7, PostsFrame(1, (content_of(NEW),))))
 
 
-def test_what_came_is_not_taken_again() -> None:
+def test_received_posts_are_not_accepted_again() -> None:
     texts = [ANN.text("default", f"{i}") for i in range(3)]
     stores = with_stores([], texts)
     with Side(stores[0]) as here, Side(stores[1]) as there:

@@ -17,10 +17,10 @@ from cablestore.reconcile.messages import (
     Done,
     Ended,
     EndReason,
-    Given,
     Hello,
     PayloadFrame,
     PostsFrame,
+    PostsSent,
     Purpose,
     Stored,
     SumsRequest,
@@ -46,7 +46,7 @@ MESSAGES: st.SearchStrategy[ConversationMessage] = st.one_of(
     st.builds(PayloadFrame, st.binary(max_size=50)),
     st.builds(PostsFrame, COUNTS, st.lists(st.binary(max_size=50), max_size=5).map(tuple)),
     st.builds(Stored, COUNTS),
-    st.just(Given()),
+    st.just(PostsSent()),
     st.builds(Done, COUNTS),
     st.builds(SumsRequest, st.binary(max_size=50)),
     st.builds(SumsResponse, st.binary(max_size=50)),
@@ -106,4 +106,4 @@ def test_terms_of_both_are_within_those_of_each(one: Terms, other: Terms) -> Non
     assert both.is_within(one)
     assert both.is_within(other)
     assert both[1:] == other.narrowed(one)[1:]
-    assert both.takes is one.takes
+    assert both.accepts_posts is one.accepts_posts

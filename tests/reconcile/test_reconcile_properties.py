@@ -263,7 +263,7 @@ def test_what_the_other_side_lacks_comes_in_order() -> None:
 
 
 @pins("insert returns length")
-def test_a_duplicate_is_no_error_and_nothing_new() -> None:
+def test_a_duplicate_is_neither_an_error_nor_new() -> None:
     changing, (one, other) = MemorySet(), numbered(2)
     lengths = []
     for sync_id in (one, other, other):

@@ -167,19 +167,19 @@ def test_skip_for_equal_sets_only_where_the_peer_is_known_to_take_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("dialect", "one", "other", "refusal"),
+    ("dialect", "one", "other", "rejection"),
     [
         (SPEC, Shards(1, (0,)), Shards(1, (1,)), b"\x01\x01\x01"),
         (NWAKU_036, Shards(1, (0,)), Shards(2, (0,)), b""),
         (NWAKU_037, Topics(("a",)), Topics(("b",)), b""),
     ],
 )
-def test_peers_that_do_not_match(dialect: SyncDialect, one: Header, other: Header, refusal: bytes) -> None:
+def test_peers_that_do_not_match(dialect: SyncDialect, one: Header, other: Header, rejection: bytes) -> None:
     """Each dialect has a separate answer, and both sides detect it."""
     initiator, responder = session([an_id("a")], dialect, header=one), session([], dialect, header=other)
     first = initiator.initiate(at_s=0.0)
-    assert responder.receive(first, at_s=0.0) == (refusal, [], [])
-    assert initiator.receive(refusal, at_s=0.0) == (None, [], [])
+    assert responder.receive(first, at_s=0.0) == (rejection, [], [])
+    assert initiator.receive(rejection, at_s=0.0) == (None, [], [])
     for side in (initiator, responder):
         assert side.is_done
         assert side.is_mismatch
@@ -247,7 +247,7 @@ def test_sets_that_change_meanwhile(pair: Pair, data: st.DataObject) -> None:
         (SessionLimits(timeout_s=2.5), "seconds"),
     ],
 )
-def test_a_session_ends_at_its_limits_and_the_next_one_goes_on(short: SessionLimits, what: str) -> None:
+def test_a_session_ends_at_its_limits_and_the_next_one_continues(short: SessionLimits, what: str) -> None:
     """The limits are rounds, bytes, differences and time.
 
     Differences that were found count, and the error suggests a remedy.
@@ -337,7 +337,7 @@ def test_a_session_that_cannot_begin() -> None:
 @in_each
 @settings(max_examples=100)
 @given(data=st.data())
-def test_whatever_a_peer_says(dialect: SyncDialect, data: st.DataObject) -> None:
+def test_any_messages_of_a_peer(dialect: SyncDialect, data: st.DataObject) -> None:
     """Invalid, duplicate, unordered and outside ids result in an answer or a ReconcileError. Ids are never invented."""
     ids = data.draw(sets(most=300))[0]
     known = [*ids[:50], an_id("strange"), SyncID(0, bytes(32)), SyncID(2**63 - 2, b"\xff" * 32)]

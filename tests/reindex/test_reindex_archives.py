@@ -251,7 +251,7 @@ def made_up(folder: Path, posts: list[Post], stones: list[Tombstone]) -> tuple[I
     return read_sources([], [ArchiveSource(folder, CONTROL.public_key)]).inputs
 
 
-def test_posts_that_a_store_would_refuse(tmp_path: Path) -> None:
+def test_posts_that_a_store_would_reject(tmp_path: Path) -> None:
     """A control node vouches for others' posts.
 
     A post that is not signed by its author, or beyond MAX_FUTURE_MS, stops the job.
@@ -336,7 +336,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         yield
 
 
-def told(capsys: pytest.CaptureFixture[str], *arguments: str | Path, status: int = 0) -> dict[str, Any] | str:
+def run_json(capsys: pytest.CaptureFixture[str], *arguments: str | Path, status: int = 0) -> dict[str, Any] | str:
     """Run a command. Return the last line of JSON that it prints, or its error if it fails."""
     with pytest.raises(SystemExit) as exit_:
         main([str(argument) for argument in arguments])
@@ -359,8 +359,8 @@ def test_a_store_from_exports_and_archives(tmp_path: Path, capsys: pytest.Captur
     for name, share, plan in (("one", shares[1], plan_of("rfc61", KEY)), ("two", shares[2], plan_of("status-go"))):
         below(tmp_path / name, share, plan)
         command += ["--archives", tmp_path / name, COMMUNITY]
-    assert "Pass the cabal key" in told(capsys, *command, status=2)
-    said = told(capsys, *command, "--cabal-key", KEY.hex())
+    assert "Pass the cabal key" in run_json(capsys, *command, status=2)
+    said = run_json(capsys, *command, "--cabal-key", KEY.hex())
     assert isinstance(said, dict)
     assert said["counts"]["duplicates"] > 50
     assert said["left_out"] == {}
@@ -377,15 +377,15 @@ def test_a_damaged_archive_stops_the_job_or_is_left_out_and_named(
     data = tmp_path / "archives" / COMMUNITY / "data"
     data.write_bytes(data.read_bytes()[:5000] + b"!" + data.read_bytes()[5001:])
     command = ("reindex", "--archives", tmp_path / "archives", COMMUNITY, "--out", tmp_path / "store", "--json")
-    error = told(capsys, *command, status=2)
+    error = run_json(capsys, *command, status=2)
     assert f"{data}, archive" in error
     assert "--skip-corrupt" in error
     assert not (tmp_path / "store").exists()
-    said = told(capsys, *command, "--skip-corrupt", "--drop-channel", "other")
+    said = run_json(capsys, *command, "--skip-corrupt", "--drop-channel", "other")
     assert isinstance(said, dict)
     assert [name.startswith(f"{data}, archive") for name in said["left_out"]] == [True]
     assert said["counts"]["dropped: in a channel to drop"] > 20
     with CableStore.open(tmp_path / "store") as store:
         assert store.dialect == DRAFT8
         assert store.check(signatures=True).is_clean
-    assert "none of the exports is a complete export of the store" in told(capsys, *command, status=2)
+    assert "none of the exports is a complete export of the store" in run_json(capsys, *command, status=2)

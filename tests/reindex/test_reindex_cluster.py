@@ -176,7 +176,7 @@ def reports(work: ObjectFolder, stage: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.thorough
-def test_a_work_folder_that_workers_do_not_see_is_refused(apart: tuple[str, Path, Path], s3: S3Server) -> None:
+def test_a_work_folder_that_workers_do_not_see_is_rejected(apart: tuple[str, Path, Path], s3: S3Server) -> None:
     """The name alone is not sufficient, because each machine may have a folder of that name."""
     master, _, folder = apart
     export = export_of(conversation(20), folder_of(s3.uri("refused")))

@@ -305,7 +305,7 @@ THROUGH_THE_WORK_FOLDER = (a_driver_killed_at_a_random_instant, a_driver_killed_
         ),
     ],
 )
-def test_after_faults_the_next_job_goes_on(
+def test_after_faults_the_next_job_continues(
     request: pytest.FixtureRequest, place: str, faults: tuple[Fault, ...]
 ) -> None:
     """After any fault the live store is unchanged, and finished work is not repeated."""

@@ -118,7 +118,7 @@ def test_tasks_make_the_archives_of_a_store_of_all(
 @pytest.mark.thorough
 @settings(max_examples=15)
 @given(ways, st.integers(0, 6), st.frozensets(st.integers(0, 149), max_size=20), st.randoms(use_true_random=False))
-def test_they_go_on_where_a_node_ended(
+def test_they_continue_where_a_node_ended(
     way: tuple[str, bytes | None], weeks_before: int, late: frozenset[int], random: Random
 ) -> None:
     """A node also continues the archives of the job. Posts that arrive late for their week get a separate archive."""
@@ -186,7 +186,7 @@ def test_what_a_worker_left_is_checked_before_it_is_signed(tmp_path: Path) -> No
         assert not folder.index_path.exists()
 
 
-def test_a_job_is_told_from_others_and_tells_no_key(tmp_path: Path) -> None:
+def test_a_job_is_distinguished_from_others_and_reveals_no_key(tmp_path: Path) -> None:
     exports = exported(some_weeks(DRAFT8), tmp_path, DRAFT8)
     inputs, periods = read_sources(exports).inputs, tuple(weeks(0, LATE_MS))
     jobs = [
@@ -226,7 +226,7 @@ def test_an_export_without_what_is_hidden_gives_the_archives_of_a_node_that_leav
 
 
 @pytest.mark.thorough
-def test_the_command_refuses_exports_that_may_hold_what_is_hidden(
+def test_the_command_rejects_exports_that_may_hold_what_is_hidden(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     save_identity(CONTROL, tmp_path / "key")
@@ -313,7 +313,7 @@ def test_the_command_leaves_out_what_is_hidden(tmp_path: Path, capsys: pytest.Ca
 
 @pytest.mark.thorough
 @pytest.mark.usefixtures("spark")
-def test_an_interrupted_job_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_job_continues(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The results of workers are kept, and the publication is continued."""
     posts = some_weeks(weeks=6, per_week=50)
     exports = shared_out(posts, tmp_path)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from moderated import own, told
+from moderated import own, verdicts_of
 from people import ANN, BOB, START_MS
 from reindexing import spark_session
 
@@ -30,13 +30,13 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 def export(tmp_path: Path) -> Path:
     """Export a store that dropped the post/info in which Bob declined an admin's role."""
     with own() as store:
-        told(
+        verdicts_of(
             store,
             ANN.post(Role("", 0, "", BOB.key, UserRole.ADMIN.in_post), at=START_MS + 5),
             BOB.post(Info.of(name="bob", accept_role=False), at=START_MS + 10),
             ANN.post(Block("", 0, (BOB.key,), 1, 0), at=START_MS + 20),
         )
-        told(store, ANN.post(Unblock("", 0, (BOB.key,), 1), at=START_MS + 30))
+        verdicts_of(store, ANN.post(Unblock("", 0, (BOB.key,), 1), at=START_MS + 30))
         store.moderation.sweep()
         store.export(tmp_path / "export")
     return tmp_path / "export"

@@ -52,7 +52,7 @@ def test_a_part_is_a_range_of_keys_that_ends_with_the_segment_that_fills_it() ->
     assert share_out([segment(0, limits.PART_ROWS)]) == [[segment(0, limits.PART_ROWS)]]
 
 
-def test_a_segment_of_something_else_is_no_segment_of_rows(tmp_path: Path) -> None:
+def test_a_segment_of_something_else_is_not_a_segment_of_rows(tmp_path: Path) -> None:
     for item in (1, b"ab", [b"key"], [b"key", b"value", b"more"]):
         with SegmentWriter(tmp_path / "rows.seg", 1) as writer:
             writer.write_packed(pack([[b"key", b"value"], item]))

@@ -9,7 +9,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from hearsay import Told, hearsay
+from claims import Claims, claims
 from history import AUTHORS, NOW_MS, histories
 from hypothesis import given
 from hypothesis import strategies as st
@@ -71,8 +71,8 @@ def test_any_views_of_any_history_keep_all_rows(history: tuple[Dialect, list[Pos
 
 
 @pytest.mark.thorough
-@given(hearsay(), names)
-def test_what_was_told_of_dead_posts_is_not_lost(case: Told, views: frozenset[str]) -> None:
+@given(claims(), names)
+def test_claims_about_deleted_posts_are_not_lost(case: Claims, views: frozenset[str]) -> None:
     """The last export is imported after the store was exported. Its claims are not in the log."""
     with scratch_folder() as folder:
         told = case.write(folder)
@@ -99,7 +99,7 @@ def store(tmp_path: Path) -> Path:
     return tmp_path / "store"
 
 
-def test_what_a_store_was_told_after_its_export_is_no_part_of_single_views(tmp_path: Path) -> None:
+def test_claims_that_a_store_received_after_its_export_are_not_in_single_views(tmp_path: Path) -> None:
     """The store imports the skeleton of a deleted post that it never had. That is not an entry of its log."""
     gone, path = ANN.text("default", "gone"), tmp_path / "store"
     deletion = ANN.delete(gone)

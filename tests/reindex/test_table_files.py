@@ -202,7 +202,7 @@ def test_a_run_that_was_killed_while_it_marked_its_folder_is_begun_again(posts: 
 
 
 @pytest.mark.thorough
-def test_a_damaged_segment_ends_it_in_a_line(posts: list[Post], tmp_path: Path) -> None:
+def test_a_damaged_segment_ends_it_in_one_line(posts: list[Post], tmp_path: Path) -> None:
     manifest = export(posts[:80], tmp_path / "export", LEGACY)
     segment = tmp_path / "export" / manifest.post_segments[-1].file
     segment.write_bytes(segment.read_bytes()[:-1] + b"x")

@@ -55,7 +55,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         yield started
 
 
-def assert_says(
+def assert_equals_model(
     spark: SparkSession,
     exports: Sequence[Location],
     store: CableStore,
@@ -87,7 +87,7 @@ def test_any_history_in_any_exports(spark: SparkSession, history: tuple[Dialect,
         exports = [export(part, Path(scratch, str(at)), dialect).folder for at, part in enumerate(parts)]
         exports.append(forge(Path(scratch, "rest"), posts, [], dialect))
         rng.shuffle(exports)
-        assert_says(spark, exports, store)
+        assert_equals_model(spark, exports, store)
 
 
 @pytest.mark.thorough
@@ -97,13 +97,13 @@ def test_a_long_history_with_posts_left_out(spark: SparkSession, rng: random.Ran
     drops = Drops(frozenset({posts[0].author}), frozenset({"a b", posts[-1].channel or "a"}), TIMES_MS[3])
     exports = [forge(tmp_path / "all", posts, [], DRAFT8), export(posts[:200], tmp_path / "half", DRAFT8).folder]
     with in_memory(DRAFT8, posts) as store:
-        assert_says(spark, exports, store)
+        assert_equals_model(spark, exports, store)
         store.discard([post.hash for post in posts if drops.reason(post)])
-        assert_says(spark, exports, store, drops)
+        assert_equals_model(spark, exports, store, drops)
 
 
 @pytest.mark.thorough
-def test_what_was_told_of_deleted_posts(spark: SparkSession, rng: random.Random, tmp_path: Path) -> None:
+def test_claims_about_deleted_posts(spark: SparkSession, rng: random.Random, tmp_path: Path) -> None:
     """Exports have skeletons of posts that are in none of them. The result is that of importing them."""
     posts = long_history(rng, 200)
     manifests = [export(rng.sample(posts, 150), tmp_path / str(number), LEGACY) for number in range(2)]
@@ -117,7 +117,7 @@ def test_what_was_told_of_deleted_posts(spark: SparkSession, rng: random.Random,
     exports = [manifest.folder for manifest in manifests] + [forge(tmp_path / "lies", [], false_claims)]
     with in_memory(LEGACY) as store:
         store.import_exports(exports)
-        assert_says(spark, exports, store)
+        assert_equals_model(spark, exports, store)
 
 
 @pytest.mark.thorough
@@ -125,11 +125,11 @@ def test_sealed_archives(spark: SparkSession, tmp_path: Path) -> None:
     posts, plan = some_weeks(), plan_of(key=KEY)
     archived(store_of(posts), tmp_path / CONTROL.public_key.hex(), plan)
     with in_memory(LEGACY, posts) as store:
-        assert_says(spark, [], store, archives=[ArchiveSource(tmp_path, CONTROL.public_key, KEY)])
+        assert_equals_model(spark, [], store, archives=[ArchiveSource(tmp_path, CONTROL.public_key, KEY)])
 
 
 @pytest.mark.thorough
-def test_the_source_says_what_files_say(spark: SparkSession, rng: random.Random, tmp_path: Path) -> None:
+def test_the_source_returns_the_contents_of_files(spark: SparkSession, rng: random.Random, tmp_path: Path) -> None:
     """Each post is there once per file, with each deletion by any author, and all tombstones."""
     posts = long_history(rng, 120)
     exports = [forge(tmp_path / "all", posts, []), export(posts, tmp_path / "settled", LEGACY).folder]

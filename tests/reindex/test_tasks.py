@@ -14,9 +14,9 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from claims import Claims, claims
 from exporting import forge
 from faulty_proxy import faulty_proxy
-from hearsay import Told, hearsay
 from history import AUTHORS, CHANNELS, TIMES_MS, Model, histories
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -76,8 +76,8 @@ def test_tasks_over_several_exports_make_the_rows_of_a_store_of_all(
 
 
 @settings(max_examples=settings().max_examples // 4)
-@given(hearsay(), plans, st.randoms(use_true_random=False))
-def test_what_exports_tell_of_dead_posts_counts_as_in_an_import(case: Told, plan: Plan, random: Random) -> None:
+@given(claims(), plans, st.randoms(use_true_random=False))
+def test_claims_of_exports_about_deleted_posts_count_as_in_an_import(case: Claims, plan: Plan, random: Random) -> None:
     """There are true and forged skeletons, of live, dead and unknown posts. Tombstones and local rows are the same."""
     with scratch_folder() as folder, store_of(case.dialect, []) as store:
         exports = case.write(folder)
@@ -274,7 +274,7 @@ def test_a_segment_whose_checksum_is_wrong_is_left_out_of_all_partitions(
         data = bytearray(export.read(name))
         data[len(data) // 2] ^= 1
         export.write(name, bytes(data))
-        assert damaged.glance(job.folder) is None
+        assert damaged.quick_check(job.folder) is None
         rows, reports, _ = run_tasks(job, Random("left out"), skip_corrupt=True)
         derived = [report for report in reports if "run" in report]
         assert len(derived) == job.partitions
@@ -330,7 +330,7 @@ def test_an_attempt_that_is_repeated_writes_the_same_bytes(export: ObjectFolder,
 
 
 @pytest.mark.thorough
-def test_a_store_that_does_not_answer_is_no_damaged_input(
+def test_an_object_store_that_does_not_answer_is_not_a_damaged_input(
     export: ObjectFolder, place: ObjectFolder, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With --skip-corrupt it would be skipped."""
@@ -380,7 +380,7 @@ def test_a_place_that_fails_is_tried_by_one_task_of_a_stage(kind: type[CableStor
 
 
 @pytest.mark.thorough("S3")
-def test_a_job_is_told_from_others_by_what_it_is_to_do(export: ObjectFolder, tmp_path: Path) -> None:
+def test_a_job_is_distinguished_from_others_by_its_work(export: ObjectFolder, tmp_path: Path) -> None:
     with job_of([export], tmp_path / "job", ONE) as job:
         others = [
             replace(job, partitions=9),

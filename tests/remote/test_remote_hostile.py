@@ -57,7 +57,7 @@ def server(store: CableStore) -> Iterator[StoreServer]:
 @pytest.mark.parametrize(
     "first", [b"\n", b"garbage\n", b"{}\n", b"[" * 3000 + b"\n", b'{"cablestore": "1", "versions": [1]}\n', b"\xff\n"]
 )
-def test_a_first_line_that_is_none_has_one_line_of_error(server: StoreServer, first: bytes) -> None:
+def test_an_invalid_first_line_gets_one_line_of_error(server: StoreServer, first: bytes) -> None:
     program = RawProgram(server, first)
     assert program.offer is not None
     assert program.offer.err.startswith("invalid first line: expected JSON")
@@ -91,7 +91,7 @@ def test_a_silent_program_is_disconnected(store: CableStore) -> None:
     ],
     ids=["longest", "too long", "no msgpack", "empty", "nested", "no message"],
 )
-def test_a_frame_that_is_no_message_ends_the_connection(server: StoreServer, sent: bytes) -> None:
+def test_a_frame_that_is_not_a_message_ends_the_connection(server: StoreServer, sent: bytes) -> None:
     program = RawProgram(server)
     program.socket.sendall(sent)
     found = program.answer()

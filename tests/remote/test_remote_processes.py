@@ -152,7 +152,7 @@ def test_a_stopped_owner_is_given_up_and_does_not_run_the_call_later(tmp_path: P
 
 
 @pytest.mark.thorough
-def test_signs_of_life_tell_a_stopped_owner_from_one_that_runs_or_is_gone(tmp_path: Path) -> None:
+def test_signs_of_life_distinguish_a_stopped_owner_from_a_running_or_ended_one(tmp_path: Path) -> None:
     with owner_of(tmp_path / "s") as owner, cablestore.connect(tmp_path / "s", timeout_s=1) as store:
         wait_until(store.is_answering)
         hang(owner)

@@ -141,7 +141,7 @@ def test_every_public_name_is_remote_or_has_a_reason() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(OWNER_ONLY.keys() - {"open", "in_memory"}))
-def test_what_only_the_owner_can_do_says_why(name: str) -> None:
+def test_what_only_the_owner_can_do_reports_why(name: str) -> None:
     with CableStore.in_memory() as store, remote_of(store) as remote, pytest.raises(CableStoreError, match="cannot be"):
         method_of(remote, name)()
 

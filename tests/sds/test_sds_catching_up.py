@@ -18,7 +18,17 @@ from sds_people import CHANNEL, START_MS, opened
 from cablestore import CableStore, Post, StoreOptions, Text
 from cablestore.errors import SdsError
 from cablestore.peers import Address, Node, ReconcileReport
-from cablestore.sds import COMPACT_FILTER, CaughtUp, CausalLog, Deliver, Lost, MessageKind, PostChannel, Send, Settings
+from cablestore.sds import (
+    COMPACT_FILTER,
+    CausalLog,
+    Deliver,
+    Lost,
+    MessageKind,
+    OutlinesResult,
+    PostChannel,
+    Send,
+    Settings,
+)
 
 MONTH_MS = 30 * 86_400_000
 BEFORE = 30
@@ -147,9 +157,9 @@ def _month_away(clients: tuple[Client, Client, Client]) -> None:
     assert all(
         opened(each).kind is MessageKind.SYNC for each in outlines
     )  # a member that mistakes one for a message does not keep it
-    found = bob.posts.take_outlines(outlines, back_ms)
-    assert found == CaughtUp(during, 0)
-    assert bob.posts.take_outlines(outlines, back_ms) == CaughtUp(0, 0)
+    found = bob.posts.add_outlines(outlines, back_ms)
+    assert found == OutlinesResult(during, 0)
+    assert bob.posts.add_outlines(outlines, back_ms) == OutlinesResult(0, 0)
 
     for client, text in zip(clients, ("welcome", "I am back", "hello"), strict=True):
         client.says(text, back_ms)
@@ -189,10 +199,10 @@ def _heard_first(clients: tuple[Client, Client, Client]) -> None:
     carry([*clients], back_ms)
     assert bob.posts.channel.counters().waiting == 1
     reconcile(bob, ann)
-    assert bob.posts.caught_up() > 0
+    assert bob.posts.meet_stored() > 0
     assert bob.posts.channel.counters().waiting == 0
     first_ms = next(bob.posts.channel.log()).lamport_ms or 0
-    assert bob.posts.take_outlines(ann.posts.outlines(first_ms, most=10_000), back_ms) == CaughtUp(during, 0)
+    assert bob.posts.add_outlines(ann.posts.outlines(first_ms, most=10_000), back_ms) == OutlinesResult(during, 0)
     talk([*clients], back_ms, seconds=300)
     assert ann.ids() == bob.ids() == cyd.ids()
     assert not any(client.asked_for or client.counts["repair"] or client.counts["lost"] for client in clients)
@@ -203,16 +213,16 @@ def test_outlines_without_posts_of_other_channels_and_of_no_channel() -> None:
     for number in range(4):
         ann.says(str(number), START_MS + number)
     outlines = ann.posts.outlines()
-    assert bob.posts.take_outlines(outlines, START_MS) == CaughtUp(0, 4)
+    assert bob.posts.add_outlines(outlines, START_MS) == OutlinesResult(0, 4)
     assert not bob.ids()
     some = ann.store.get(bytes.fromhex(ann.ids()[0]))
     assert some is not None
     bob.store.ingest([some.raw])
-    assert bob.posts.take_outlines(outlines, START_MS) == CaughtUp(1, 3)
+    assert bob.posts.add_outlines(outlines, START_MS) == OutlinesResult(1, 3)
     with pytest.raises(SdsError):
-        bob.posts.take_outlines([b"nonsense"], START_MS)
+        bob.posts.add_outlines([b"nonsense"], START_MS)
     elsewhere = PostChannel(ann.store, ann.log, "elsewhere", "ann", replace(SETTINGS))
     elsewhere.send(some, START_MS)
-    assert bob.posts.take_outlines(elsewhere.outlines(), START_MS) == CaughtUp(0, 0)
+    assert bob.posts.add_outlines(elsewhere.outlines(), START_MS) == OutlinesResult(0, 0)
     for client in (ann, bob):
         client.store.close()

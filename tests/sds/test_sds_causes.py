@@ -162,14 +162,14 @@ def test_a_flood_does_not_delay_a_repair(
 def test_a_second_flood_comes_last_from_its_start() -> None:
     """Unanswered requests stay in the account of a member whose gaps were declared lost."""
     bob = Member("bob", replace(QUIET, lost_after_ms=600_000))
-    bob.hears(content("e", sender="eve"), content("a", sender="ann"))
-    bob.hears(content("e2", *names(20, "first"), sender="eve", at=1))
+    bob.receives(content("e", sender="eve"), content("a", sender="ann"))
+    bob.receives(content("e2", *names(20, "first"), sender="eve", at=1))
     for _ in range(30):
         bob.now_ms += 10_000
         asked(bob)
     bob.tick(600_000)
     assert bob.channel.counters().missing == 0
-    bob.hears(
+    bob.receives(
         content("e3", *names(40, "second"), sender="eve", at=2),
         content("a2", *(f"real {i}" for i in range(6)), sender="ann", at=3),
     )
@@ -180,10 +180,10 @@ def test_a_second_flood_comes_last_from_its_start() -> None:
 def test_requests_of_another_member_postpone_ours_once() -> None:
     """A member that repeats our request only to us cannot prevent it."""
     bob = Member("bob", QUIET)
-    bob.hears(content("b", "lost", sender="ann", at=1))
+    bob.receives(content("b", "lost", sender="ann", at=1))
     requests = 0
     for i in range(60):
-        bob.hears(changed(content(f"ask {i}", sender="eve"), content=None, repair_request=(HistoryEntry("lost"),)))
+        bob.receives(changed(content(f"ask {i}", sender="eve"), content=None, repair_request=(HistoryEntry("lost"),)))
         bob.now_ms += 10_000
         requests += len(asked(bob))
     assert requests > 0
@@ -197,12 +197,12 @@ def test_requests_of_another_member_postpone_ours_once() -> None:
 def test_a_wrong_answer_does_not_stop_ours(wrong: bytes) -> None:
     bob = Member("bob", QUIET)
     right = content("m", sender="ann")
-    bob.hears(right, changed(content("ask", sender="cyd"), content=None, repair_request=(HistoryEntry("m"),)))
-    bob.hears(wrong)
+    bob.receives(right, changed(content("ask", sender="cyd"), content=None, repair_request=(HistoryEntry("m"),)))
+    bob.receives(wrong)
     assert bob.channel.counters().answers == 1
     assert [message.message_id for message in sends(bob.tick(120_000))] == ["m"]
-    bob.hears(changed(content("ask 2", sender="cyd"), content=None, repair_request=(HistoryEntry("m"),)))
-    bob.hears(right)
+    bob.receives(changed(content("ask 2", sender="cyd"), content=None, repair_request=(HistoryEntry("m"),)))
+    bob.receives(right)
     assert bob.channel.counters().answers == 0
 
 
@@ -210,11 +210,11 @@ def test_room_for_answers_is_shared(monkeypatch: pytest.MonkeyPatch) -> None:
     """MAX_SDS_ANSWERS: a member that requests everything leaves space for others, even under many names."""
     monkeypatch.setattr(repair_answers, "MAX_SDS_ANSWERS", 16)
     bob = Member("bob", QUIET)
-    bob.hears(*(content(f"m{i}", sender="ann", at=i) for i in range(60)))
+    bob.receives(*(content(f"m{i}", sender="ann", at=i) for i in range(60)))
     for i in range(50):
         ask = tuple(HistoryEntry(f"m{each}") for each in range(i, i + 2))
-        bob.hears(changed(content(f"ask {i}", sender=f"eve {i}"), content=None, repair_request=ask))
-    bob.hears(changed(content("ask", sender="ann"), content=None, repair_request=(HistoryEntry("m55"),)))
+        bob.receives(changed(content(f"ask {i}", sender=f"eve {i}"), content=None, repair_request=ask))
+    bob.receives(changed(content("ask", sender="ann"), content=None, repair_request=(HistoryEntry("m55"),)))
     assert bob.channel.counters().answers <= 16
     bob.effects()
     assert "m55" in [message.message_id for message in sends(bob.tick(120_000))]
@@ -224,9 +224,9 @@ def test_retrievals_are_shared(monkeypatch: pytest.MonkeyPatch) -> None:
     """MAX_SDS_TIMERS: the application gets the request for an honest gap in time."""
     monkeypatch.setattr(missing, "MAX_SDS_TIMERS", 8)
     bob = Member("bob", replace(QUIET, retrieve=Backoff(1_000, 60_000)))
-    bob.hears(content("a", sender="ann"), *(content(f"e{i}", *names(64, f"{i}"), at=i) for i in range(4)))
+    bob.receives(content("a", sender="ann"), *(content(f"e{i}", *names(64, f"{i}"), at=i) for i in range(4)))
     bob.now_ms += 10
-    bob.hears(content("a2", "lost", sender="ann", at=99))
+    bob.receives(content("a2", "lost", sender="ann", at=99))
     bob.effects()
     asked = [effect.entry.message_id for effect in bob.tick(1_000) if isinstance(effect, Retrieve)]
     assert len(asked) == 8
@@ -240,19 +240,19 @@ def sent(member: Member) -> bytes:
     return [effect.data for effect in everything(member) if isinstance(effect, Send)][-1]
 
 
-def test_loose_ends_take_turns() -> None:
+def test_heads_take_turns() -> None:
     """Unlisted messages dated before all others formerly displaced honest ones from all histories."""
     bob = Member("bob", replace(QUIET, sync_interval_ms=1_000))
-    bob.hears(*(content(f"e{i:04}", sender="eve", at=i - 10_000) for i in range(2 * history.LOOSE_ENDS_READ)))
-    bob.hears(content("a", sender="ann", at=1), *(content(f"e{i}", sender="eve", at=i) for i in range(2, 9)))
+    bob.receives(*(content(f"e{i:04}", sender="eve", at=i - 10_000) for i in range(2 * history.MAX_HEADS_READ)))
+    bob.receives(content("a", sender="ann", at=1), *(content(f"e{i}", sender="eve", at=i) for i in range(2, 9)))
     assert "a" in [entry.message_id for entry in opened(sent(bob)).causal_history]
     assert "a" not in [entry.message_id for entry in opened(sent(bob)).causal_history]
 
 
-def test_loose_ends_of_sync_messages_take_turns() -> None:
+def test_heads_of_sync_messages_take_turns() -> None:
     bob = Member("bob", replace(QUIET, sync_interval_ms=1_000))
-    bob.hears(*(content(f"e{i:04}", sender="eve", at=i - 10_000) for i in range(2 * history.LOOSE_ENDS_READ)))
-    bob.hears(content("a", sender="ann", at=1), *(content(f"e{i}", sender="eve", at=i) for i in range(2, 9)))
+    bob.receives(*(content(f"e{i:04}", sender="eve", at=i - 10_000) for i in range(2 * history.MAX_HEADS_READ)))
+    bob.receives(content("a", sender="ann", at=1), *(content(f"e{i}", sender="eve", at=i) for i in range(2, 9)))
     everything(bob)
     bob.tick()
     [sync] = sends(bob.tick(1_001))
@@ -262,9 +262,9 @@ def test_loose_ends_of_sync_messages_take_turns() -> None:
 def test_causes_of_a_gap_are_limited_and_a_better_one_replaces_the_worst() -> None:
     """MAX_SDS_CAUSES: senders that listed a message first do not exclude an honest one."""
     bob = Member("bob", QUIET)
-    bob.hears(content("a", sender="ann"))
-    bob.hears(*(content(f"e{i}", "lost", f"no {i}", sender=f"eve {i}", at=10 + i) for i in range(50)))
-    bob.hears(content("a2", "lost", sender="ann", at=99))
+    bob.receives(content("a", sender="ann"))
+    bob.receives(*(content(f"e{i}", "lost", f"no {i}", sender=f"eve {i}", at=10 + i) for i in range(50)))
+    bob.receives(content("a2", "lost", sender="ann", at=99))
     with bob.channel._reading() as transaction:
         state = transaction.state
         gap = gap_of(state.missing.take(b"lost"))
@@ -276,8 +276,8 @@ def test_causes_of_a_gap_are_limited_and_a_better_one_replaces_the_worst() -> No
 def test_the_word_of_a_member_counts_for_what_a_stranger_needs() -> None:
     """The gap is below a waiting message of a stranger, so the member does not list it itself."""
     bob = Member("bob", QUIET)
-    bob.hears(content("a", sender="ann"), *one_stranger(Room(), ""))
-    bob.hears(content("d", "lost", sender="dan", at=50), content("a2", "d", sender="ann", at=60))
+    bob.receives(content("a", sender="ann"), *one_stranger(Room(), ""))
+    bob.receives(content("d", "lost", sender="dan", at=50), content("a2", "d", sender="ann", at=60))
     bob.now_ms += 120_000
     assert "lost" in asked(bob)
 
@@ -285,9 +285,9 @@ def test_the_word_of_a_member_counts_for_what_a_stranger_needs() -> None:
 def test_a_log_of_an_older_version_shares_what_is_missing() -> None:
     """Versions up to 0.12 stored no causes: they are computed when the channel is opened."""
     bob = Member("bob", QUIET)
-    bob.hears(content("a", sender="ann"), *one_stranger(Room(), ""))
-    bob.hears(content("a2", "lost", sender="ann", at=99), changed(content("s", "told", sender="ann"), content=None))
-    bob.hears(changed(content("ask", sender="ann"), content=None, repair_request=(HistoryEntry("a"),)))
+    bob.receives(content("a", sender="ann"), *one_stranger(Room(), ""))
+    bob.receives(content("a2", "lost", sender="ann", at=99), changed(content("s", "told", sender="ann"), content=None))
+    bob.receives(changed(content("ask", sender="ann"), content=None, repair_request=(HistoryEntry("a"),)))
     with bob.log.rows() as rows:
         kept = {key: older(key, row) for key, row in rows}
     database = database_of(bob.log)
@@ -296,7 +296,7 @@ def test_a_log_of_an_older_version_shares_what_is_missing() -> None:
     again.now_ms = bob.now_ms + 120_000
     assert {"lost", "told"} & set(asked(again))
     assert [message.message_id for message in sends(again.tick())] == ["a"]
-    assert again.hears(content("lost", sender="ann")) == [ReceiveResult.DELIVERED]
+    assert again.receives(content("lost", sender="ann")) == [ReceiveResult.DELIVERED]
 
 
 def older(key: bytes, row: bytes) -> bytes | None:

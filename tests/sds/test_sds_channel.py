@@ -51,9 +51,9 @@ def test_the_lamport_time_is_the_present_time_and_never_stands_still() -> None:
 
 def test_the_lamport_time_follows_what_is_delivered() -> None:
     ann = Member("ann")
-    ann.hears(content("ahead", at=1_000))
+    ann.receives(content("ahead", at=1_000))
     assert opened(ann.says("x")).lamport_ms == START_MS + 1_001
-    ann.hears(content("behind", at=5), content("waits", "nothing", at=50_000))
+    ann.receives(content("behind", at=5), content("waits", "nothing", at=50_000))
     assert opened(ann.says("y")).lamport_ms == START_MS + 1_002
 
 
@@ -86,11 +86,11 @@ def test_senders_are_named_only_for_repairs() -> None:
 def test_what_nobody_named_is_named_too() -> None:
     """Among many messages written at once, some are never among the newest of any member."""
     ann = Member("ann", PATIENT)
-    ann.hears(*(content(f"m{i}", at=i) for i in range(8)))
+    ann.receives(*(content(f"m{i}", at=i) for i in range(8)))
     assert [e.message_id for e in opened(ann.says("x")).causal_history] == [f"m{i}" for i in range(8)]
-    ann.hears(*(content(f"n{i:02}", at=100 + i) for i in range(30)))
+    ann.receives(*(content(f"n{i:02}", at=100 + i) for i in range(30)))
     named = [e.message_id for e in opened(ann.says("y")).causal_history]
-    assert len(named) == SMALL.history_length + SMALL.loose_ends
+    assert len(named) == SMALL.history_length + SMALL.heads
     rest = [e.message_id for e in opened(ann.says("z")).causal_history]
     assert {f"n{i:02}" for i in range(30)} <= {*named, *rest}
 
@@ -98,8 +98,8 @@ def test_what_nobody_named_is_named_too() -> None:
 def test_a_message_carries_the_filter_as_it_is_when_it_is_sent() -> None:
     ann = Member("ann", PATIENT)
     ann.channel.send(b"x", ann.now_ms)
-    ann.hears(content("came since"))
-    (data,) = [effect.data for effect in ann.told(Send)]
+    ann.receives(content("came since"))
+    (data,) = [effect.data for effect in ann.effects_of(Send)]
     foreign = ForeignFilter.read(opened(data).bloom_filter, SMALL.filter, SPEC)
     assert foreign is not None
     for message_id in ("came since", opened(data).message_id):
@@ -129,7 +129,7 @@ def test_ids_are_unique_unless_the_application_gives_them() -> None:
     assert opened(ann.says("hi", message_id="mine")).message_id == "mine"
     with pytest.raises(SdsError, match="here already"):
         ann.says("again", message_id="mine")
-    ann.hears(content("waits", "for something"))
+    ann.receives(content("waits", "for something"))
     with pytest.raises(SdsError, match="here already"):
         ann.says("again", message_id="waits")
 
@@ -149,17 +149,17 @@ def test_what_cannot_be_sent_changes_nothing(text: bytes, message_id: str | None
 
 def test_own_messages_that_come_back_are_ignored() -> None:
     ann = Member("ann")
-    assert ann.hears(ann.says("x")) == [ReceiveResult.OWN]
-    assert ann.hears(content("unknown", sender="ann")) == [ReceiveResult.OWN]
+    assert ann.receives(ann.says("x")) == [ReceiveResult.OWN]
+    assert ann.receives(content("unknown", sender="ann")) == [ReceiveResult.OWN]
     assert not ann.effects()
 
 
 def test_own_messages_that_were_lost_come_back_when_somebody_names_them() -> None:
     """The database was restored from an older copy: other members repair it, or a store does."""
     ann = Member("ann")
-    ann.hears(content("later", "lost", at=5))
+    ann.receives(content("later", "lost", at=5))
     lost = content("lost", sender="ann")
-    assert ann.hears(lost) == [ReceiveResult.DELIVERED]
+    assert ann.receives(lost) == [ReceiveResult.DELIVERED]
     assert ann.ids() == ["lost", "later"]
     assert ann.channel.retrieved(content("another", sender="ann"), START_MS).verdict is ReceiveResult.DELIVERED
 
@@ -167,7 +167,7 @@ def test_own_messages_that_were_lost_come_back_when_somebody_names_them() -> Non
 def test_duplicates_are_never_delivered_twice() -> None:
     ann, bob = Member("ann"), Member("bob", PATIENT)
     first, second = ann.says("1"), ann.says("2")
-    assert bob.hears(second, second, first, second, first) == [
+    assert bob.receives(second, second, first, second, first) == [
         ReceiveResult.WAITING,
         ReceiveResult.DUPLICATE,
         ReceiveResult.DELIVERED,
@@ -176,43 +176,43 @@ def test_duplicates_are_never_delivered_twice() -> None:
     ]
     assert len(delivered(bob.effects())) == 2
     again = bob.reopened()
-    assert again.hears(first, second) == [ReceiveResult.DUPLICATE] * 2
+    assert again.receives(first, second) == [ReceiveResult.DUPLICATE] * 2
 
 
 def test_dependencies_are_met_when_they_are_in_the_log_not_before() -> None:
     """A <- B <- C, where C arrives after B, and A last. Other implementations deliver C first or use a wrong order."""
     bob = Member("bob", PATIENT)
     a, b, c = content("a"), content("b", "a", at=1), content("c", "b", at=2)
-    assert bob.hears(b, c) == [ReceiveResult.WAITING] * 2
+    assert bob.receives(b, c) == [ReceiveResult.WAITING] * 2
     assert not delivered(bob.effects())
-    assert bob.hears(a) == [ReceiveResult.DELIVERED]
+    assert bob.receives(a) == [ReceiveResult.DELIVERED]
     assert delivered(bob.effects()) == ["a", "b", "c"]
 
 
 def test_a_dependency_that_is_only_in_a_filter_is_missing() -> None:
     bob = Member("bob", PATIENT)
-    bob.hears(changed(content("b", "a", at=1), bloom_filter=filter_of("a")))
-    assert bob.told(Missing) == [Missing(HistoryEntry("a", None, "eve"))]
+    bob.receives(changed(content("b", "a", at=1), bloom_filter=filter_of("a")))
+    assert bob.effects_of(Missing) == [Missing(HistoryEntry("a", None, "eve"))]
 
 
 def test_missing_dependencies_go_one_after_the_other_and_can_be_taken_as_met() -> None:
     """nim-sds: 3 (1, 2) then 2 (1): missing 2 and 1, then 1; treating 1 as met delivers both."""
     bob = Member("bob", PATIENT)
-    bob.hears(content("3", "1", "2", at=3))
-    assert [effect.entry.message_id for effect in bob.told(Missing)] == ["1", "2"]
-    bob.hears(content("2", "1", at=2))
+    bob.receives(content("3", "1", "2", at=3))
+    assert [effect.entry.message_id for effect in bob.effects_of(Missing)] == ["1", "2"]
+    bob.receives(content("2", "1", at=2))
     assert [entry.message_id for entry in bob.channel.missing()] == ["1"]
     bob.channel.met(["1"])
     assert delivered(bob.effects()) == ["2", "3"]
     assert bob.channel.counters().waiting == 0
-    assert bob.hears(content("1", at=1)) == [ReceiveResult.DELIVERED]  # it is still accepted
+    assert bob.receives(content("1", at=1)) == [ReceiveResult.DELIVERED]  # it is still accepted
     assert bob.ids() == ["1", "2", "3"]
 
 
 def test_the_log_is_ordered_by_time_and_then_by_the_bytes_of_ids() -> None:
     bob = Member("bob")
-    bob.hears(*(content(message_id) for message_id in ("_x", "10", "9", "a", "B", "Z")), content("0", at=-10))
-    bob.hears(content("zz", at=-10), content("é", at=-10))
+    bob.receives(*(content(message_id) for message_id in ("_x", "10", "9", "a", "B", "Z")), content("0", at=-10))
+    bob.receives(content("zz", at=-10), content("é", at=-10))
     assert bob.ids() == ["0", "zz", "é", "10", "9", "B", "Z", "_x", "a"]
     assert [message.message_id for message in bob.channel.newest(2)] == ["a", "_x"]
     third = list(bob.channel.log())[2]
@@ -222,22 +222,22 @@ def test_the_log_is_ordered_by_time_and_then_by_the_bytes_of_ids() -> None:
 def test_messages_with_the_times_50_10_30() -> None:
     """nim-sds keeps them in order of arrival."""
     bob = Member("bob")
-    bob.hears(content("x", at=50), content("y", at=10), content("z", at=30))
+    bob.receives(content("x", at=50), content("y", at=10), content("z", at=30))
     assert bob.ids() == ["y", "z", "x"]
 
 
 def test_a_message_that_names_itself_is_delivered() -> None:
     """Another implementation produces such a message for two people who write the same text, and drops it."""
     bob = Member("bob")
-    assert bob.hears(content("self", "self")) == [ReceiveResult.DELIVERED]
+    assert bob.receives(content("self", "self")) == [ReceiveResult.DELIVERED]
 
 
 @pytest.mark.parametrize("order", [("a", "b"), ("b", "a")])
-def test_a_circle_of_dependencies_is_none(order: tuple[str, str]) -> None:
+def test_a_cycle_of_dependencies_is_impossible(order: tuple[str, str]) -> None:
     """An honest message is later than all messages in its history, so one of two that list each other is forged."""
     bob = Member("bob", PATIENT)
     circle = {"a": content("a", "b", at=1), "b": content("b", "a", at=2)}
-    assert bob.hears(*(circle[name] for name in order))[-1] is ReceiveResult.DELIVERED
+    assert bob.receives(*(circle[name] for name in order))[-1] is ReceiveResult.DELIVERED
     assert bob.ids() == ["a", "b"]
     assert bob.channel.counters().waiting == 0
     assert not list(bob.channel.missing())
@@ -247,12 +247,12 @@ def test_a_circle_of_dependencies_is_none(order: tuple[str, str]) -> None:
 def test_unset_and_foreign_filters_cost_no_message(foreign: bytes | None) -> None:
     ann = Member("ann")
     ann.says("mine")
-    assert ann.hears(changed(content("m"), bloom_filter=foreign)) == [ReceiveResult.DELIVERED]
-    assert ann.hears(changed(content("n"), bloom_filter=b"\xff" * 376)) == [ReceiveResult.DELIVERED]
-    assert not ann.told(PossiblyAcknowledged)  # a filter that matches everything has no information
+    assert ann.receives(changed(content("m"), bloom_filter=foreign)) == [ReceiveResult.DELIVERED]
+    assert ann.receives(changed(content("n"), bloom_filter=b"\xff" * 376)) == [ReceiveResult.DELIVERED]
+    assert not ann.effects_of(PossiblyAcknowledged)  # a filter that matches everything has no information
 
 
-def test_bytes_that_are_no_message_of_the_channel_are_refused_with_a_reason() -> None:
+def test_bytes_that_are_not_a_message_of_the_channel_are_rejected_with_a_reason() -> None:
     ann = Member("ann")
     for data in (b"", b"\xff" * 50, changed(content("m"), channel_id="another")):
         received = ann.received(data)
@@ -267,14 +267,14 @@ def test_a_log_is_read_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(causal_log, "MAX_SDS_BATCH", 7)
     bob = Member("bob", PATIENT)
     names = [f"m{i:02}" for i in range(50)]
-    bob.hears(*(content(name, at=i) for i, name in enumerate(names)))
-    bob.hears(*(content(f"later {i}", f"none {i:02}", at=100) for i in range(20)))
+    bob.receives(*(content(name, at=i) for i, name in enumerate(names)))
+    bob.receives(*(content(f"later {i}", f"none {i:02}", at=100) for i in range(20)))
     assert bob.ids() == names
     assert [message.message_id for message in bob.channel.log_from(START_MS + 20)] == names[20:]
     assert [entry.message_id for entry in bob.channel.missing()] == [f"none {i:02}" for i in range(20)]
     reading = bob.channel.log()
     assert next(reading).message_id == "m00"
-    bob.hears(content("new", at=200))
+    bob.receives(content("new", at=200))
     assert [message.message_id for message in reading] == [*names[1:], "new"]
 
 
@@ -317,17 +317,17 @@ def test_the_dialect_of_nim_goes_all_the_way() -> None:
     ann, bob = Member("ann", settings), Member("bob", settings)
     for text in ("1", "2"):
         ann.channel.send(text.encode(), START_MS)
-    data = [effect.data for effect in ann.told(Send)]
-    bob.hears(*reversed(data))
+    data = [effect.data for effect in ann.effects_of(Send)]
+    bob.receives(*reversed(data))
     assert bob.texts() == ["1", "2"]
     bob.channel.send(b"3", START_MS)
-    ann.hears(bob.told(Send)[-1].data)
-    assert len(ann.told(Acknowledged)) == 2
+    ann.receives(bob.effects_of(Send)[-1].data)
+    assert len(ann.effects_of(Acknowledged)) == 2
 
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"history_length": 0}, {"loose_ends": 2_000}, {"repairs_per_message": 65}, {"resends": -1}, {"lost_after_ms": 0}],
+    [{"history_length": 0}, {"heads": 2_000}, {"repairs_per_message": 65}, {"resends": -1}, {"lost_after_ms": 0}],
 )
 def test_settings_that_cannot_be(wrong: dict[str, int]) -> None:
     with pytest.raises(SdsError):

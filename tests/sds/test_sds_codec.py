@@ -215,7 +215,7 @@ def is_total(data: bytes, dialect: SdsDialect) -> None:
 @in_each
 @FEWER
 @given(data=st.data())
-def test_a_message_cut_short_is_refused_or_lacks_what_was_cut(dialect: SdsDialect, data: st.DataObject) -> None:
+def test_a_message_cut_short_is_rejected_or_lacks_what_was_cut(dialect: SdsDialect, data: st.DataObject) -> None:
     message = data.draw(messages(dialect))
     written = encode(message, dialect)
     end = data.draw(st.integers(0, len(written) - 1))
@@ -275,7 +275,7 @@ def test_unknown_fields_are_skipped_and_the_last_of_two_counts(dialect: SdsDiale
         (encode(HELLO, SPEC) + field(13, field(3, b"s")), "an entry without an id"),
     ],
 )
-def test_what_is_no_message(data: bytes, reason: str) -> None:
+def test_invalid_messages(data: bytes, reason: str) -> None:
     with pytest.raises(SdsError, match=reason):
         decode(data, SPEC)
 

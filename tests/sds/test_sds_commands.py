@@ -59,7 +59,7 @@ def busy(tmp_path: Path) -> Path:
     return path
 
 
-def test_status_tells_how_much_is_where(busy: Path, run: Run) -> None:
+def test_status_reports_counts_and_sizes(busy: Path, run: Run) -> None:
     empty, room = status(run, busy)
     size_bytes = room.pop("disk_size_bytes")
     assert size_bytes > 18_752 // 2  # the set bits of the filter alone occupy more

@@ -37,24 +37,24 @@ def rows_in(database: MemoryDB) -> dict[bytes, bytes]:
 def test_an_event_is_there_whole_or_not_at_all(instant: str) -> None:
     database = MemoryDB()
     ann = Member("ann", log=CausalLog.in_memory(database))
-    ann.hears(content("c", "b", at=2), content("b", "a", at=1))
+    ann.receives(content("c", "b", at=2), content("b", "a", at=1))
     ann.effects()
     before = rows_in(database)
     mortal = Mortal(database)
     dying = Member("ann", log=CausalLog.in_memory(mortal))
     mortal.dies_before_write, mortal.dies_after_write = instant == "before", instant == "after"
     with pytest.raises(Killed):
-        dying.hears(content("a"))
+        dying.receives(content("a"))
     again = ann.reopened()
     if instant == "before":
         assert rows_in(database) == before
         assert not again.effects()
-        assert again.hears(content("a")) == [ReceiveResult.DELIVERED]
+        assert again.receives(content("a")) == [ReceiveResult.DELIVERED]
     assert delivered(again.effects()) == ["a", "b", "c"]
-    assert again.hears(content("a")) == [ReceiveResult.DUPLICATE]
+    assert again.receives(content("a")) == [ReceiveResult.DUPLICATE]
 
 
-def test_the_outbox_goes_on_where_it_was_confirmed() -> None:
+def test_the_outbox_continues_where_it_was_confirmed() -> None:
     ann = Member("ann")
     for i in range(5):
         ann.channel.send(str(i).encode(), START_MS)
@@ -79,7 +79,7 @@ def test_all_state_survives() -> None:
         data = [content(f"m{step}", *([f"m{step - 2}"] if step % 3 == 0 else []), at=step)] if step % 5 else []
         for member in (stable, restarted):
             member.now_ms = START_MS + 10_000 * step
-            member.hears(*data)
+            member.receives(*data)
             if step % 7 == 0:
                 member.channel.send(b"own", member.now_ms)
         effects = [member.tick(chance=0.5) for member in (stable, restarted)]
@@ -206,7 +206,7 @@ def test_kill_9_at_random_instants(tmp_path: Path, kills: int) -> None:
         assert places == sorted(places)
 
 
-def test_a_write_that_the_disk_refuses_leaves_the_log_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_write_leaves_the_log_unchanged(monkeypatch: pytest.MonkeyPatch) -> None:
     database = MemoryDB()
     ann = Member("ann", log=CausalLog.in_memory(database))
     real = database.write

@@ -261,7 +261,7 @@ def test_filters_of_other_sizes_and_none_are_left_out() -> None:
     assert ForeignFilter.read(to_wire(bytes(larger.size_bytes), larger, NIM), DEFAULT, NIM) is not None
 
 
-def test_a_filter_that_says_yes_to_everything_says_so() -> None:
+def test_a_filter_that_matches_everything_has_a_false_positive_rate_of_1() -> None:
     foreign = ForeignFilter.read(b"\xff" * DEFAULT.size_bytes, DEFAULT, SPEC)
     assert foreign is not None
     assert foreign.contains(positions("anything", foreign, SPEC))
@@ -271,7 +271,7 @@ def test_a_filter_that_says_yes_to_everything_says_so() -> None:
     assert empty.false_positive_rate == 0.0
 
 
-def test_bits_of_another_size_are_refused() -> None:
+def test_bits_of_another_size_are_rejected() -> None:
     for bits in (b"", bytes(SMALL.size_bytes - 1), bytes(DEFAULT.size_bytes)):
         with pytest.raises(SdsError, match="for these parameters"):
             to_wire(bits, SMALL, SPEC)

@@ -157,15 +157,15 @@ def test_a_member_there_delivers_and_acknowledges_what_we_write(alice: JsPeer) -
     history = (HistoryEntry(mine.message_id, None, "alice"),)
     told = alice.receive(encode(SdsMessage("b1", "room", "bob", NOW_MS + 5, history, content=b"reply"), SPEC))
     assert told.value == "ContentMessage"
-    assert told.told("sds:out:message-acknowledged") == [mine.message_id]
-    assert told.told("sds:in:message-delivered") == ["b1"]
+    assert told.events_of("sds:out:message-acknowledged") == [mine.message_id]
+    assert told.events_of("sds:in:message-delivered") == ["b1"]
     other = sent_by(alice, b"other")
     filter_ = BloomFilter(DEFAULT)
     filter_.add(positions(other.message_id, DEFAULT, SPEC))
     wire = to_wire(filter_.bits, DEFAULT, SPEC)
     for number, name in enumerate(("possibly-acknowledged", "acknowledged"), 1):
         ours = SdsMessage(f"b{number + 1}", "room", "bob", NOW_MS + 10 + number, (), wire, content=b"more")
-        assert len(alice.receive(encode(ours, SPEC)).told(f"sds:out:message-{name}")) == 1
+        assert len(alice.receive(encode(ours, SPEC)).events_of(f"sds:out:message-{name}")) == 1
     state = alice.state()
     assert [message_id for message_id, _ in state.history] == [mine.message_id, "b1", other.message_id, "b2", "b3"]
     assert (state.outgoing, state.incoming, state.lamport_ms) == ([], [], NOW_MS + 12)
@@ -175,18 +175,18 @@ def test_a_filter_of_another_length_costs_a_message_there_and_an_unset_one_does_
     sent_by(alice, b"mine")
     ours = SdsMessage("b1", "room", "bob", NOW_MS + 5, content=b"x", bloom_filter=b"\x00" * 16)
     told = alice.receive(encode(ours, SPEC))
-    assert told.told("sds:in:message-delivered") == []
-    assert "RangeError" in told.told("sds:error-task")[0]["error"]
+    assert told.events_of("sds:in:message-delivered") == []
+    assert "RangeError" in told.events_of("sds:error-task")[0]["error"]
     told = alice.receive(encode(replace(ours, bloom_filter=None), SPEC))
-    assert told.told("sds:in:message-delivered") == ["b1"]
+    assert told.events_of("sds:in:message-delivered") == ["b1"]
 
 
-def test_a_member_there_asks_for_repair_and_repairs_at_the_times_we_compute(alice: JsPeer) -> None:
+def test_a_member_there_requests_repair_and_repairs_at_the_times_we_compute(alice: JsPeer) -> None:
     agreed = RepairParameters(30_000, 300_000)
     missing = HistoryEntry("m0", b"hint", "carol")
     ours = SdsMessage("m1", "room", "carol", NOW_MS + 5, (missing,), content=b"x")
     told = alice.receive(encode(ours, SPEC))
-    assert [each["messageId"] for each in told.told("sds:in:message-missing")[0]] == ["m0"]
+    assert [each["messageId"] for each in told.events_of("sds:in:message-missing")[0]] == ["m0"]
     asked_ms = NOW_MS + request_delay_ms("alice", "m0", agreed, SPEC)
     assert alice.state().requests == [("m0", asked_ms, False)]
     alice.clock(asked_ms - 1)
@@ -195,9 +195,9 @@ def test_a_member_there_asks_for_repair_and_repairs_at_the_times_we_compute(alic
     (data,) = alice.sync().out
     assert decode(data, SPEC).repair_request == (missing,)
     told = alice.receive(encode(SdsMessage("m0", "room", "carol", NOW_MS + 1, content=b"w"), SPEC))
-    assert told.told("sds:in:message-delivered") == ["m0"]
+    assert told.events_of("sds:in:message-delivered") == ["m0"]
     swept = alice.sweep()
-    assert swept.told("sds:in:message-delivered") == ["m1"]
+    assert swept.events_of("sds:in:message-delivered") == ["m1"]
 
     request = SdsMessage("s", "room", "bob", NOW_MS + 6, repair_request=(missing,))
     assert alice.receive(encode(request, SPEC)).value == "SyncMessage"

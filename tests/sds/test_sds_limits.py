@@ -21,22 +21,22 @@ from cablestore.sds.settings import Backoff
 QUIET = replace(SMALL, sync_interval_ms=None, resend=Backoff(10**9, 10**9), retrieve=Backoff(10**9, 10**9))
 
 
-def test_lamport_times_far_ahead_are_refused() -> None:
+def test_lamport_times_far_ahead_are_rejected() -> None:
     """MAX_SDS_LAMPORT_AHEAD_MS: otherwise, all members' clocks would follow it permanently."""
     ann = Member("ann")
     most = limits.MAX_SDS_LAMPORT_AHEAD_MS
-    assert ann.hears(content("ahead", at=most)) == [ReceiveResult.DELIVERED]
+    assert ann.receives(content("ahead", at=most)) == [ReceiveResult.DELIVERED]
     for at in (most + 1, 2**64 - 1 - START_MS):
         received = ann.received(content(f"too far {at}", at=at))
         assert received.verdict is ReceiveResult.REFUSED
         assert "ahead of the clock" in (received.reason or "")
-        assert ann.hears(changed(content("sync", at=at), content=None)) == [ReceiveResult.REFUSED]
+        assert ann.receives(changed(content("sync", at=at), content=None)) == [ReceiveResult.REFUSED]
     assert opened(ann.says("x")).lamport_ms == START_MS + most + 1
     bob = Member("bob")
     data = ann.says("y")
-    assert bob.hears(data) == [ReceiveResult.REFUSED]
+    assert bob.receives(data) == [ReceiveResult.REFUSED]
     bob.now_ms += 10  # time advances, and a resent message is accepted
-    assert bob.hears(changed(data, causal_history=())) == [ReceiveResult.DELIVERED]
+    assert bob.receives(changed(data, causal_history=())) == [ReceiveResult.DELIVERED]
 
 
 def test_waiting_messages_are_limited_in_number(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -46,17 +46,17 @@ def test_waiting_messages_are_limited_in_number(monkeypatch: pytest.MonkeyPatch)
     """
     monkeypatch.setattr(delivery, "MAX_SDS_WAITING", 24)
     bob = Member("bob", QUIET)
-    assert set(bob.hears(*(content(f"m{i:02}", f"none {i}", at=i) for i in range(24)))) == {ReceiveResult.WAITING}
+    assert set(bob.receives(*(content(f"m{i:02}", f"none {i}", at=i) for i in range(24)))) == {ReceiveResult.WAITING}
     late = bob.received(content("last", "nothing", at=99))
     assert late.verdict is ReceiveResult.REFUSED
     assert "too many waiting messages" in (late.reason or "")
     counters = bob.channel.counters()
     assert (counters.waiting, counters.missing) == (21, 21)  # with the new one, 25 were 4 more than 21
-    assert bob.hears(content("first", "nothing", at=-1)) == [ReceiveResult.WAITING]
+    assert bob.receives(content("first", "nothing", at=-1)) == [ReceiveResult.WAITING]
     assert "none 21" not in [entry.message_id for entry in bob.channel.missing()]
-    assert bob.hears(content("nothing", at=-2)) == [ReceiveResult.DELIVERED]
+    assert bob.receives(content("nothing", at=-2)) == [ReceiveResult.DELIVERED]
     assert bob.ids() == ["nothing", "first"]
-    assert bob.hears(content("m21", "none 21", at=21)) == [ReceiveResult.WAITING]  # it may arrive again
+    assert bob.receives(content("m21", "none 21", at=21)) == [ReceiveResult.WAITING]  # it may arrive again
 
 
 def test_a_dropped_message_may_come_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -64,12 +64,12 @@ def test_a_dropped_message_may_come_again(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(delivery, "MAX_SDS_WAITING", 3)
     bob = Member("bob", QUIET)
     chain = [content("a"), content("b", "a", at=1), content("c", "b", at=2), content("d", "c", at=3)]
-    bob.hears(chain[3], chain[2], chain[1])  # d, c and b wait
+    bob.receives(chain[3], chain[2], chain[1])  # d, c and b wait
     bob.effects()
-    bob.hears(content("x", "y", at=-5))  # d is dropped
-    assert bob.hears(content("y", at=-6), chain[0]) == [ReceiveResult.DELIVERED] * 2
+    bob.receives(content("x", "y", at=-5))  # d is dropped
+    assert bob.receives(content("y", at=-6), chain[0]) == [ReceiveResult.DELIVERED] * 2
     assert delivered(bob.effects()) == ["y", "x", "a", "b", "c"]
-    assert bob.hears(chain[3]) == [ReceiveResult.DELIVERED]
+    assert bob.receives(chain[3]) == [ReceiveResult.DELIVERED]
 
 
 def test_waiting_messages_are_limited_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,11 +77,11 @@ def test_waiting_messages_are_limited_in_bytes(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(delivery, "MAX_SDS_WAITING_SIZE_BYTES", 10_000)
     bob = Member("bob", QUIET)
     for i in range(50, 0, -1):
-        bob.hears(content(f"m{i:02}", "a", at=i, text="x" * 900))
+        bob.receives(content(f"m{i:02}", "a", at=i, text="x" * 900))
     counters = bob.channel.counters()
     assert counters.waiting == 10
     assert 9_000 < counters.waiting_size_bytes <= 10_000
-    bob.hears(content("a"))
+    bob.receives(content("a"))
     assert bob.ids() == ["a", *(f"m{i:02}" for i in range(1, 11))]
     counters = bob.channel.counters()
     assert (counters.waiting, counters.waiting_size_bytes, counters.missing) == (0, 0, 0)
@@ -92,11 +92,11 @@ def test_missing_messages_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(delivery, "MAX_SDS_MISSING", 100)
     bob = Member("bob", QUIET)
     for i in range(30):
-        bob.hears(content(f"flood {i}", *(f"nothing {i} {j}" for j in range(20)), at=1_000 + i))
+        bob.receives(content(f"flood {i}", *(f"nothing {i} {j}" for j in range(20)), at=1_000 + i))
     assert bob.channel.counters().missing <= 100
-    assert bob.hears(content("b", "a", at=1)) == [ReceiveResult.WAITING]
+    assert bob.receives(content("b", "a", at=1)) == [ReceiveResult.WAITING]
     assert bob.channel.counters().missing <= 100
-    bob.hears(content("a"))
+    bob.receives(content("a"))
     assert bob.ids() == ["a", "b"]
 
 
@@ -105,16 +105,16 @@ def test_sync_messages_fill_half_of_what_may_be_missing(monkeypatch: pytest.Monk
     monkeypatch.setattr(delivery, "MAX_SDS_MISSING", 100)
     bob = Member("bob", QUIET)
     for i in range(30):
-        bob.hears(changed(content(f"s{i}", *(f"nothing {i} {j}" for j in range(20))), content=None))
+        bob.receives(changed(content(f"s{i}", *(f"nothing {i} {j}" for j in range(20))), content=None))
     assert 40 < bob.channel.counters().missing <= 50
-    assert bob.hears(content("b", "a", at=1)) == [ReceiveResult.WAITING]
+    assert bob.receives(content("b", "a", at=1)) == [ReceiveResult.WAITING]
 
 
 def test_what_never_existed_is_forgotten() -> None:
     """MAX_SDS_TIMERS: one write gives up this number of a flood; the next writes give up the others."""
     bob = Member("bob", replace(QUIET, lost_after_ms=1_000, repair=None))
-    bob.hears(*(content(f"flood {i}", *(f"nothing {i} {j}" for j in range(200)), at=i) for i in range(3)))
-    assert len(bob.told(Missing)) == 600
+    bob.receives(*(content(f"flood {i}", *(f"nothing {i} {j}" for j in range(200)), at=i) for i in range(3)))
+    assert len(bob.effects_of(Missing)) == 600
     lost = [sum(isinstance(effect, Lost) for effect in bob.tick(1_000)) for _ in range(4)]
     assert lost == [256, 256, 88, 0]
     assert bob.ids() == ["flood 0", "flood 1", "flood 2"]
@@ -125,9 +125,9 @@ def test_answers_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     """MAX_SDS_ANSWERS: a member whose request was not recorded sends it again."""
     monkeypatch.setattr(repair_answers, "MAX_SDS_ANSWERS", 10)
     bob = Member("bob", QUIET)
-    bob.hears(*(content(f"m{i}", at=i) for i in range(30)))
+    bob.receives(*(content(f"m{i}", at=i) for i in range(30)))
     asks = (changed(content(f"ask {i}"), repair_request=(HistoryEntry(f"m{i}"),)) for i in range(30))
-    bob.hears(*asks)
+    bob.receives(*asks)
     assert bob.channel.counters().answers == 10
     bob.effects()
     assert len(sends(bob.tick(120_000))) == 10
@@ -148,7 +148,7 @@ def test_filters_are_held_against_some_of_many(monkeypatch: pytest.MonkeyPatch) 
         for i in range(500):
             ann.channel.send(str(i).encode(), START_MS)
     ann.effects()
-    ann.hears(changed(content("m"), bloom_filter=bytes(376)))
+    ann.receives(changed(content("m"), bloom_filter=bytes(376)))
     assert len(asked) == limits.MAX_SDS_REVIEWED
 
 
@@ -173,22 +173,22 @@ def test_the_outbox_is_read_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """MAX_SDS_EFFECTS_READ: each is a message with a filter."""
     monkeypatch.setattr(log, "MAX_SDS_EFFECTS_READ", 10)
     bob = Member("bob", QUIET)
-    bob.hears(*(content(f"m{i}", at=i) for i in range(25)))
+    bob.receives(*(content(f"m{i}", at=i) for i in range(25)))
     parts = [len(bob.effects()) for _ in range(4)]
     assert parts == [10, 10, 5, 0]
 
 
-def test_giant_histories_and_ids_are_refused() -> None:
+def test_giant_histories_and_ids_are_rejected() -> None:
     """MAX_SDS_HISTORY, MAX_SDS_ID_SIZE_BYTES: the cost of a message in rows and keys."""
     bob = Member("bob", QUIET)
     most = limits.MAX_SDS_HISTORY
     names = [f"n{i}" for i in range(most)]
-    bob.hears(*(content(name) for name in names))
-    assert bob.hears(content("m", *names, at=1)) == [ReceiveResult.DELIVERED]
+    bob.receives(*(content(name) for name in names))
+    assert bob.receives(content("m", *names, at=1)) == [ReceiveResult.DELIVERED]
     field = encode(SdsMessage("g", CHANNEL, "eve", 1, (HistoryEntry("x"),), content=b"x"), SPEC)
     entry = bytes.fromhex("5a030a0178")
     assert entry in field
-    assert bob.hears(field.replace(entry, entry * (most + 1))) == [ReceiveResult.REFUSED]
+    assert bob.receives(field.replace(entry, entry * (most + 1))) == [ReceiveResult.REFUSED]
     long_id = content("i" * 120).replace(b"\x12\x78" + b"i" * 120, b"\x12\x81\x04" + b"i" * 513)
-    assert bob.hears(long_id) == [ReceiveResult.REFUSED]
-    assert bob.hears(content("i" * limits.MAX_SDS_ID_SIZE_BYTES)) == [ReceiveResult.DELIVERED]
+    assert bob.receives(long_id) == [ReceiveResult.REFUSED]
+    assert bob.receives(content("i" * limits.MAX_SDS_ID_SIZE_BYTES)) == [ReceiveResult.DELIVERED]

@@ -49,9 +49,9 @@ def test_what_a_member_of_nim_writes_is_read() -> None:
 
 def test_own_sync_messages_in_a_history_are_met() -> None:
     ann = Member("ann", SETTINGS)
-    ann.hears(nim_message("hello", text=b"hello"))
+    ann.receives(nim_message("hello", text=b"hello"))
     own = synced(ann).message_id
-    assert ann.hears(nim_message("reply", own, at=70_000, text=b"hi")) == [ReceiveResult.DELIVERED]
+    assert ann.receives(nim_message("reply", own, at=70_000, text=b"hi")) == [ReceiveResult.DELIVERED]
     assert not list(ann.channel.missing())
 
 
@@ -60,31 +60,31 @@ def test_sync_messages_of_others_in_a_history_are_met(sync_first: bool) -> None:
     ann = Member("ann", SETTINGS)
     sync, reply = nim_message("sync"), nim_message("reply", "sync", sender="other", at=1, text=b"hi")
     if sync_first:
-        assert ann.hears(sync, reply) == [ReceiveResult.SYNC, ReceiveResult.DELIVERED]
+        assert ann.receives(sync, reply) == [ReceiveResult.SYNC, ReceiveResult.DELIVERED]
     else:
-        assert ann.hears(reply, sync) == [ReceiveResult.WAITING, ReceiveResult.SYNC]
-        assert len(ann.told(Missing)) == 1
+        assert ann.receives(reply, sync) == [ReceiveResult.WAITING, ReceiveResult.SYNC]
+        assert len(ann.effects_of(Missing)) == 1
     assert ann.ids() == ["reply"]
     assert ann.channel.counters().waiting == ann.channel.counters().missing == 0
 
 
 def test_a_sync_message_that_was_given_up_and_comes_is_lost_no_more() -> None:
     ann = Member("ann", replace(SETTINGS, lost_after_ms=1_000))
-    ann.hears(nim_message("reply", "sync", at=1, text=b"hi"))
+    ann.receives(nim_message("reply", "sync", at=1, text=b"hi"))
     assert any(isinstance(effect, Lost) for effect in ann.tick(2_000))
     assert ann.channel.counters().lost == 1
-    assert ann.hears(nim_message("sync")) == [ReceiveResult.SYNC]
+    assert ann.receives(nim_message("sync")) == [ReceiveResult.SYNC]
     assert ann.channel.counters().lost == 0
 
 
 def test_a_message_under_the_id_of_a_sync_message_is_delivered() -> None:
     """A recorded sync message does not block other messages."""
     ann = Member("ann", SETTINGS)
-    assert ann.hears(nim_message("id"), nim_message("id", at=1, text=b"text")) == [
+    assert ann.receives(nim_message("id"), nim_message("id", at=1, text=b"text")) == [
         ReceiveResult.SYNC,
         ReceiveResult.DELIVERED,
     ]
-    assert ann.hears(nim_message("id", at=2)) == [ReceiveResult.SYNC]
+    assert ann.receives(nim_message("id", at=2)) == [ReceiveResult.SYNC]
     assert ann.texts() == ["text"]
 
 
@@ -92,14 +92,14 @@ def test_remembered_sync_messages_are_limited(monkeypatch: pytest.MonkeyPatch) -
     """MAX_SDS_SYNC_IDS: a limit per share, so that a flood does not remove other members' ids."""
     monkeypatch.setattr(history, "MAX_SDS_SYNC_IDS", 5)
     ann = Member("ann", SETTINGS)
-    ann.hears(nim_message("hello", sender="bob", text=b"hello"), nim_message("bob's", sender="bob", at=1))
+    ann.receives(nim_message("hello", sender="bob", text=b"hello"), nim_message("bob's", sender="bob", at=1))
     own = synced(ann).message_id
-    ann.hears(*(nim_message(f"flood {i:03}", sender=f"nobody {i}", at=i) for i in range(100)))
+    ann.receives(*(nim_message(f"flood {i:03}", sender=f"nobody {i}", at=i) for i in range(100)))
     with database_of(ann.log).snapshot() as state:
         rows = [key for key, _ in state.scan(b"!", b"~") if b"!sync-ids!" in key]
     assert len(rows) == 7
-    assert ann.hears(nim_message("m", "bob's", own, "flood 099", at=80_000, text=b"x")) == [ReceiveResult.DELIVERED]
-    assert ann.hears(nim_message("n", "flood 000", at=80_001, text=b"x")) == [ReceiveResult.WAITING]
+    assert ann.receives(nim_message("m", "bob's", own, "flood 099", at=80_000, text=b"x")) == [ReceiveResult.DELIVERED]
+    assert ann.receives(nim_message("n", "flood 000", at=80_001, text=b"x")) == [ReceiveResult.WAITING]
 
 
 def test_sync_messages_of_the_specification_are_not_remembered() -> None:
@@ -107,4 +107,4 @@ def test_sync_messages_of_the_specification_are_not_remembered() -> None:
     ann = Member("ann", replace(SETTINGS, dialect=SPEC))
     sync = SdsMessage("sync", CHANNEL, "bob", START_MS)
     reply = SdsMessage("reply", CHANNEL, "bob", START_MS + 1, (HistoryEntry("sync"),), content=b"x")
-    assert ann.hears(encode(sync, SPEC), encode(reply, SPEC)) == [ReceiveResult.SYNC, ReceiveResult.WAITING]
+    assert ann.receives(encode(sync, SPEC), encode(reply, SPEC)) == [ReceiveResult.SYNC, ReceiveResult.WAITING]

@@ -81,7 +81,7 @@ def test_a_crash_between_ingest_and_confirmation_is_harmless(clients: tuple[Clie
     assert bob.texts() == ["x"]
 
 
-def test_an_id_that_is_not_the_hash_is_refused(clients: tuple[Client, Client]) -> None:
+def test_an_id_that_is_not_the_hash_is_rejected(clients: tuple[Client, Client]) -> None:
     """Otherwise the first sender could replace a post by any bytes."""
     ann, bob = clients
     data = ann.says("x", at=0)
@@ -92,7 +92,7 @@ def test_an_id_that_is_not_the_hash_is_refused(clients: tuple[Client, Client]) -
     assert bob.posts.receive(data, START_MS).verdict is ReceiveResult.DELIVERED
 
 
-def test_a_post_that_the_store_refuses_stays_out_of_it(clients: tuple[Client, Client]) -> None:
+def test_a_post_that_the_store_rejects_is_not_stored(clients: tuple[Client, Client]) -> None:
     """Its signature is forged, but not its hash: all logs keep it, and all stores reject it."""
     ann, bob = clients
     raw = bytearray(ANN.text("default", "x").raw)
@@ -115,10 +115,10 @@ def test_what_reconciliation_brought_is_not_missing(clients: tuple[Client, Clien
     bob.posts.receive(newest, START_MS)
     assert not [effect for effect in bob.effects() if isinstance(effect, Deliver)]
     bob.store.ingest([post.raw for post in ann.store.posts_by(ANN.key) if b"newest" not in post.raw])
-    assert bob.posts.caught_up() == 2
+    assert bob.posts.meet_stored() == 2
     assert [type(effect) for effect in bob.effects()] == [Deliver]
     assert bob.texts() == ann.texts()
-    # One that arrives before its dependencies, which are already stored, does not wait for `caught_up`.
+    # One that arrives before its dependencies, which are already stored, does not wait for `meet_stored`.
     later = ann.says("later", at=40)
     last = ann.says("last", at=41)
     bob.store.ingest([post.raw for post in ann.store.posts_by(ANN.key) if b"later" in post.raw])

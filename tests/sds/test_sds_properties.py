@@ -104,7 +104,7 @@ class World:
         for _ in range(200):
             arriving, self.on_the_way = self.on_the_way, []
             for which, member in enumerate(self.members):
-                member.hears(*arriving)
+                member.receives(*arriving)
                 self.handle(which)
             if len({tuple(member.ids()) for member in self.members}) == 1 and not self.on_the_way:
                 return
@@ -149,7 +149,7 @@ def test_any_order_of_any_graph_delivers_the_same(order: list[int], repeated: li
     seen: list[str] = []
     for i in [*order[:5], *repeated, *order[5:]]:
         before = {f"m{j}" for j in here if _is_whole(j, graph, here)}
-        member.hears(content(f"m{i}", *(f"m{j}" for j in sorted(graph[i])), at=i))
+        member.receives(content(f"m{i}", *(f"m{j}" for j in sorted(graph[i])), at=i))
         here.add(i)
         new = delivered(member.effects())
         assert set(new) == {f"m{j}" for j in here if _is_whole(j, graph, here)} - before
@@ -178,7 +178,7 @@ def test_no_bytes_break_a_channel(inputs: list[bytes | tuple[int, int]]) -> None
         received = ann.received(data)
         assert (received.reason is not None) == (received.verdict is ReceiveResult.REFUSED)
     ann.effects()
-    assert ann.hears(content("fine", at=9)) == [ReceiveResult.DELIVERED]
+    assert ann.receives(content("fine", at=9)) == [ReceiveResult.DELIVERED]
 
 
 # --- properties of other implementations' tests --------------------------------------------------------
@@ -190,8 +190,8 @@ REPAIRS: Final = replace(PATIENT, repair=RepairParameters(1_000, 4_000), repair_
 @pins("wrap/unwrap own bytes")
 def test_what_is_sent_is_what_is_delivered() -> None:
     ann, bob = Member("ann"), Member("bob")
-    assert bob.hears(ann.says("hello")) == [ReceiveResult.DELIVERED]
-    (effect,) = bob.told(Deliver)
+    assert bob.receives(ann.says("hello")) == [ReceiveResult.DELIVERED]
+    (effect,) = bob.effects_of(Deliver)
     assert effect.message.content == b"hello"
     assert not list(bob.channel.missing())
 
@@ -199,8 +199,8 @@ def test_what_is_sent_is_what_is_delivered() -> None:
 @pins("msg3(1,2) then msg2(1)")
 def test_dependencies_taken_as_met_release_both() -> None:
     bob = Member("bob", PATIENT)
-    bob.hears(content("3", "1", "2", at=3), content("2", "1", at=2))
-    assert [effect.entry.message_id for effect in bob.told(Missing)] == ["1", "2"]
+    bob.receives(content("3", "1", "2", at=3), content("2", "1", at=2))
+    assert [effect.entry.message_id for effect in bob.effects_of(Missing)] == ["1", "2"]
     bob.channel.met(["1"])
     assert delivered(bob.effects()) == ["2", "3"]
     assert bob.channel.counters().waiting == 0
@@ -210,16 +210,16 @@ def test_dependencies_taken_as_met_release_both() -> None:
 def test_a_filter_meets_no_dependency() -> None:
     ann, bob = Member("ann", PATIENT), Member("bob", PATIENT)
     ann.says("1")
-    bob.hears(ann.says("2"))
-    assert len(bob.told(Missing)) == 1
+    bob.receives(ann.says("2"))
+    assert len(bob.effects_of(Missing)) == 1
 
 
 @pins("ack via causal history")
 def test_a_history_is_an_acknowledgement() -> None:
     ann = Member("ann", PATIENT)
     first = opened(ann.says("1")).message_id
-    ann.hears(content("m", first, at=5))
-    assert ann.told(Acknowledged) == [Acknowledged(first)]
+    ann.receives(content("m", first, at=5))
+    assert ann.effects_of(Acknowledged) == [Acknowledged(first)]
 
 
 @pins("ack via a single bloom hit")
@@ -227,8 +227,8 @@ def test_a_single_filter_is_one_where_that_is_configured_and_a_possible_one_othe
     for needed, kind in ((1, Acknowledged), (None, PossiblyAcknowledged)):
         ann = Member("ann", replace(PATIENT, filters_that_acknowledge=needed, most_doubt=1e-3))
         bob = Member("bob", PATIENT)
-        bob.hears(ann.says("1"))
-        ann.hears(changed(bob.says("x"), causal_history=()))
+        bob.receives(ann.says("1"))
+        ann.receives(changed(bob.says("x"), causal_history=()))
         assert type(ann.effects()[0]) is kind
 
 
@@ -242,8 +242,8 @@ def test_the_sweeps() -> None:
     ann.tick(100)
     assert ann.channel.counters().outgoing == 0
     assert "sync" in [message.kind.value for _ in range(9) for message in sends(ann.tick(100))]
-    assert ann.hears(changed(content("m"), bloom_filter=b"invalid")) == [ReceiveResult.DELIVERED]
-    assert ann.hears(content("m")) == [ReceiveResult.DUPLICATE]
+    assert ann.receives(changed(content("m"), bloom_filter=b"invalid")) == [ReceiveResult.DELIVERED]
+    assert ann.receives(content("m")) == [ReceiveResult.DUPLICATE]
 
 
 @pins("channel isolation")
@@ -260,8 +260,8 @@ def test_channels_are_apart() -> None:
 @pins("unmet dep -> outgoing repair buffer")
 def test_repairs_ride_on_the_next_message() -> None:
     bob = Member("bob", REPAIRS)
-    bob.hears(content("z", *"abcde", at=9))
-    bob.hears(content("a"))
+    bob.receives(content("z", *"abcde", at=9))
+    bob.receives(content("a"))
     bob.channel.met(["b"])
     bob.now_ms += 4_000
     asked = [len(opened(bob.says("x")).repair_request) for _ in range(2)]
@@ -272,19 +272,19 @@ def test_repairs_ride_on_the_next_message() -> None:
 def test_answers_come_from_the_log() -> None:
     bob = Member("bob", REPAIRS)
     entries = tuple(HistoryEntry(name, None, "eve") for name in ("logged", "waits"))
-    bob.hears(content("logged"), content("waits", "nothing"), changed(content("ask"), repair_request=entries))
+    bob.receives(content("logged"), content("waits", "nothing"), changed(content("ask"), repair_request=entries))
     assert bob.channel.counters().answers == 1
-    bob.hears(content("logged"))
+    bob.receives(content("logged"))
     assert bob.channel.counters().answers == 0
 
 
 @pins("empty participantId disables repair")
-def test_without_repairs_none_is_asked_for_or_answered() -> None:
+def test_without_repairs_none_is_requested_or_answered() -> None:
     """A sender's id that a request omits is known from the log."""
     off, on = Member("bob", replace(REPAIRS, repair=None)), Member("bob", REPAIRS)
     for member, answers in ((off, 0), (on, 1)):
-        member.hears(content("m"), content("z", "a", at=1))
-        member.hears(changed(content("ask"), repair_request=(HistoryEntry("m"), HistoryEntry("m", None, ""))))
+        member.receives(content("m"), content("z", "a", at=1))
+        member.receives(changed(content("ask"), repair_request=(HistoryEntry("m"), HistoryEntry("m", None, ""))))
         assert member.channel.counters().answers == answers
         member.now_ms += 4_000
         assert len(opened(member.says("x")).repair_request) == answers
@@ -294,8 +294,8 @@ def test_without_repairs_none_is_asked_for_or_answered() -> None:
 def test_everything_survives_a_restart() -> None:
     ann = Member("ann", REPAIRS)
     ann.says("own")
-    ann.hears(content("m", at=50), content("waits", "a", at=60))
-    ann.hears(changed(content("ask"), repair_request=(HistoryEntry("m"),)))
+    ann.receives(content("m", at=50), content("waits", "a", at=60))
+    ann.receives(changed(content("ask"), repair_request=(HistoryEntry("m"),)))
     ann.effects()
     again = ann.reopened()
     assert again.channel.counters() == ann.channel.counters()
@@ -304,7 +304,7 @@ def test_everything_survives_a_restart() -> None:
     for member in (ann, again):
         member.now_ms += 4_000
     assert [e.reason for e in again.tick() if isinstance(e, Send)]
-    again.hears(content("a", at=55))
+    again.receives(content("a", at=55))
     assert delivered(again.effects()) == ["a", "waits"]
 
 
@@ -344,17 +344,17 @@ def test_lamport_of_long_ago() -> None:
 
 def _lamports(ahead_ms: int, number: int = 1) -> list[int | None]:
     ann = Member("ann")
-    ann.hears(content("m", at=ahead_ms))
+    ann.receives(content("m", at=ahead_ms))
     return [opened(ann.says(str(i))).lamport_ms for i in range(number)]
 
 
 @pins("outgoing: sorted by T_req")
-def test_requests_keep_their_first_time_and_are_asked_for_in_its_order() -> None:
+def test_requests_keep_their_first_time_and_are_sent_in_its_order() -> None:
     """A full buffer evicts nothing: both waiting messages and their dependencies are limited."""
     bob = Member("bob", replace(REPAIRS, repairs_per_message=1))
-    bob.hears(content("z", *"abc", at=9))
+    bob.receives(content("z", *"abc", at=9))
     bob.now_ms += 500
-    bob.hears(content("y", *"abc", at=8))
+    bob.receives(content("y", *"abc", at=8))
     due = [bob.channel.due_ms()]
     bob.now_ms = START_MS + 4_000
     asked = [opened(bob.says("x")).repair_request[0].message_id for _ in range(3)]
@@ -362,14 +362,14 @@ def test_requests_keep_their_first_time_and_are_asked_for_in_its_order() -> None
     assert due[0] is not None
     assert due[0] < START_MS + 4_000  # counted from when it was first missing
     assert len(list(bob.channel.missing())) == 3  # until they arrive
-    bob.hears(content(asked[0]))
+    bob.receives(content(asked[0]))
     assert len(list(bob.channel.missing())) == 2
 
 
 @pins("incoming: same")
 def test_an_answer_is_given_once() -> None:
     bob = Member("bob", Settings(filter=SMALL.filter, sync_interval_ms=None))
-    bob.hears(content("m"), changed(content("ask"), repair_request=(HistoryEntry("m"),)))
+    bob.receives(content("m"), changed(content("ask"), repair_request=(HistoryEntry("m"),)))
     bob.effects()
     answers = [m.message_id for _ in range(150) for m in sends(bob.tick(1_000))]
     assert answers == ["m"]
@@ -378,6 +378,6 @@ def test_an_answer_is_given_once() -> None:
 def test_the_order_of_equal_times_is_that_of_bytes() -> None:
     wanted = VECTORS["ordering_tests"]["spec_byte_order"]
     bob = Member("bob")
-    bob.hears(*(content(message_id) for message_id in VECTORS["ordering_tests"]["same_lamport_ids"]))
+    bob.receives(*(content(message_id) for message_id in VECTORS["ordering_tests"]["same_lamport_ids"]))
     assert bob.ids() == wanted
     assert wanted != VECTORS["ordering_tests"]["js_log_order"]

@@ -36,8 +36,8 @@ from cablestore.sds.settings import Backoff
 def test_a_history_acknowledges() -> None:
     ann, bob = Member("ann"), Member("bob")
     first = ann.says("1")
-    bob.hears(first)
-    ann.hears(bob.says("answer"))
+    bob.receives(first)
+    ann.receives(bob.says("answer"))
     assert ann.channel.counters().outgoing == 0
     effects = ann.effects()
     assert effects[0] == Acknowledged(opened(first).message_id)
@@ -48,10 +48,10 @@ def test_a_history_acknowledges() -> None:
 def test_a_history_acknowledges_what_stands_behind_it() -> None:
     """A member that lists a message has all its dependencies."""
     ann, bob = Member("ann", PATIENT), Member("bob", PATIENT)
-    bob.hears(*(ann.says(str(i)) for i in range(6)))
-    ann.hears(changed(bob.says("x"), bloom_filter=None))
+    bob.receives(*(ann.says(str(i)) for i in range(6)))
+    ann.receives(changed(bob.says("x"), bloom_filter=None))
     assert ann.channel.counters().outgoing == 0
-    assert len(ann.told(Acknowledged)) == 6
+    assert len(ann.effects_of(Acknowledged)) == 6
 
 
 def test_own_messages_that_come_back_acknowledge_nothing() -> None:
@@ -71,10 +71,10 @@ def test_an_own_message_that_another_member_named_acknowledges_what_is_before_it
     """The database was restored from an older copy, so the listed message had to be retrieved."""
     ann = Member("ann", PATIENT)
     first = opened(ann.says("1")).message_id
-    ann.hears(content("answer", "second", at=9, sender="bob"))
+    ann.receives(content("answer", "second", at=9, sender="bob"))
     ann.effects()
-    ann.hears(content("second", first, at=5, sender="ann"))
-    assert ann.told(Acknowledged) == [Acknowledged(first)]
+    ann.receives(content("second", first, at=5, sender="ann"))
+    assert ann.effects_of(Acknowledged) == [Acknowledged(first)]
 
 
 def test_own_messages_that_name_each_other_acknowledge_nothing() -> None:
@@ -88,9 +88,9 @@ def test_own_messages_that_name_each_other_acknowledge_nothing() -> None:
 
 def test_requests_of_own_messages_that_come_back_are_not_answered() -> None:
     ann = Member("ann", REPAIRS)
-    ann.hears(content("a"), content("answer", "lost", at=9, sender="bob"))
+    ann.receives(content("a"), content("answer", "lost", at=9, sender="bob"))
     asking = changed(content("lost", at=5, sender="ann"), repair_request=(HistoryEntry("a", None, "eve"),))
-    assert ann.hears(asking) == [ReceiveResult.DELIVERED]
+    assert ann.receives(asking) == [ReceiveResult.DELIVERED]
     assert ann.channel.counters().answers == 0
 
 
@@ -100,9 +100,9 @@ def test_filters_acknowledge_possibly_once_for_each_member() -> None:
     seen = filter_of(first)
     for name in ("bob", "bob", "cyd"):
         bob.says("?")
-        ann.hears(changed(content(f"{name} {bob.now_ms}", sender=name), bloom_filter=seen))
+        ann.receives(changed(content(f"{name} {bob.now_ms}", sender=name), bloom_filter=seen))
         bob.now_ms += 1
-    told = ann.told(PossiblyAcknowledged)
+    told = ann.effects_of(PossiblyAcknowledged)
     assert [(effect.message_id, effect.members) for effect in told] == [(first, 1), (first, 2)]
     assert 0 < told[1].doubt < told[0].doubt < 1e-3
     assert ann.channel.counters().outgoing == 1  # one filter is not sufficient, unless it is configured
@@ -113,13 +113,13 @@ def test_filters_of_several_members_acknowledge_where_that_is_configured() -> No
     ann = Member("ann", settings)
     first = opened(ann.says("1")).message_id
     seen = filter_of(first)
-    ann.hears(*(changed(content(name, sender=name), bloom_filter=seen) for name in ("bob", "cyd")))
-    assert ann.told(Acknowledged) == [Acknowledged(first)]
+    ann.receives(*(changed(content(name, sender=name), bloom_filter=seen) for name in ("bob", "cyd")))
+    assert ann.effects_of(Acknowledged) == [Acknowledged(first)]
     doubtful = Member("dan", replace(settings, most_doubt=0.0))
     second = opened(doubtful.says("1")).message_id
     seen = filter_of(second)
-    doubtful.hears(*(changed(content(name, sender=name), bloom_filter=seen) for name in ("bob", "cyd")))
-    assert not doubtful.told(Acknowledged)
+    doubtful.receives(*(changed(content(name, sender=name), bloom_filter=seen) for name in ("bob", "cyd")))
+    assert not doubtful.effects_of(Acknowledged)
 
 
 def test_resends_grow_rarer_and_end() -> None:
@@ -142,7 +142,7 @@ def test_possibly_acknowledged_messages_are_sent_again_later() -> None:
     settings = replace(PATIENT, resend=Backoff(100, 100), resend_possibly=Backoff(1_000, 1_000))
     ann = Member("ann", settings)
     certain, possible = (opened(ann.says(text)).message_id for text in "12")
-    ann.hears(changed(content("m"), bloom_filter=filter_of(possible)))
+    ann.receives(changed(content("m"), bloom_filter=filter_of(possible)))
     ann.effects()
     again = [message.message_id for _ in range(9) for message in sends(ann.tick(100))]
     assert again == [certain] * 9
@@ -156,21 +156,21 @@ def test_the_others_of_many_have_their_turn_with_the_next_filter() -> None:
         ids = [ann.channel.send(str(i).encode(), START_MS).message_id for i in range(150)]
     ann.effects()
     for turn, expected in enumerate((64, 128, 150)):
-        ann.hears(changed(content(f"m{turn}"), bloom_filter=filter_of(*ids)))
-        known = sum(bool(effect) for effect in ann.told(PossiblyAcknowledged))
+        ann.receives(changed(content(f"m{turn}"), bloom_filter=filter_of(*ids)))
+        known = sum(bool(effect) for effect in ann.effects_of(PossiblyAcknowledged))
         assert known == expected - (0, 64, 128)[turn]
 
 
 # --- missing messages --------------------------------------------------------------------------------
 
 
-def test_missing_messages_are_told_once_and_retrieved_again_and_again() -> None:
+def test_missing_messages_are_reported_once_and_retrieved_repeatedly() -> None:
     ann = Member("ann", replace(PATIENT, retrieve=Backoff(100, 400)))
     hinted = SdsMessage(
         "b", CHANNEL, "eve", START_MS + 9, causal_history=(HistoryEntry("a", b"hint", "eve"),), content=b"x"
     )
-    ann.hears(content("c", "a", at=5), encode(hinted, SPEC))
-    assert ann.told(Missing) == [Missing(HistoryEntry("a", None, "eve"))]
+    ann.receives(content("c", "a", at=5), encode(hinted, SPEC))
+    assert ann.effects_of(Missing) == [Missing(HistoryEntry("a", None, "eve"))]
     told = [(ann.now_ms - START_MS, effect) for _ in range(100) for effect in ann.tick(10)]
     entry = HistoryEntry("a", b"hint", "eve")  # the hint arrived later
     assert told == [(100, Retrieve(entry, 2)), (300, Retrieve(entry, 3)), (700, Retrieve(entry, 4))]
@@ -181,20 +181,20 @@ def test_missing_messages_are_told_once_and_retrieved_again_and_again() -> None:
 
 def test_what_is_missing_for_too_long_is_lost_and_its_dependents_are_delivered() -> None:
     ann = Member("ann", replace(PATIENT, lost_after_ms=1_000))
-    ann.hears(content("b", "a", at=1), content("c", "b", at=2))
+    ann.receives(content("b", "a", at=1), content("c", "b", at=2))
     ann.effects()
     assert not ann.tick(999)
     effects = ann.tick(1)
     assert effects[-1] == Lost(HistoryEntry("a", None, "eve"))
     assert delivered(effects) == ["b", "c"]
-    assert ann.hears(content("a")) == [ReceiveResult.DELIVERED]  # it arrives after it was declared lost
+    assert ann.receives(content("a")) == [ReceiveResult.DELIVERED]  # it arrives after it was declared lost
     assert ann.ids() == ["a", "b", "c"]
     assert [e.message_id for e in opened(ann.says("x")).causal_history] == ["b", "c"]  # a message already lists it
 
 
 def test_nothing_is_lost_where_that_is_not_wanted() -> None:
     ann = Member("ann", replace(PATIENT, lost_after_ms=None))
-    ann.hears(content("b", "a", at=1))
+    ann.receives(content("b", "a", at=1))
     ann.effects()
     assert not ann.tick(10**8)
 
@@ -204,7 +204,7 @@ def test_nothing_is_lost_where_that_is_not_wanted() -> None:
 
 def test_a_sync_message_is_empty_and_kept_by_nobody() -> None:
     ann, bob = Member("ann"), Member("bob")
-    bob.hears(ann.says("x"))
+    bob.receives(ann.says("x"))
     bob.effects()
     bob.tick()
     (sync,) = sends(bob.tick(SMALL.sync_interval_ms or 0))
@@ -214,8 +214,8 @@ def test_a_sync_message_is_empty_and_kept_by_nobody() -> None:
     assert [entry.message_id for entry in sync.causal_history] == ann.ids()
     assert sync.bloom_filter
     assert bob.channel.counters().outgoing == 0
-    assert ann.hears(encode(sync, SPEC)) == [ReceiveResult.SYNC]
-    assert ann.told(Acknowledged) == [Acknowledged(ann.ids()[0])]
+    assert ann.receives(encode(sync, SPEC)) == [ReceiveResult.SYNC]
+    assert ann.effects_of(Acknowledged) == [Acknowledged(ann.ids()[0])]
     for member in (ann, bob):
         assert member.texts() == ["x"]
         after = opened(member.says("y"))
@@ -225,47 +225,47 @@ def test_a_sync_message_is_empty_and_kept_by_nobody() -> None:
         assert not foreign.contains(positions(sync.message_id, foreign, SPEC))
 
 
-def test_a_sync_message_tells_of_what_is_missing() -> None:
+def test_a_sync_message_reveals_missing_messages() -> None:
     ann, bob = Member("ann"), Member("bob")
-    bob.hears(ann.says("x"))
+    bob.receives(ann.says("x"))
     bob.effects()
     bob.tick()
     (sync,) = sends(bob.tick(40_000))
     cyd = Member("cyd")
-    cyd.hears(encode(sync, SPEC))
-    assert [effect.entry for effect in cyd.told(Missing)] == [HistoryEntry(ann.ids()[0], None, "ann")]
+    cyd.receives(encode(sync, SPEC))
+    assert [effect.entry for effect in cyd.effects_of(Missing)] == [HistoryEntry(ann.ids()[0], None, "ann")]
 
 
-def test_sync_messages_are_left_out_when_another_member_told_the_same() -> None:
+def test_a_sync_message_is_omitted_when_another_member_sent_the_same() -> None:
     ann, bob, cyd = Member("ann"), Member("bob"), Member("cyd")
     said = ann.says("x")
     for member in (bob, cyd):
-        member.hears(said)
+        member.receives(said)
         member.effects()
         member.tick()
     (sync,) = sends(bob.tick(30_000))
     cyd.now_ms += 25_000
-    cyd.hears(encode(sync, SPEC))
+    cyd.receives(encode(sync, SPEC))
     assert not cyd.tick(5_000)  # it was due, and bob has just sent one
     assert sends(cyd.tick(31_000))  # bob's message is too old by now
 
 
-def test_what_its_sender_sends_again_is_no_reason_to_be_silent() -> None:
+def test_resent_messages_do_not_suppress_sync_messages() -> None:
     """Acknowledgements depend on other members' messages, so they must not be omitted."""
     ann, bob = Member("ann"), Member("bob")
     said = ann.says("x")
-    bob.hears(said)
+    bob.receives(said)
     bob.effects()
     bob.tick()
     for _ in range(3):
-        bob.hears(said)
+        bob.receives(said)
     bob.now_ms += 20_000
     name = opened(said).message_id
-    bob.hears(changed(content("sync", name, sender="ann", at=9), content=None))
+    bob.receives(changed(content("sync", name, sender="ann", at=9), content=None))
     assert sends(bob.tick(10_000))
 
 
-def test_nothing_is_told_of_an_empty_log() -> None:
+def test_an_empty_log_sends_no_sync_message() -> None:
     ann = Member("ann")
     assert not [effect for _ in range(100) for effect in ann.tick(10_000)]
     assert ann.channel.due_ms() is not None
@@ -273,12 +273,12 @@ def test_nothing_is_told_of_an_empty_log() -> None:
 
 def test_repairs_are_a_reason_for_a_sync_message_whatever_others_send() -> None:
     ann = Member("ann")
-    ann.hears(content("a"), content("c", "b", at=2))
+    ann.receives(content("a"), content("c", "b", at=2))
     ann.effects()
     ann.tick()
     told = []
     for turn in range(20):
-        ann.hears(changed(content(f"sync {turn}", "a", sender="dan", at=3), content=None))
+        ann.receives(changed(content(f"sync {turn}", "a", sender="dan", at=3), content=None))
         told += sends(ann.tick(10_000))
     assert [entry.message_id for entry in told[0].repair_request] == ["b"]
 
@@ -287,15 +287,15 @@ def test_ephemeral_messages_are_delivered_at_once_and_kept_by_nobody() -> None:
     ann, bob = Member("ann"), Member("bob")
     ann.says("x")
     ann.channel.send_ephemeral(b"typing")
-    (effect,) = ann.told(Send)
+    (effect,) = ann.effects_of(Send)
     message = opened(effect.data)
     assert (message.kind, message.content) == (MessageKind.EPHEMERAL, b"typing")
     assert (message.lamport_ms, message.causal_history, message.bloom_filter) == (None, (), None)
-    assert bob.hears(effect.data) == [ReceiveResult.EPHEMERAL]
-    assert bob.told(DeliverEphemeral) == [DeliverEphemeral(message)]
+    assert bob.receives(effect.data) == [ReceiveResult.EPHEMERAL]
+    assert bob.effects_of(DeliverEphemeral) == [DeliverEphemeral(message)]
     assert not bob.texts()
     assert ann.channel.counters().outgoing == 1
-    assert ann.hears(effect.data) == [ReceiveResult.OWN]
+    assert ann.receives(effect.data) == [ReceiveResult.OWN]
     with pytest.raises(SdsError):
         Member("nim", replace(SMALL, dialect=NIM)).channel.send_ephemeral(b"none travels there")
 
@@ -305,11 +305,11 @@ def test_ephemeral_messages_are_delivered_at_once_and_kept_by_nobody() -> None:
 REPAIRS = replace(PATIENT, repair=RepairParameters(1_000, 4_000), repair_backoff=Backoff(4_000, 60_000))
 
 
-def test_a_repair_is_asked_for_at_t_req_and_answered_at_t_resp() -> None:
+def test_a_repair_is_requested_at_t_req_and_answered_at_t_resp() -> None:
     ann, bob, cyd = (Member(name, REPAIRS) for name in ("ann", "bob", "cyd"))
     first, second = ann.says("1"), ann.says("2")
-    cyd.hears(first, second)
-    bob.hears(second)
+    cyd.receives(first, second)
+    bob.receives(second)
     bob.effects()
     missed = opened(first).message_id
     parameters = REPAIRS.repair
@@ -322,7 +322,7 @@ def test_a_repair_is_asked_for_at_t_req_and_answered_at_t_resp() -> None:
     assert not opened(bob.says("again")).repair_request
     for member in (ann, cyd):
         member.now_ms = bob.now_ms
-        member.hears(asking)
+        member.receives(asking)
         member.effects()
     (answer,) = ann.tick()  # its author answers at once
     assert isinstance(answer, Send)
@@ -333,24 +333,24 @@ def test_a_repair_is_asked_for_at_t_req_and_answered_at_t_resp() -> None:
     assert isinstance(late, Send)
     assert opened(late.data).bloom_filter is None
     assert replace(opened(late.data), bloom_filter=None) == replace(opened(first), bloom_filter=None)
-    assert bob.hears(late.data) == [ReceiveResult.DELIVERED]
+    assert bob.receives(late.data) == [ReceiveResult.DELIVERED]
     assert bob.texts()[:2] == ["1", "2"]
 
 
 def test_an_answer_of_another_member_is_enough() -> None:
     ann, cyd = Member("ann", REPAIRS), Member("cyd", REPAIRS)
     first = ann.says("1")
-    cyd.hears(first, changed(content("ask"), repair_request=(HistoryEntry(opened(first).message_id),)))
+    cyd.receives(first, changed(content("ask"), repair_request=(HistoryEntry(opened(first).message_id),)))
     cyd.effects()
     assert cyd.channel.counters().answers == 1
-    cyd.hears(first)
+    cyd.receives(first)
     assert cyd.channel.counters().answers == 0
     assert not cyd.tick(10_000)
 
 
-def test_repairs_are_asked_for_again_later_and_three_at_a_time() -> None:
+def test_repairs_are_requested_again_later_and_three_at_a_time() -> None:
     bob = Member("bob", REPAIRS)
-    bob.hears(content("z", *"abcdefg", at=9))
+    bob.receives(content("z", *"abcdefg", at=9))
     bob.effects()
     bob.now_ms += 4_000
     asked = [[entry.message_id for entry in opened(bob.says("x")).repair_request] for _ in range(4)]
@@ -365,37 +365,37 @@ def test_repairs_are_asked_for_again_later_and_three_at_a_time() -> None:
     assert len(opened(bob.says("again")).repair_request) == 3
 
 
-def test_what_another_member_asks_for_is_not_asked_for_at_the_same_time() -> None:
+def test_a_repair_requested_by_another_member_is_not_requested_at_the_same_time() -> None:
     bob = Member("bob", REPAIRS)
-    bob.hears(content("b", "a", at=1), changed(content("ask"), repair_request=(HistoryEntry("a"),)))
+    bob.receives(content("b", "a", at=1), changed(content("ask"), repair_request=(HistoryEntry("a"),)))
     bob.effects()
     bob.now_ms += 4_000
     assert not opened(bob.says("x")).repair_request
     bob.now_ms += 4_001
     assert opened(bob.says("nobody answered")).repair_request
-    bob.hears(content("a"))
+    bob.receives(content("a"))
     bob.now_ms += 10**6
     assert not opened(bob.says("it is here")).repair_request
 
 
-def test_a_request_is_told_with_the_message_that_carries_it() -> None:
+def test_a_request_is_reported_with_the_message_that_contains_it() -> None:
     bob = Member("bob", REPAIRS)
-    bob.hears(content("b", "a", at=1))
+    bob.receives(content("b", "a", at=1))
     bob.now_ms += 4_000
     message = bob.channel.send(b"x", bob.now_ms)
-    assert bob.told(RepairRequested) == [RepairRequested(message.message_id, (HistoryEntry("a", None, "eve"),))]
+    assert bob.effects_of(RepairRequested) == [RepairRequested(message.message_id, (HistoryEntry("a", None, "eve"),))]
 
 
-def test_only_messages_of_the_log_are_given_and_only_by_their_group() -> None:
+def test_repairs_are_sent_only_from_the_log_and_only_by_their_group() -> None:
     many = replace(REPAIRS, repair=RepairParameters(1_000, 4_000, groups=1_000))
     members = [Member(f"member {i}", many) for i in range(40)]
     asking = changed(content("ask"), repair_request=(HistoryEntry("m"), HistoryEntry("waits"), HistoryEntry("unknown")))
     for member in members:
-        member.hears(content("m", sender="member 7"), content("waits", "unknown"), asking)
+        member.receives(content("m", sender="member 7"), content("waits", "unknown"), asking)
         assert member.channel.counters().answers <= 1
     # Its author has it as an own message: it came by `retrieved`.
     author = Member("member 7", many)
     author.channel.retrieved(content("m", sender="member 7"), START_MS)
-    author.hears(asking)
+    author.receives(asking)
     assert author.channel.counters().answers == 1
     assert sum(member.channel.counters().answers for member in members) < 5

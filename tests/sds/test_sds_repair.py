@@ -93,6 +93,6 @@ def test_defaults_are_those_of_the_npm_package_and_within_the_specification() ->
 
 
 @pytest.mark.parametrize(("t_min_ms", "t_max_ms", "groups"), [(5, 5, 1), (6, 5, 1), (-1, 5, 1), (1, 5, 0), (1, 5, -1)])
-def test_parameters_that_leave_no_time_are_refused(t_min_ms: int, t_max_ms: int, groups: int) -> None:
+def test_parameters_that_leave_no_time_are_rejected(t_min_ms: int, t_max_ms: int, groups: int) -> None:
     with pytest.raises(SdsError, match="invalid repair settings"):
         RepairParameters(t_min_ms, t_max_ms, groups)

@@ -29,7 +29,7 @@ def asks_for_much(dialect: SdsDialect) -> Member:
     ann = Member("ann", replace(ASKING, dialect=dialect))
     longest = tuple(HistoryEntry(f"{LONGEST_ID}{i}", LONGEST_HINT, "e" * 512) for i in range(3))
     asking = SdsMessage("sync", CHANNEL, "eve", START_MS, longest, content=b"x")
-    ann.hears(encode(asking, dialect))
+    ann.receives(encode(asking, dialect))
     ann.effects()
     ann.now_ms += 1_000
     return ann
@@ -62,7 +62,7 @@ def test_what_deployed_nodes_take_may_be_sent() -> None:
     assert len(opened(ann.says("x" * 1_048_576)).bloom_filter or b"") == 18_752
 
 
-def test_a_hint_that_is_too_long_is_refused_when_it_is_sent() -> None:
+def test_a_hint_that_is_too_long_is_rejected_when_it_is_sent() -> None:
     """MAX_SDS_HINT_SIZE_BYTES: later histories list the message with its hint."""
     ann = Member("ann")
     with pytest.raises(SdsError, match="a retrieval hint has 1025 bytes, 1024 are allowed"):
@@ -82,7 +82,7 @@ def test_a_hint_that_is_too_long_is_left_out_when_it_is_received() -> None:
 
 
 @pytest.mark.parametrize("wrong", ["i" * 513, "é" * 257, "\ud800", ""])
-def test_ids_that_cannot_be_sent_are_refused_when_the_channel_is_opened(wrong: str) -> None:
+def test_ids_that_cannot_be_sent_are_rejected_when_the_channel_is_opened(wrong: str) -> None:
     """MAX_SDS_ID_SIZE_BYTES."""
     with CausalLog.in_memory() as empty:
         for channel_id, sender_id in ((wrong, "ann"), ("room", wrong)):
@@ -94,7 +94,7 @@ def test_ids_that_cannot_be_sent_are_refused_when_the_channel_is_opened(wrong: s
         assert len(longest.outbox()) == 1
 
 
-def test_ids_that_are_no_text_are_refused_or_unknown() -> None:
+def test_ids_that_are_not_text_are_rejected_or_unknown() -> None:
     ann = Member("ann")
     ann.says("x")
     with pytest.raises(SdsError, match="UTF-8"):

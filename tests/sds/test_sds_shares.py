@@ -36,7 +36,7 @@ def chain(sender: str = "ann", messages: int = HONEST) -> list[bytes]:
 def established(name: str = "ann") -> Member:
     """Return a member that has received messages of this one before."""
     bob = Member("bob", QUIET)
-    assert bob.hears(content(f"{name} was here", sender=name, at=-200_000)) == [ReceiveResult.DELIVERED]
+    assert bob.receives(content(f"{name} was here", sender=name, at=-200_000)) == [ReceiveResult.DELIVERED]
     return bob
 
 
@@ -54,9 +54,9 @@ def test_the_flood_loses_whenever_it_comes(turns: str) -> None:
         order = others + hostile
     else:
         order = [each for pair in zip(others, hostile, strict=False) for each in pair] + others[len(hostile) :]
-    bob.hears(*order)
+    bob.receives(*order)
     assert bob.channel.counters().missing <= limits.MAX_SDS_MISSING
-    assert bob.hears(lost) == [ReceiveResult.DELIVERED]
+    assert bob.receives(lost) == [ReceiveResult.DELIVERED]
     assert len([each for each in bob.ids() if each.startswith("ann ")]) == HONEST + 1
 
 
@@ -65,11 +65,11 @@ def test_invented_senders_share_one_share(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(delivery, "MAX_SDS_WAITING", 600)
     bob = established()
     lost, *others = chain()
-    bob.hears(*others)
+    bob.receives(*others)
     for i in range(2_000):
-        bob.hears(*flood(1, 1, sender=f"nobody {i}", tag=f"{i}/"))
+        bob.receives(*flood(1, 1, sender=f"nobody {i}", tag=f"{i}/"))
     assert bob.channel.counters().waiting <= 600
-    bob.hears(lost)
+    bob.receives(lost)
     assert len([each for each in bob.ids() if each.startswith("ann ")]) == HONEST + 1
 
 
@@ -78,13 +78,13 @@ def test_shares_are_limited_in_number(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shares, "MAX_SDS_SHARES", 3)
     monkeypatch.setattr(delivery, "MAX_SDS_WAITING", 80)
     bob = established()
-    bob.hears(*(content(f"hello {i}", sender=f"sybil {i}", at=-150_000 + i) for i in range(50)))
+    bob.receives(*(content(f"hello {i}", sender=f"sybil {i}", at=-150_000 + i) for i in range(50)))
     assert bob.channel.counters().senders == 3
     _, *others = chain(messages=20)
-    bob.hears(*others)
+    bob.receives(*others)
     for i in range(50):
-        bob.hears(*flood(10, 1, sender=f"sybil {i}", tag=f"{i}/"))
-    bob.hears(content("ann 000", sender="ann"))
+        bob.receives(*flood(10, 1, sender=f"sybil {i}", tag=f"{i}/"))
+    bob.receives(content("ann 000", sender="ann"))
     assert len([each for each in bob.ids() if each.startswith("ann ")]) == 21
 
 
@@ -93,11 +93,11 @@ def test_bytes_are_shared_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(delivery, "MAX_SDS_WAITING_SIZE_BYTES", 60_000)
     bob = established()
     lost, *others = chain()
-    bob.hears(*others)
+    bob.receives(*others)
     for i in range(50):
-        bob.hears(content(f"large {i}", "nothing", sender="eve", at=-1_000 + i, text="x" * 9_000))
+        bob.receives(content(f"large {i}", "nothing", sender="eve", at=-1_000 + i, text="x" * 9_000))
     assert bob.channel.counters().waiting_size_bytes <= 60_000
-    bob.hears(lost)
+    bob.receives(lost)
     assert len([each for each in bob.ids() if each.startswith("ann ")]) == HONEST + 1
 
 
@@ -106,9 +106,9 @@ def test_sync_messages_have_shares(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(delivery, "MAX_SDS_MISSING", 200)
     bob = established()
     for i in range(40):
-        bob.hears(changed(content(f"s{i}", *(f"none {i} {j}" for j in range(20)), sender="eve"), content=None))
+        bob.receives(changed(content(f"s{i}", *(f"none {i} {j}" for j in range(20)), sender="eve"), content=None))
     assert bob.channel.counters().missing <= 100
-    bob.hears(changed(content("s", *(f"real {j}" for j in range(20)), sender="ann"), content=None))
+    bob.receives(changed(content("s", *(f"real {j}" for j in range(20)), sender="ann"), content=None))
     missing = {entry.message_id for entry in bob.channel.missing()}
     assert {f"real {j}" for j in range(20)} <= missing
     assert len(missing) == bob.channel.counters().missing <= 100
@@ -118,16 +118,16 @@ def test_what_was_told_and_then_waited_for_stays(monkeypatch: pytest.MonkeyPatch
     """A gap that a sync message listed first belongs to the waiting message from then on."""
     monkeypatch.setattr(delivery, "MAX_SDS_MISSING", 100)
     bob = established()
-    bob.hears(changed(content("s", "real", sender="eve"), content=None))
-    assert bob.hears(content("ann 1", "real", sender="ann", at=5)) == [ReceiveResult.WAITING]
+    bob.receives(changed(content("s", "real", sender="eve"), content=None))
+    assert bob.receives(content("ann 1", "real", sender="ann", at=5)) == [ReceiveResult.WAITING]
     for i in range(20):
-        bob.hears(changed(content(f"s{i}", *(f"none {i} {j}" for j in range(20)), sender="eve"), content=None))
+        bob.receives(changed(content(f"s{i}", *(f"none {i} {j}" for j in range(20)), sender="eve"), content=None))
     assert "real" in {entry.message_id for entry in bob.channel.missing()}
-    assert bob.hears(content("real", sender="cyd")) == [ReceiveResult.DELIVERED]
+    assert bob.receives(content("real", sender="cyd")) == [ReceiveResult.DELIVERED]
     assert bob.ids() == ["ann was here", "real", "ann 1"]
 
 
-def test_a_message_with_too_many_unmet_dependencies_is_refused_and_they_are_asked_for() -> None:
+def test_a_message_with_too_many_unmet_dependencies_is_rejected_and_they_are_requested() -> None:
     """MAX_SDS_UNMET: one message uses a small part of a share; its dependencies are still requested."""
     bob = Member("bob", QUIET)
     names = [f"m{i:04}" for i in range(limits.MAX_SDS_UNMET + 1)]
@@ -136,8 +136,8 @@ def test_a_message_with_too_many_unmet_dependencies_is_refused_and_they_are_aske
     assert received.verdict is ReceiveResult.REFUSED
     assert "more than 256 missing messages" in (received.reason or "")
     assert len(list(bob.channel.missing())) == limits.MAX_SDS_UNMET
-    bob.hears(*(content(name, at=i) for i, name in enumerate(names)))
-    assert bob.hears(late) == [ReceiveResult.DELIVERED]
+    bob.receives(*(content(name, at=i) for i, name in enumerate(names)))
+    assert bob.receives(late) == [ReceiveResult.DELIVERED]
 
 
 def test_one_that_others_wait_for_is_missed_again_when_it_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -145,11 +145,11 @@ def test_one_that_others_wait_for_is_missed_again_when_it_is_dropped(monkeypatch
     monkeypatch.setattr(delivery, "MAX_SDS_WAITING", 8)
     bob = established("cyd")
     eves = [content(f"e{i}", f"gone {i}", sender="eve", at=i) for i in range(7)]
-    bob.hears(*eves)
+    bob.receives(*eves)
     waiter = content("c", "e6", sender="cyd", at=100)
-    assert bob.hears(waiter) == [ReceiveResult.WAITING]
-    bob.hears(content("e8", "gone 8", sender="eve", at=-1))
+    assert bob.receives(waiter) == [ReceiveResult.WAITING]
+    bob.receives(content("e8", "gone 8", sender="eve", at=-1))
     assert "e6" in {entry.message_id for entry in bob.channel.missing()}
-    bob.hears(content("gone 6", sender="eve", at=-50))
-    bob.hears(eves[6])
+    bob.receives(content("gone 6", sender="eve", at=-50))
+    bob.receives(eves[6])
     assert bob.ids()[-2:] == ["e6", "c"]

@@ -226,7 +226,7 @@ def test_it_is_made_again_if_the_file_is_damaged(tmp_path: Path, spoil: Callable
         assert store.check().is_clean
 
 
-def test_a_folder_that_takes_no_file_is_an_error_and_no_harm(tmp_path: Path) -> None:
+def test_an_unwritable_folder_is_an_error_and_changes_nothing(tmp_path: Path) -> None:
     path = tmp_path / "store"
     (path / store_folder.SEARCH_INDEX).mkdir(parents=True)
     with CableStore.open(path) as store:
@@ -306,7 +306,7 @@ PARTS = "SELECT count(DISTINCT segid) FROM words_idx"
 
 def ask(store: CableStore, query: str) -> list[tuple[Any, ...]]:
     with index_table(store) as table:
-        return table._ask(query)
+        return table._query(query)
 
 
 def test_an_index_that_was_made_in_steps_has_one_part(store: CableStore, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -364,7 +364,7 @@ def test_many_threads_search_while_posts_come(store: CableStore, monkeypatch: py
 
 
 @pytest.mark.thorough
-def test_killed_while_it_is_built_it_goes_on(tmp_path: Path, rng: random.Random) -> None:
+def test_a_killed_build_of_the_index_continues(tmp_path: Path, rng: random.Random) -> None:
     path = tmp_path / "store"
     posts = [ANN.text("default", f"word {i}", at=START_MS + i) for i in range(600)]
     with CableStore.open(path) as store:

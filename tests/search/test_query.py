@@ -47,7 +47,7 @@ def test_words_phrases_and_prefixes_are_read() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "  ", "!!!", '""', '"', "*", "- + *", "\x00", "\u200d\u3164\u0640", "\ud800"])
-def test_a_search_without_a_word_says_so(text: str) -> None:
+def test_a_search_without_a_word_is_an_error(text: str) -> None:
     with pytest.raises(ArgumentError, match="no words to search for"):
         read(text)
 
@@ -63,7 +63,7 @@ def test_a_search_has_limits() -> None:
 
 @pytest.mark.thorough
 @given(st.text(ALPHABET, max_size=40))
-def test_whatever_is_entered_is_no_error_for_fts5(text: str) -> None:
+def test_any_input_is_valid_for_fts5(text: str) -> None:
     try:
         terms = terms_of(text, TABLE.tokenize)
     except ArgumentError:

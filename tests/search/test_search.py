@@ -236,7 +236,7 @@ def test_ranked_looks_at_the_newest(searched: CableStore, monkeypatch: pytest.Mo
 @pytest.mark.parametrize(
     "cursor", ["", "newest", "newest-", "newest--1", "ranked-5", "newest-1x", "newest-" + "9" * 30]
 )
-def test_a_wrong_cursor_is_refused(searched: CableStore, cursor: str) -> None:
+def test_a_wrong_cursor_is_rejected(searched: CableStore, cursor: str) -> None:
     with pytest.raises(ArgumentError, match="invalid cursor of a search in the order 'newest'"):
         searched.search("word", cursor=SearchCursor(cursor))
 

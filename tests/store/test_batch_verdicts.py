@@ -8,7 +8,7 @@ import pytest
 from history import AUTHORS, histories
 from hypothesis import given
 from hypothesis import strategies as st
-from moderated import own, told
+from moderated import own, verdicts_of
 from people import ANN, BOB, CYD, START_MS, Person, raws
 from test_moderated_order import in_memory
 
@@ -76,12 +76,12 @@ def test_an_act_after_its_own_deletion_is_deleted() -> None:
 def test_what_an_act_dropped_is_stored_where_the_batch_deletes_the_act() -> None:
     drop, text = ANN.post(Moderation("", 0, "c", (), Action.DROP_CHANNEL)), BOB.text("c", "welcome")
     with own() as store:
-        assert told(store, drop, text) == [ACCEPTED, DROPPED]
-        assert told(store, ANN.delete(drop), text) == [ACCEPTED, ACCEPTED]
+        assert verdicts_of(store, drop, text) == [ACCEPTED, DROPPED]
+        assert verdicts_of(store, ANN.delete(drop), text) == [ACCEPTED, ACCEPTED]
         assert store.get(text.hash) == text
         assert store.check().is_clean
     with own() as store:
-        assert told(store, ANN.delete(drop), drop, text) == [ACCEPTED, DELETED, ACCEPTED]
+        assert verdicts_of(store, ANN.delete(drop), drop, text) == [ACCEPTED, DELETED, ACCEPTED]
 
 
 BLOCK_AT_MS, LATER_MS = START_MS + 10, START_MS + 20
@@ -105,6 +105,6 @@ def test_deletions_and_acts_are_decided_in_their_order_in_a_batch(blocker: Perso
         ):
             assert verdicts(posts) == expected
             with own() as store:
-                assert [verdict for post in posts for verdict in told(store, post)] == expected
+                assert [verdict for post in posts for verdict in verdicts_of(store, post)] == expected
             with own() as store:
-                assert [*told(store, posts[0]), *told(store, *posts[1:])] == expected
+                assert [*verdicts_of(store, posts[0]), *verdicts_of(store, *posts[1:])] == expected

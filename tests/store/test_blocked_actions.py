@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from moderated import DAN, assert_clean, own, told
+from moderated import DAN, assert_clean, own, verdicts_of
 from people import ANN, BOB, CYD, START_MS, Person
 
 from cablestore import Block, CableStore, Moderation, Post, Role, Unblock, Verdict, limits
@@ -19,7 +19,7 @@ ADMIN = ANN.post(Role("", 0, "", BOB.key, UserRole.ADMIN.in_post), at=START_MS)
 @pytest.fixture
 def store() -> Iterator[CableStore]:
     with own() as opened:
-        told(opened, ADMIN)
+        verdicts_of(opened, ADMIN)
         yield opened
         assert_clean(opened)
 
@@ -59,85 +59,89 @@ def later_posts(by: Person) -> list[Post]:
 @pytest.mark.parametrize("drop", [0, 1])
 def test_posts_of_any_type_from_after_a_block_are_rejected(store: CableStore, drop: int) -> None:
     later, blocked = later_posts(BOB), block(ANN, BOB, 20, drop=drop)
-    told(store, blocked)
+    verdicts_of(store, blocked)
     verdict = Verdict.DROPPED if drop else BLOCKED
-    assert told(store, *later) == [BLOCKED] * 5 + [verdict]
+    assert verdicts_of(store, *later) == [BLOCKED] * 5 + [verdict]
     assert announced(store) == {ADMIN.hash, blocked.hash}
     assert (is_hidden(store, CYD), store.user(DAN.key).role) == (False, UserRole.USER)
-    told(store, unblock(ANN, BOB, 40))
-    assert told(store, *later)[:5] == [ACCEPTED] * 5
+    verdicts_of(store, unblock(ANN, BOB, 40))
+    assert verdicts_of(store, *later)[:5] == [ACCEPTED] * 5
     assert is_hidden(store, CYD)
 
 
 def test_a_block_decides_about_later_posts_of_its_batch(store: CableStore) -> None:
-    assert told(store, block(ANN, BOB, 20), hide(BOB, CYD, 31), hide(BOB, CYD, 19)) == [ACCEPTED, BLOCKED, ACCEPTED]
+    assert verdicts_of(store, block(ANN, BOB, 20), hide(BOB, CYD, 31), hide(BOB, CYD, 19)) == [
+        ACCEPTED,
+        BLOCKED,
+        ACCEPTED,
+    ]
 
 
 @pytest.mark.parametrize("is_own", [True, False], ids=["own block", "block on the own user"])
 def test_an_unblock_decides_about_later_posts_of_its_batch(store: CableStore, is_own: bool) -> None:
     blocker, other = (ANN, BOB) if is_own else (BOB, ANN)
-    told(store, block(blocker, other, 20, notify=1))
-    assert told(store, hide(BOB, CYD, 25)) == [BLOCKED]
-    assert told(store, unblock(blocker, other, 30), hide(BOB, CYD, 31), hide(BOB, CYD, 25)) == [ACCEPTED] * 3
+    verdicts_of(store, block(blocker, other, 20, notify=1))
+    assert verdicts_of(store, hide(BOB, CYD, 25)) == [BLOCKED]
+    assert verdicts_of(store, unblock(blocker, other, 30), hide(BOB, CYD, 31), hide(BOB, CYD, 25)) == [ACCEPTED] * 3
 
 
 def test_actions_and_roles_from_before_a_block_count(store: CableStore) -> None:
-    told(store, block(ANN, BOB, 20))
+    verdicts_of(store, block(ANN, BOB, 20))
     role = BOB.post(Role("", 0, "", DAN.key, UserRole.MOD.in_post), at=START_MS + 11)
-    assert told(store, hide(BOB, CYD, 10), role, hide(DAN, BOB, 15)) == [ACCEPTED] * 3
+    assert verdicts_of(store, hide(BOB, CYD, 10), role, hide(DAN, BOB, 15)) == [ACCEPTED] * 3
     assert is_hidden(store, CYD)
     assert store.user(DAN.key).role is UserRole.MOD
 
 
 def test_posts_from_after_the_first_of_several_blocks_are_rejected(store: CableStore) -> None:
-    told(store, block(ANN, BOB, 20), block(ANN, BOB, 40))
-    assert told(store, hide(BOB, CYD, 20), hide(BOB, CYD, 30)) == [ACCEPTED, BLOCKED]
-    told(store, unblock(ANN, BOB, 50), block(ANN, BOB, 60))
-    assert told(store, hide(BOB, CYD, 30), hide(BOB, CYD, 61)) == [ACCEPTED, BLOCKED]
+    verdicts_of(store, block(ANN, BOB, 20), block(ANN, BOB, 40))
+    assert verdicts_of(store, hide(BOB, CYD, 20), hide(BOB, CYD, 30)) == [ACCEPTED, BLOCKED]
+    verdicts_of(store, unblock(ANN, BOB, 50), block(ANN, BOB, 60))
+    assert verdicts_of(store, hide(BOB, CYD, 30), hide(BOB, CYD, 61)) == [ACCEPTED, BLOCKED]
 
 
 def test_a_later_deletion_does_not_remove_what_a_block_keeps_until_the_block_ends(store: CableStore) -> None:
     evidence = CYD.text("c", "insult", at=START_MS + 5)
     deletion = CYD.delete(evidence, at=START_MS + 30)
-    told(store, evidence)
-    told(store, block(ANN, CYD, 20))
-    assert told(store, deletion) == [BLOCKED]
+    verdicts_of(store, evidence)
+    verdicts_of(store, block(ANN, CYD, 20))
+    assert verdicts_of(store, deletion) == [BLOCKED]
     assert store.get(evidence.hash) == evidence
-    told(store, unblock(ANN, CYD, 40))
-    assert told(store, deletion) == [ACCEPTED]
+    verdicts_of(store, unblock(ANN, CYD, 40))
+    assert verdicts_of(store, deletion) == [ACCEPTED]
     assert store.get(evidence.hash) is None
 
 
 def test_a_deletion_from_before_a_block_counts(store: CableStore) -> None:
     seen, unseen = BOB.text("c", "seen", at=START_MS + 5), BOB.text("c", "unseen", at=START_MS + 5)
-    told(store, seen, hidden := hide(BOB, CYD, 5))
-    told(store, block(ANN, BOB, 20))
+    verdicts_of(store, seen, hidden := hide(BOB, CYD, 5))
+    verdicts_of(store, block(ANN, BOB, 20))
     deletions = [BOB.delete(post, at=START_MS + 7) for post in (seen, unseen, hidden)]
-    assert told(store, *deletions) == [ACCEPTED] * 3
+    assert verdicts_of(store, *deletions) == [ACCEPTED] * 3
     assert store.get(seen.hash) is None
-    assert told(store, unseen) == [Verdict.DELETED]
+    assert verdicts_of(store, unseen) == [Verdict.DELETED]
     assert not is_hidden(store, CYD)
 
 
 def test_posts_of_who_blocks_the_local_user_and_notifies_are_rejected_until_it_unblocks(store: CableStore) -> None:
-    told(store, blocking := block(BOB, ANN, 20, notify=1))
+    verdicts_of(store, blocking := block(BOB, ANN, 20, notify=1))
     later = later_posts(BOB)
-    assert told(store, *later) == [BLOCKED] * 6
-    assert told(store, hide(BOB, CYD, 10)) == [ACCEPTED]
-    assert told(store, unblock(BOB, ANN, 40)) == [ACCEPTED]
-    assert told(store, *later)[0] is ACCEPTED
-    told(store, again := block(BOB, ANN, 50, notify=1))
-    assert told(store, hide(BOB, CYD, 60)) == [BLOCKED]
-    assert told(store, BOB.delete(again, at=START_MS + 61)) == [ACCEPTED]
-    assert told(store, hide(BOB, CYD, 60)) == [ACCEPTED]
+    assert verdicts_of(store, *later) == [BLOCKED] * 6
+    assert verdicts_of(store, hide(BOB, CYD, 10)) == [ACCEPTED]
+    assert verdicts_of(store, unblock(BOB, ANN, 40)) == [ACCEPTED]
+    assert verdicts_of(store, *later)[0] is ACCEPTED
+    verdicts_of(store, again := block(BOB, ANN, 50, notify=1))
+    assert verdicts_of(store, hide(BOB, CYD, 60)) == [BLOCKED]
+    assert verdicts_of(store, BOB.delete(again, at=START_MS + 61)) == [ACCEPTED]
+    assert verdicts_of(store, hide(BOB, CYD, 60)) == [ACCEPTED]
     assert blocking.hash in announced(store)
 
 
 def test_a_flood_that_is_dated_before_a_block_is_limited(store: CableStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "MAX_BLOCKED_ACTIONS", 3)
-    told(store, block(ANN, CYD, 20), hide(CYD, BOB, 1))
+    verdicts_of(store, block(ANN, CYD, 20), hide(CYD, BOB, 1))
     flood = [hide(CYD, BOB, at) for at in range(2, 10)]
-    assert told(store, *flood) == [ACCEPTED] * 2 + [BLOCKED] * 6
-    assert told(store, *flood[:2]) == [Verdict.DUPLICATE] * 2
-    told(store, unblock(ANN, CYD, 40))
-    assert told(store, *flood[2:]) == [ACCEPTED] * 6
+    assert verdicts_of(store, *flood) == [ACCEPTED] * 2 + [BLOCKED] * 6
+    assert verdicts_of(store, *flood[:2]) == [Verdict.DUPLICATE] * 2
+    verdicts_of(store, unblock(ANN, CYD, 40))
+    assert verdicts_of(store, *flood[2:]) == [ACCEPTED] * 6

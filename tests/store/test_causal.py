@@ -51,7 +51,7 @@ def test_causal_order_agrees_with_every_link(drafts: list[tuple[int, list[int]]]
 
 
 @pytest.mark.thorough
-def test_a_long_chain_is_no_deep_recursion(store: CableStore) -> None:
+def test_a_long_chain_needs_no_deep_recursion(store: CableStore) -> None:
     links: tuple[bytes, ...] = ()
     posts = []
     for i in range(3000):

@@ -46,7 +46,7 @@ def kinds(store: CableStore, after: ChangesCursor, channel: str | None = None) -
     return [type(change) for change in store.next_changes(after, channel, timeout_s=0).changes]
 
 
-def test_each_thing_is_told_once_as_it_is(store: CableStore) -> None:
+def test_each_change_is_reported_once(store: CableStore) -> None:
     before = store.cursor
     store.ingest(raws(ANN.topic("default", "old"), ANN.topic("default", "new"), ANN.named("ann")))
     gone, kept = ANN.text("default", "gone"), ANN.text("default", "kept")
@@ -153,7 +153,7 @@ def test_a_rebuild_in_memory_forgets_what_discarded_posts_changed(store: CableSt
     assert not touched_rows(store)
 
 
-def test_moderation_is_told_by_what_it_is_on(store: CableStore) -> None:
+def test_moderation_is_reported_by_its_targets(store: CableStore) -> None:
     text = BOB.text("default", "loud")
     store.ingest(raws(text, CYD.text("default", "here")))
     cursor = store.cursor
@@ -179,7 +179,7 @@ def test_moderation_is_told_by_what_it_is_on(store: CableStore) -> None:
     assert ChannelRemoved("default") in store.next_changes(cursor).changes
 
 
-def test_acts_of_strangers_tell_nothing(store: CableStore) -> None:
+def test_actions_of_strangers_cause_no_change(store: CableStore) -> None:
     store.join("default")
     cursor = store.cursor
     store.ingest(raws(BOB.post(Moderation("", PUBLIC, "default", (CYD.key,), 0))))
@@ -187,21 +187,21 @@ def test_acts_of_strangers_tell_nothing(store: CableStore) -> None:
     assert kinds(store, cursor) == []
 
 
-def test_a_seed_is_told(store: CableStore) -> None:
+def test_a_seed_is_a_change(store: CableStore) -> None:
     store.join("default")
     cursor = store.cursor
     store.moderation.join_with_seed(bytes((UserRole.ADMIN,)) + BOB.key)
     assert kinds(store, cursor) == [ModerationChanged]
 
 
-def test_a_channel_hears_of_itself_and_of_all(store: CableStore) -> None:
+def test_the_changes_of_a_channel_include_those_of_all_channels(store: CableStore) -> None:
     cursor = store.cursor
     store.ingest(raws(ANN.text("one", "a"), ANN.text("two", "b"), ANN.named("ann")))
     assert kinds(store, cursor, "two") == [ChannelAdded, NameChanged, Joined, MessageAdded, UnreadChanged]
     assert kinds(store, cursor, "three") == [NameChanged]
 
 
-def test_local_changes_are_told_and_are_no_events(store: CableStore) -> None:
+def test_local_changes_are_reported_and_are_not_events(store: CableStore) -> None:
     store.join("default")
     cursor, events = store.cursor, list(store.events(timeout_s=0))
     store.local.put("theme", "colour", b"red")
@@ -234,7 +234,7 @@ def test_one_value_that_changes_often_has_one_entry(store: CableStore) -> None:
 
 
 @pytest.mark.thorough
-def test_cursors_of_other_states_are_refused(tmp_path: Path) -> None:
+def test_cursors_of_other_states_are_rejected(tmp_path: Path) -> None:
     with CableStore.open(tmp_path / "a") as store:
         store.post("default", "hello")
         cursor = store.cursor
@@ -256,7 +256,7 @@ def test_cursors_of_other_states_are_refused(tmp_path: Path) -> None:
         assert kinds(store, store.messages("default").changes_cursor) == []
 
 
-def test_a_store_in_memory_refuses_cursors_of_its_past() -> None:
+def test_a_store_in_memory_rejects_cursors_of_its_past() -> None:
     with CableStore.in_memory() as store:
         store.post("default", "hello")
         cursor = store.cursor
@@ -317,7 +317,7 @@ def test_closing_the_store_ends_what_waits(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("later", [0, 1, 2, 7])
-def test_a_cursor_is_refused_if_the_log_lost_what_it_is_after(tmp_path: Path, later: int) -> None:
+def test_a_cursor_is_rejected_if_the_log_lost_what_it_is_after(tmp_path: Path, later: int) -> None:
     """A power failure lost the last writes, and new posts reuse their numbers. The cursor would skip the new posts."""
     path, copy = tmp_path / "a", tmp_path / "copy"
     with CableStore.open(path) as store:

@@ -59,7 +59,7 @@ def test_a_page_and_the_changes_after_it_are_the_present_state(
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("moderate", [ann_hides_messages, ann_moderates])
-def test_each_turn_is_told(store: CableStore, moderate: Turn) -> None:
+def test_each_turning_point_is_reported(store: CableStore, moderate: Turn) -> None:
     chance = random.Random(moderate.__name__)
     store.import_identity(ANN.identity)
     with store.snapshot() as state:

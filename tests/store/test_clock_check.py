@@ -79,7 +79,7 @@ def test_topics_and_names_that_are_dated_after_what_they_replace_say_nothing(sto
     assert ahead_ms(store) == 0
 
 
-def test_a_quiet_cabal_is_no_wrong_clock(store: CableStore, clock: SetClock) -> None:
+def test_a_quiet_cabal_is_not_a_wrong_clock(store: CableStore, clock: SetClock) -> None:
     store.ingest(raws(*(who.text("a", "x", at=NOW_MS - at) for at, who in enumerate((BOB, CYD, DAN)))))
     clock.now_ms += 30 * 24 * HOUR_MS
     store.post("a", "anybody here?")

@@ -7,7 +7,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from moderated import DAN, assert_clean, own, told
+from moderated import DAN, assert_clean, own, verdicts_of
 from people import ANN, BOB, CYD, START_MS, Person
 
 from cablestore import Block, CableStore, Info, Post, Role, Unblock, Verdict, limits
@@ -71,7 +71,7 @@ def test_a_role_of_a_user_who_declined_is_never_announced(drop: int) -> None:
     for ordered in permutations(posts):
         with own() as store:
             for post in ordered:
-                told(store, post)
+                verdicts_of(store, post)
             store.moderation.sweep()
             assert_role(store, posts[1], holds=False)
             assert_clean(store)
@@ -80,12 +80,12 @@ def test_a_role_of_a_user_who_declined_is_never_announced(drop: int) -> None:
 def test_a_discarded_post_info_still_declines_roles() -> None:
     declines, given = info(BOB, 10, accepts=False), role(ANN, BOB, 20)
     with own() as store:
-        told(store, declines, given)
+        verdicts_of(store, declines, given)
         store.discard([declines.hash])
         assert_role(store, given, holds=False)
         store.rebuild()
         assert_role(store, given, holds=False)
-        told(store, BOB.delete(declines, at=START_MS + 40))
+        verdicts_of(store, BOB.delete(declines, at=START_MS + 40))
         assert_role(store, given, holds=True)
         assert_clean(store)
 
@@ -102,7 +102,7 @@ def test_the_same_posts_in_any_order_and_by_exports_give_the_same_roles(tmp_path
         for export in exports:
             with own() as store:
                 for post in random.sample(posts, len(posts)):
-                    told(store, post)
+                    verdicts_of(store, post)
                     if random.random() < 0.3:
                         store.moderation.sweep()
                 assert_role(store, given, holds=False)
@@ -113,7 +113,7 @@ def test_the_same_posts_in_any_order_and_by_exports_give_the_same_roles(tmp_path
             for export in exports:
                 imported(store, export)
             assert_role(store, given, holds=False)
-            told(store, BOB.delete(declines, at=START_MS + 25))
+            verdicts_of(store, BOB.delete(declines, at=START_MS + 25))
             assert_role(store, given, holds=True)
 
 
@@ -121,8 +121,8 @@ def declined_export(folder: Path) -> Post:
     """Export a store that dropped the post/info in which Bob declines roles. Returns the post/role."""
     given = role(ANN, BOB, 5)
     with own() as store:
-        told(store, given, info(BOB, 10, accepts=False), block(ANN, BOB, 20, drop=1))
-        told(store, unblock(ANN, BOB, 30))
+        verdicts_of(store, given, info(BOB, 10, accepts=False), block(ANN, BOB, 20, drop=1))
+        verdicts_of(store, unblock(ANN, BOB, 30))
         store.moderation.sweep()
         store.export(folder)
     return given
@@ -135,19 +135,19 @@ def test_an_export_does_not_restore_a_declined_role(tmp_path: Path) -> None:
         assert imported(store, tmp_path / "e").consents == 1
         assert imported(store, tmp_path / "e").consents == 0
         assert_role(store, given, holds=False)
-        told(store, info(CYD, 90, accepts=True))
+        verdicts_of(store, info(CYD, 90, accepts=True))
         assert_role(store, given, holds=False)
     with own(tmp_path / "s") as store:
         assert_role(store, given, holds=False)
         store.export(tmp_path / "f")
-        told(store, info(BOB, 60, accepts=True))
+        verdicts_of(store, info(BOB, 60, accepts=True))
         assert_role(store, given, holds=True)
     with own() as store:
         imported(store, tmp_path / "f")
         assert_role(store, given, holds=False)
 
 
-def test_a_claim_never_gives_a_role_and_gives_way_to_what_is_signed(tmp_path: Path) -> None:
+def test_a_claim_never_assigns_a_role_and_is_replaced_by_signed_statements(tmp_path: Path) -> None:
     given, declines, later = role(ANN, BOB, 5), info(BOB, 10, accepts=False), info(BOB, 40, accepts=True)
     far = START_MS + 10**12
     claims = [
@@ -161,11 +161,11 @@ def test_a_claim_never_gives_a_role_and_gives_way_to_what_is_signed(tmp_path: Pa
     writer.add_consents(sorted(claims, key=lambda said: (said.user, said.moment)))
     writer.finish()
     with own() as store:
-        told(store, given, declines, role(ANN, DAN, 5), role(ANN, CYD, 5))
+        verdicts_of(store, given, declines, role(ANN, DAN, 5), role(ANN, CYD, 5))
         imported(store, tmp_path / "e")
         assert_role(store, given, holds=False)
         assert [role_in(store, user) for user in (ANN, CYD, DAN)] == [UserRole.ADMIN] * 3
-        told(store, later)
+        verdicts_of(store, later)
         assert_role(store, given, holds=True)
 
 
@@ -176,7 +176,7 @@ def test_claims_do_not_displace_what_is_signed(tmp_path: Path, monkeypatch: pyte
     writer.add_consents(Consent(BOB.key, bytes((n,)) * 32, START_MS + 100 + n, accepts=True) for n in range(9))
     writer.finish()
     with own() as store:
-        assert told(store, given, block(ANN, BOB, 7), info(BOB, 6, accepts=False))[-1] is Verdict.BLOCKED
+        assert verdicts_of(store, given, block(ANN, BOB, 7), info(BOB, 6, accepts=False))[-1] is Verdict.BLOCKED
         imported(store, tmp_path / "e")
         assert consents(store) == 3
         assert_role(store, given, holds=False)
@@ -188,12 +188,12 @@ def test_the_latest_statements_are_remembered(monkeypatch: pytest.MonkeyPatch) -
     said = [info(BOB, 10 + number, accepts=number != 7) for number in range(8)]
     for ordered in (said, said[::-1]):
         with own() as store:
-            told(store, block(ANN, BOB, 9), given, *ordered)
+            verdicts_of(store, block(ANN, BOB, 9), given, *ordered)
             assert consents(store) == 3
             assert_role(store, given, holds=False)
 
 
-def test_damaged_statements_of_an_export_are_refused(tmp_path: Path) -> None:
+def test_damaged_statements_of_an_export_are_rejected(tmp_path: Path) -> None:
     declined_export(tmp_path / "e")
     manifest = read_manifest(tmp_path / "e")
     (segment,) = manifest.consent_segments
@@ -207,7 +207,9 @@ def test_damaged_statements_of_an_export_are_refused(tmp_path: Path) -> None:
 
 def test_a_filtered_export_has_the_statements_of_its_authors(tmp_path: Path) -> None:
     with own() as store:
-        told(store, block(ANN, BOB, 1), block(ANN, CYD, 2), info(BOB, 10, accepts=False), info(CYD, 11, accepts=False))
+        verdicts_of(
+            store, block(ANN, BOB, 1), block(ANN, CYD, 2), info(BOB, 10, accepts=False), info(CYD, 11, accepts=False)
+        )
         by_bob = store.export(tmp_path / "bob", filters=Filters(authors=frozenset([BOB.key])))
         in_channel = store.export(tmp_path / "c", filters=Filters(channels=frozenset(["c"])))
     assert [segment.items for segment in by_bob.consent_segments] == [1]

@@ -55,7 +55,7 @@ def test_each_deletion_is_listed_in_any_order(tmp_path: Path, count: int) -> Non
     assert len(dumps) == 1
 
 
-def test_a_later_deletion_is_told_live(tmp_path: Path) -> None:
+def test_a_later_deletion_is_reported_live(tmp_path: Path) -> None:
     text, deletions = repeated(3)
     with CableStore.open(tmp_path) as store:
         store.ingest(raws(text, deletions[0]))
@@ -96,7 +96,7 @@ def test_tombstones_merge_in_any_order(deletions: list[tuple[int, bytes]], rng: 
     skeletons = [skeleton for skeleton in told if skeleton is not None]
     assert merged.skeleton == min(skeletons, key=lambda skeleton: pack(skeleton.fields()), default=None)
     assert Tombstone.decode(merged.target, merged.author, merged.encode()) == merged
-    assert Tombstone.read([merged.target, merged.author, merged.told().encode()]) == merged.told()
+    assert Tombstone.read([merged.target, merged.author, merged.for_export().encode()]) == merged.for_export()
     if merged.later:
         with pytest.raises(ValueError, match="not a tombstone"):
             Tombstone.read([merged.target, merged.author, merged.encode()])

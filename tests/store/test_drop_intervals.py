@@ -7,7 +7,7 @@ from itertools import permutations
 from pathlib import Path
 
 import pytest
-from moderated import assert_clean, own, told, write
+from moderated import assert_clean, own, verdicts_of, write
 from people import ANN, BOB, CYD, START_MS, Person
 
 from cablestore import Block, CableStore, Post, Role, Unblock, Verdict
@@ -23,7 +23,7 @@ MODS = [ANN.post(Role("", 0, "", mod.key, UserRole.MOD.in_post), at=START_MS) fo
 @pytest.fixture
 def store() -> Iterator[CableStore]:
     with own() as opened:
-        told(opened, *MODS)
+        verdicts_of(opened, *MODS)
         yield opened
         assert_clean(opened)
 
@@ -63,9 +63,9 @@ SECOND = {
 @pytest.mark.parametrize("first", FIRST)
 def test_posts_from_after_the_first_unblock_stay(store: CableStore, first: str, second: str) -> None:
     old, new = text(5), text(40)
-    told(store, old, *FIRST[first])
-    assert told(store, new) == [Verdict.ACCEPTED]
-    told(store, SECOND[second])
+    verdicts_of(store, old, *FIRST[first])
+    assert verdicts_of(store, new) == [Verdict.ACCEPTED]
+    verdicts_of(store, SECOND[second])
     assert held(store, old, new) == [False, True]
     store.rebuild()
     assert held(store, old, new) == [False, True]
@@ -76,29 +76,29 @@ def test_an_overruled_block_removes_nothing(overruling: Post) -> None:
     posts, overruled = [text(at) for at in (10, 20)], block(BOB, 500, drop=1)
     for order in permutations([MODS[0], overruling, overruled]):
         with own() as store:
-            told(store, *posts)
+            verdicts_of(store, *posts)
             for act in order:
-                told(store, act)
+                verdicts_of(store, act)
             was_in_force = order.index(overruling) == 2
             assert held(store, *posts) == [not was_in_force] * 2, order
             if overruling.type == UNBLOCK:
-                assert told(store, *posts) == [Verdict.ACCEPTED if was_in_force else Verdict.DUPLICATE] * 2
+                assert verdicts_of(store, *posts) == [Verdict.ACCEPTED if was_in_force else Verdict.DUPLICATE] * 2
             assert_clean(store)
 
 
 def test_the_own_users_block_keeps_evidence_from_an_older_drop_that_comes_later(store: CableStore) -> None:
     evidence = text(5)
-    told(store, evidence)
-    told(store, block(ANN, 30))
-    told(store, block(BOB, 20, drop=1))
+    verdicts_of(store, evidence)
+    verdicts_of(store, block(ANN, 30))
+    verdicts_of(store, block(BOB, 20, drop=1))
     assert held(store, evidence) == [True]
 
 
 def test_a_second_drop_removes_what_came_since_the_first(store: CableStore) -> None:
     old, new = text(5), text(40)
-    told(store, old, block(ANN, 10, drop=1), unblock(ANN, 20))
-    told(store, new)
-    told(store, block(ANN, 60))
+    verdicts_of(store, old, block(ANN, 10, drop=1), unblock(ANN, 20))
+    verdicts_of(store, new)
+    verdicts_of(store, block(ANN, 60))
     effect = store.moderation.block([EVE.key], drop=True, dry_run=True)
     assert (effect.changes, effect.dropped_posts) == ((), 1)
     assert held(store, old, new) == [False, True]
@@ -109,7 +109,7 @@ def test_a_second_drop_removes_what_came_since_the_first(store: CableStore) -> N
 def test_a_seed_reports_what_its_users_drop() -> None:
     with own() as store:
         posts = [text(5), text(40)]
-        told(store, *posts, block(BOB, 10, drop=1))
+        verdicts_of(store, *posts, block(BOB, 10, drop=1))
         seed = bytes((UserRole.MOD,)) + BOB.key
         effects = [store.moderation.join_with_seed(seed, dry_run=dry_run) for dry_run in (True, False)]
         assert [effect.dropped_posts for effect in effects] == [2, 2]
@@ -121,7 +121,7 @@ def test_drops_that_an_earlier_version_stored_are_found_again(tmp_path: Path) ->
     """Versions up to 0.13.1 moved the end of a drop to the latest unblock."""
     new, dropping = text(40), block(ANN, 10, drop=1)
     with own(tmp_path) as store:
-        told(store, *MODS, dropping, unblock(ANN, 20), new, unblock(ANN, 60))
+        verdicts_of(store, *MODS, dropping, unblock(ANN, 20), new, unblock(ANN, 60))
     with own(tmp_path):
         pass
     stored = Drop(dropping.hash, None, START_MS + 60)

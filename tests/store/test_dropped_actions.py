@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from moderated import DAN, assert_clean, own, told, wanted
+from moderated import DAN, assert_clean, own, verdicts_of, wanted
 from people import ANN, BOB, CYD, START_MS
 
 from cablestore import Block, CableStore, Moderation, Role, Unblock, Verdict, limits
@@ -38,15 +38,15 @@ def says_secret(store: CableStore) -> bool:
 @pytest.mark.parametrize("is_first", [True, False], ids=["drop first", "drop last"])
 def test_reasons_are_removed_and_decisions_stay(tmp_path: Path, is_first: bool) -> None:
     with own(tmp_path) as store:
-        told(store, ADMIN, PLAIN)
+        verdicts_of(store, ADMIN, PLAIN)
         if is_first:
-            told(store, DROP)
-            assert told(store, *ACTS) == [Verdict.DROPPED] * 3
+            verdicts_of(store, DROP)
+            assert verdicts_of(store, *ACTS) == [Verdict.DROPPED] * 3
         else:
-            told(store, *ACTS)
+            verdicts_of(store, *ACTS)
             assert says_secret(store)
             assert store.moderation.block([BOB.key], drop=True, dry_run=True).dropped_posts == 3
-            told(store, DROP)
+            verdicts_of(store, DROP)
             store.moderation.sweep()
         for _ in range(2):
             assert [store.get(act.hash) for act in ACTS] == [None] * 3
@@ -58,14 +58,14 @@ def test_reasons_are_removed_and_decisions_stay(tmp_path: Path, is_first: bool) 
         assert_clean(store)
     with own(tmp_path) as store:
         assert effects(store) == (True, UserRole.MOD, True)
-        assert told(store, *ACTS) == [Verdict.DROPPED] * 3
-        told(store, UNDROP)
+        assert verdicts_of(store, *ACTS) == [Verdict.DROPPED] * 3
+        verdicts_of(store, UNDROP)
         store.moderation.sweep()
         assert effects(store) == (True, UserRole.MOD, True)
     with own(tmp_path) as store:
-        assert told(store, *ACTS) == [Verdict.ACCEPTED] * 3
+        assert verdicts_of(store, *ACTS) == [Verdict.ACCEPTED] * 3
         assert effects(store) == (True, UserRole.MOD, True)
-        told(store, BOB.delete(*ACTS, at=START_MS + 40))
+        verdicts_of(store, BOB.delete(*ACTS, at=START_MS + 40))
         assert effects(store) == (False, UserRole.USER, False)
         assert_clean(store)
     with own(tmp_path) as store:
@@ -75,15 +75,15 @@ def test_reasons_are_removed_and_decisions_stay(tmp_path: Path, is_first: bool) 
 @pytest.mark.parametrize("is_undropped", [False, True], ids=["dropped", "undropped"])
 def test_a_deletion_ends_the_effect_of_an_action_that_is_not_stored(tmp_path: Path, is_undropped: bool) -> None:
     with own(tmp_path) as store:
-        told(store, ADMIN, *ACTS)
-        told(store, DROP)
+        verdicts_of(store, ADMIN, *ACTS)
+        verdicts_of(store, DROP)
         store.moderation.sweep()
         if is_undropped:
-            told(store, UNDROP)
+            verdicts_of(store, UNDROP)
             store.moderation.sweep()
-        assert told(store, BOB.delete(*ACTS, at=START_MS + 10)) == [Verdict.ACCEPTED]
+        assert verdicts_of(store, BOB.delete(*ACTS, at=START_MS + 10)) == [Verdict.ACCEPTED]
         assert effects(store) == (False, UserRole.USER, False)
-        assert told(store, *ACTS) == [Verdict.DELETED] * 3
+        assert verdicts_of(store, *ACTS) == [Verdict.DELETED] * 3
         assert_clean(store)
     with own(tmp_path) as store:
         assert effects(store) == (False, UserRole.USER, False)
@@ -92,7 +92,7 @@ def test_a_deletion_ends_the_effect_of_an_action_that_is_not_stored(tmp_path: Pa
 def test_of_a_flood_by_a_dropped_user_a_limited_number_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "MAX_BLOCKED_ACTIONS", 2)
     with own() as store:
-        told(store, ADMIN, DROP)
-        assert told(store, *ACTS) == [Verdict.DROPPED] * 3
+        verdicts_of(store, ADMIN, DROP)
+        assert verdicts_of(store, *ACTS) == [Verdict.DROPPED] * 3
         assert effects(store) == (True, UserRole.MOD, False)
         assert_clean(store)

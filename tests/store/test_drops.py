@@ -12,13 +12,13 @@ import pytest
 from moderated import (
     DAN,
     NOW_MS,
+    answered,
     assert_clean,
     chain,
-    given,
     is_sweeping,
     own,
     texts,
-    told,
+    verdicts_of,
     wanted,
     write,
 )
@@ -55,7 +55,7 @@ def test_dropped_users_are_members_of_nothing_and_nobody_is_one_of_a_dropped_cha
         assert store.user(who.key, "c").is_member is (who.key in [user.public_key for user in store.members("c")])
         return channels_of(store, who.key)
 
-    told(store, *chain(CYD, BOB))
+    verdicts_of(store, *chain(CYD, BOB))
     assert channels(CYD) == channels(BOB) == ["c"]
     store.moderation.drop(users=[BOB.key])
     assert (channels(CYD), channels(BOB)) == (["c"], [])
@@ -66,7 +66,7 @@ def test_dropped_users_are_members_of_nothing_and_nobody_is_one_of_a_dropped_cha
 @pytest.mark.parametrize("what", ["user", "channel", "posts"])
 def test_dropped_posts_go_stay_away_and_come_back(store: CableStore, what: str) -> None:
     posts = chain(CYD, BOB, CYD, BOB)
-    told(store, *posts)
+    verdicts_of(store, *posts)
     mine = [posts[1], posts[3]] if what != "channel" else posts
     arguments = {
         "user": {"users": [BOB.key]},
@@ -82,8 +82,8 @@ def test_dropped_posts_go_stay_away_and_come_back(store: CableStore, what: str) 
         assert store.get(post.hash) is None
         assert store.links(post.hash) == post.links
     assert wanted(store, *posts) == []
-    assert given(store, *mine) == []
-    assert told(store, *mine) == [Verdict.DROPPED] * len(mine)
+    assert answered(store, *mine) == []
+    assert verdicts_of(store, *mine) == [Verdict.DROPPED] * len(mine)
     assert store.heads("c") == heads
     assert list(store.missing("c")) == []
     assert not list(store.snapshot().reader.tombstones())
@@ -99,7 +99,7 @@ def test_dropped_posts_go_stay_away_and_come_back(store: CableStore, what: str) 
     assert wanted(store, *posts) == []
     store.moderation.undrop(**arguments)  # type: ignore[arg-type] # arguments of several types
     assert wanted(store, *mine) == [post.hash for post in mine]
-    assert told(store, *mine) == [Verdict.ACCEPTED] * len(mine)
+    assert verdicts_of(store, *mine) == [Verdict.ACCEPTED] * len(mine)
     assert store.heads("c") == heads
     assert [key for key in local_keys(store) if b"dropped" in key] == []
 
@@ -108,15 +108,15 @@ def test_moderation_posts_and_deletions_stay_in_a_dropped_channel(store: CableSt
     text, doomed = BOB.text("c", "x"), BOB.text("c", "y")
     deletion = BOB.delete(doomed)
     act = BOB.post(Moderation("", 0, "c", (CYD.key,), Action.HIDE_USER))
-    told(store, text, doomed, deletion, act)
+    verdicts_of(store, text, doomed, deletion, act)
     store.moderation.drop(channel="c")
     assert store.get(text.hash) is None
     assert store.get(deletion.hash) == deletion
     assert store.get(act.hash) == act
     late = BOB.delete(text)
-    assert told(store, late, BOB.post(Role("", 0, "c", CYD.key, 1))) == [Verdict.ACCEPTED] * 2
+    assert verdicts_of(store, late, BOB.post(Role("", 0, "c", CYD.key, 1))) == [Verdict.ACCEPTED] * 2
     store.moderation.undrop(channel="c")
-    assert told(store, text, doomed) == [Verdict.DELETED] * 2
+    assert verdicts_of(store, text, doomed) == [Verdict.DELETED] * 2
     assert wanted(store, text, doomed) == []
 
 
@@ -124,7 +124,7 @@ def test_an_admins_drop_hides_own_posts_and_keeps_them(store: CableStore) -> Non
     store.moderation.set_role(BOB.key, UserRole.MOD)
     mine = store.post("c", "mine")
     others = CYD.text("c", "theirs")
-    told(store, others, BOB.post(Moderation("gone", 0, "c", (), Action.DROP_CHANNEL), at=NOW_MS + 50))
+    verdicts_of(store, others, BOB.post(Moderation("gone", 0, "c", (), Action.DROP_CHANNEL), at=NOW_MS + 50))
     assert store.get(others.hash) is None
     assert store.get(mine.hash) == mine
     assert texts(store.messages("c").messages) == []
@@ -137,20 +137,20 @@ def test_an_admins_drop_hides_own_posts_and_keeps_them(store: CableStore) -> Non
 
 def test_an_unblock_that_keeps_the_drop_lets_new_posts_in(store: CableStore) -> None:
     old = BOB.text("c", "old")
-    told(store, old)
+    verdicts_of(store, old)
     store.moderation.block([BOB.key], drop=True)
-    assert told(store, old) == [Verdict.DROPPED]
+    assert verdicts_of(store, old) == [Verdict.DROPPED]
     effect = store.moderation.unblock([BOB.key])
     assert [(change.what, change.after) for change in effect.changes] == [("blocked", False)]
-    assert told(store, old, BOB.text("c", "new", at=NOW_MS + 1000)) == [Verdict.DROPPED, Verdict.ACCEPTED]
+    assert verdicts_of(store, old, BOB.text("c", "new", at=NOW_MS + 1000)) == [Verdict.DROPPED, Verdict.ACCEPTED]
     assert texts(store.messages("c").messages) == ["new"]
     store.moderation.unblock([BOB.key], undrop=True)
-    assert told(store, old) == [Verdict.ACCEPTED]
+    assert verdicts_of(store, old) == [Verdict.ACCEPTED]
 
 
 def test_a_large_drop_is_swept_in_batches(store: CableStore, monkeypatch: pytest.MonkeyPatch) -> None:
     posts = chain(*[BOB] * 25, CYD)
-    told(store, *posts, BOB.topic("c", "bob's"), CYD.topic("d", "x"))
+    verdicts_of(store, *posts, BOB.topic("c", "bob's"), CYD.topic("d", "x"))
     monkeypatch.setattr(limits, "MAX_BATCH_POSTS", 4)
     store.moderation.drop(users=[BOB.key])
     assert is_sweeping(store)
@@ -166,7 +166,7 @@ def test_a_large_drop_is_swept_in_batches(store: CableStore, monkeypatch: pytest
     assert store.topic("c") == ""
     assert list(store.posts_by(BOB.key)) == []
     assert store.get(going[0].hash) is None
-    assert told(store, going[0]) == [Verdict.DROPPED]
+    assert verdicts_of(store, going[0]) == [Verdict.DROPPED]
     assert_clean(store)
     store.rebuild()
     done: list[int] = []
@@ -182,7 +182,7 @@ def test_a_large_drop_is_swept_in_batches(store: CableStore, monkeypatch: pytest
 
 def test_many_single_drops_are_swept_in_batches_of_bytes(store: CableStore, monkeypatch: pytest.MonkeyPatch) -> None:
     posts = chain(*[BOB] * 6)
-    told(store, *posts)
+    verdicts_of(store, *posts)
     monkeypatch.setattr(limits, "MAX_BATCH_SIZE_BYTES", max(len(post.raw) for post in posts) + 1)
     store.moderation.drop(posts=[post.hash for post in posts])
     with store.snapshot() as snapshot:
@@ -194,7 +194,7 @@ def test_many_single_drops_are_swept_in_batches_of_bytes(store: CableStore, monk
 
 def test_an_answer_reads_drops_while_posts_are_removed_only(store: CableStore, monkeypatch: pytest.MonkeyPatch) -> None:
     kept, *others = [person.text("c", "hello") for person in (CYD, BOB, DAN)]
-    told(store, kept, *others)
+    verdicts_of(store, kept, *others)
     read: list[Reader] = []
     stored = drops.stored_drops
 
@@ -216,7 +216,7 @@ def test_an_answer_reads_drops_while_posts_are_removed_only(store: CableStore, m
         assert not read
         assert len(list(stored(snapshot.reader))) == 2
     monkeypatch.setattr(limits, "MAX_BATCH_POSTS", 1)
-    told(store, *[CYD.text("c", "going") for _ in range(3)])
+    verdicts_of(store, *[CYD.text("c", "going") for _ in range(3)])
     store.moderation.drop(users=[CYD.key])
     assert is_sweeping(store)
     with store.snapshot() as snapshot:
@@ -246,20 +246,20 @@ def test_what_applies_looks_through_its_drops_once() -> None:
     assert not changed.is_swept
 
 
-def test_refused_posts_are_remembered_up_to_a_limit(store: CableStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "MAX_REFUSED_REMEMBERED", 2)
+def test_rejected_posts_are_remembered_up_to_a_limit(store: CableStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "MAX_REJECTED_REMEMBERED", 2)
     store.moderation.drop(users=[BOB.key])
     posts = chain(BOB, BOB, BOB)
-    assert told(store, *posts) == [Verdict.DROPPED] * 3
+    assert verdicts_of(store, *posts) == [Verdict.DROPPED] * 3
     assert wanted(store, *posts) == [posts[2].hash]
-    assert told(store, posts[2]) == [Verdict.DROPPED]
+    assert verdicts_of(store, posts[2]) == [Verdict.DROPPED]
     store.moderation.undrop(users=[BOB.key])
-    assert told(store, *posts) == [Verdict.ACCEPTED] * 3
+    assert verdicts_of(store, *posts) == [Verdict.ACCEPTED] * 3
 
 
 def test_a_dropped_user_who_declined_roles_still_declines(store: CableStore) -> None:
     declines = BOB.post(Info.of(name="bob", accept_role=False))
-    told(store, declines)
+    verdicts_of(store, declines)
     store.moderation.drop(users=[BOB.key])
     assert store.get(declines.hash) is None
     assert store.user(BOB.key).name == BOB.key.hex()
@@ -268,7 +268,7 @@ def test_a_dropped_user_who_declined_roles_still_declines(store: CableStore) -> 
     store.rebuild()
     with pytest.raises(ArgumentError, match="does not accept roles"):
         store.moderation.set_role(BOB.key, UserRole.MOD)
-    told(store, BOB.delete(declines))
+    verdicts_of(store, BOB.delete(declines))
     store.moderation.set_role(BOB.key, UserRole.MOD)
 
 
@@ -282,7 +282,7 @@ def test_a_dropped_channel_is_not_written_to(store: CableStore) -> None:
 def test_exports_and_imports_revive_nothing(tmp_path: Path) -> None:
     posts = chain(BOB, CYD, BOB)
     with own() as store:
-        told(store, *posts)
+        verdicts_of(store, *posts)
         store.export(tmp_path / "full")
         store.moderation.drop(users=[BOB.key])
         store.export(tmp_path / "after")
@@ -298,7 +298,7 @@ def test_exports_and_imports_revive_nothing(tmp_path: Path) -> None:
 def test_an_export_during_a_sweep_has_nothing_dropped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     posts = chain(BOB, BOB, BOB, CYD)
     with own(tmp_path / "store") as store:
-        told(store, *posts)
+        verdicts_of(store, *posts)
         monkeypatch.setattr(limits, "MAX_BATCH_POSTS", 1)
         store.moderation.drop(users=[BOB.key])
         assert is_sweeping(store)
@@ -315,12 +315,12 @@ def test_going_back_to_an_earlier_database_revives_nothing(tmp_path: Path) -> No
     path = tmp_path / "store"
     posts = chain(BOB, CYD, BOB, DAN)
     with own(path) as store:
-        told(store, *posts)
+        verdicts_of(store, *posts)
     lost = BOB.text("c", "only in the earlier database")
     copied = tmp_path / "copied"
     shutil.copytree(path, copied)
     with own(copied) as store:
-        told(store, lost)
+        verdicts_of(store, lost)
         (earlier,) = [each.name for each in ClosedStore(path, identity=ANN.identity).generations()]
     with own(path) as store:
         store.moderation.drop(users=[BOB.key])
@@ -345,12 +345,12 @@ def test_going_back_to_an_earlier_database_revives_nothing(tmp_path: Path) -> No
         assert_clean(store)
 
 
-def test_an_unmoderated_session_is_judged_when_a_moderated_one_opens(tmp_path: Path) -> None:
+def test_a_moderated_session_decides_about_the_posts_of_an_unmoderated_one(tmp_path: Path) -> None:
     posts = chain(BOB, CYD)
     with own(tmp_path) as store:
         store.moderation.hide(users=[DAN.key])
     with own(tmp_path, moderated=False) as store:
-        told(store, *posts, ANN.post(Block("", 0, (BOB.key,), 1, 0)))
+        verdicts_of(store, *posts, ANN.post(Block("", 0, (BOB.key,), 1, 0)))
         assert store.get(posts[0].hash) is not None
     with own(tmp_path) as store:
         assert store.get(posts[0].hash) is None
@@ -359,23 +359,23 @@ def test_an_unmoderated_session_is_judged_when_a_moderated_one_opens(tmp_path: P
         assert_clean(store)
 
 
-def test_what_refused_infos_say_of_roles_is_remembered_up_to_a_limit(
+def test_roles_in_rejected_infos_are_remembered_up_to_a_limit(
     store: CableStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "MAX_CONSENTS_REMEMBERED", 3)
     store.moderation.block([BOB.key])
     infos = [BOB.post(Info.of(accept_role=number % 2 == 0)) for number in range(5)]
-    assert told(store, *infos) == [Verdict.BLOCKED] * 5
+    assert verdicts_of(store, *infos) == [Verdict.BLOCKED] * 5
     assert sum(b"!consent!" in key for key in local_keys(store)) == 3
 
 
 def test_a_check_finds_a_dropped_post_that_is_stored(tmp_path: Path) -> None:
     text, other = chain(BOB, CYD)
     with own(tmp_path / "a") as store:
-        told(store, text, other)
+        verdicts_of(store, text, other)
         store.moderation.drop(posts=[text.hash])
     with own(tmp_path / "b") as store:
-        told(store, text)
+        verdicts_of(store, text)
         rows = {key: value for key, value in store.dump() if text.hash_hex in key}
     post_key = b"!data!" + text.hash_hex
     write(tmp_path / "a", {post_key: rows[post_key], local_key(DROPPED_HEAD, b"c!" + other.hash_hex): b""})
@@ -387,7 +387,7 @@ def test_a_check_finds_a_dropped_post_that_is_stored(tmp_path: Path) -> None:
 def test_heads_of_a_channel_whose_last_posts_are_dropped(store: CableStore) -> None:
     """New posts link to the last dropped posts, and the channel has no second head."""
     posts = chain(CYD, BOB, BOB)
-    told(store, *posts)
+    verdicts_of(store, *posts)
     store.moderation.drop(users=[BOB.key])
     assert store.heads("c") == [posts[2].hash]
     mine = store.post("c", "after the drop")
@@ -402,6 +402,6 @@ def test_heads_of_a_channel_whose_last_posts_are_dropped(store: CableStore) -> N
 def test_the_wrong_clock_of_an_author_does_not_bring_dropped_posts_back(store: CableStore) -> None:
     store.moderation.block([BOB.key], drop=True)
     early, late = BOB.text("c", "early", at=1), BOB.text("c", "late", at=NOW_MS + limits.MAX_FUTURE_MS - 10)
-    assert told(store, early, late) == [Verdict.DROPPED] * 2
+    assert verdicts_of(store, early, late) == [Verdict.DROPPED] * 2
     store.moderation.unblock([BOB.key])
-    assert told(store, early) == [Verdict.DROPPED]
+    assert verdicts_of(store, early) == [Verdict.DROPPED]

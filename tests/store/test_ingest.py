@@ -113,7 +113,7 @@ def test_posts_may_come_as_an_endless_stream(store: CableStore) -> None:
     batches.close()  # type: ignore[attr-defined] # a generator
 
 
-def test_posts_dated_a_week_ahead_are_refused_and_just_less_are_not() -> None:
+def test_posts_dated_a_week_ahead_are_rejected_and_just_less_are_not() -> None:
     with CableStore.in_memory(options=StoreOptions(clock=lambda: START_MS)) as store:
         last, first_refused = START_MS + limits.MAX_FUTURE_MS - 1, START_MS + limits.MAX_FUTURE_MS
         posts = raws(ANN.text("default", "x", at=last), ANN.text("default", "x", at=first_refused))
@@ -130,7 +130,7 @@ def test_the_week_is_not_applied_again_by_a_rebuild() -> None:
         assert store.get(post.hash) == post
 
 
-def test_unverified_posts_are_taken_only_on_request(store: CableStore) -> None:
+def test_unverified_posts_are_accepted_only_on_request(store: CableStore) -> None:
     forged = ANN.text("default", "x").raw[:-1] + b"y"
     assert verdicts(store, [forged]) == [V.BAD_SIGNATURE]
     assert verdicts(store, [forged], verify=False) == [V.ACCEPTED]
@@ -165,7 +165,7 @@ def test_each_signature_is_verified_once_and_none_when_read(store: CableStore, m
     assert len(seen) == 100
 
 
-def test_a_draft8_store_takes_draft8_infos_and_folds_channels(tmp_path: Path) -> None:
+def test_a_draft8_store_accepts_draft8_infos_and_folds_channels(tmp_path: Path) -> None:
     ann = Person("ann", DRAFT8)
     with CableStore.open(tmp_path, dialect=DRAFT8) as store:
         assert (

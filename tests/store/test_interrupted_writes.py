@@ -14,7 +14,7 @@ from people import ANN, BOB, START_MS, raws
 from cablestore import CableStore, StoreOptions
 from cablestore.errors import StorageError
 from cablestore.index import arrival_log
-from cablestore.index.local import JUDGED
+from cablestore.index.local import DECIDED
 
 
 def opened(path: Path) -> CableStore:
@@ -74,7 +74,7 @@ def test_a_text_after_an_interrupted_one_has_its_own_number_and_time(
     assert len({post.timestamp_ms for post in mine}) == len(mine)
 
 
-def test_followers_are_told_of_an_interrupted_write(store: CableStore) -> None:
+def test_followers_are_notified_of_an_interrupted_write(store: CableStore) -> None:
     last = store.last_sequence
     calls: list[int] = []
     store.watch(lambda: calls.append(store.last_sequence))
@@ -140,7 +140,7 @@ def test_a_new_identity_is_decided_for_after_an_interruption(
     with CableStore.open(tmp_path / "store", options=StoreOptions(clock=lambda: START_MS)) as store:
         assert store.moderation.in_force("other") == before
         with store.snapshot() as snapshot:
-            assert snapshot.reader.local(JUDGED, b"") == ANN.key
+            assert snapshot.reader.local(DECIDED, b"") == ANN.key
         assert_whole(store)
 
 

@@ -87,7 +87,7 @@ def test_who_left_joins_again(store: CableStore, body: Body) -> None:
         assert "default" in channels_of(store, ANN.key)
 
 
-def test_channels_are_told_apart_as_the_dialect_does(tmp_path: Path) -> None:
+def test_channels_are_distinguished_as_in_the_dialect(tmp_path: Path) -> None:
     with CableStore.open(tmp_path, dialect=DRAFT8) as store:
         store.post("Cabal", "one")
         store.post("cABAL", "two")

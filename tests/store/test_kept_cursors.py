@@ -123,7 +123,7 @@ def by_watching(store: CableStore, _: str) -> int:
         (by_watching, 1),
     ],
 )
-def test_a_program_that_keeps_a_place_ends_after_the_posts(
+def test_a_program_that_stores_a_cursor_ends_after_the_posts(
     program: Callable[[CableStore, str], int], most: int
 ) -> None:
     with CableStore.in_memory() as store:
@@ -136,7 +136,7 @@ def texts() -> list[Any]:
     return [ANN.text("default", f"text {number}") for number in range(POSTS)]
 
 
-def test_an_awaited_program_that_keeps_a_place_ends_after_the_posts() -> None:
+def test_an_awaited_program_that_stores_a_cursor_ends_after_the_posts() -> None:
     async def run(store: AsyncCableStore, found: AsyncIterator[object]) -> int:
         rounds = 0
         async for _ in found:
@@ -159,7 +159,7 @@ def test_an_awaited_program_that_keeps_a_place_ends_after_the_posts() -> None:
     assert 1 <= by_changes <= 4 + POSTS
 
 
-def test_who_asks_is_told_of_local_changes() -> None:
+def test_local_changes_are_reported_on_request() -> None:
     with CableStore.in_memory() as store:
         cursor, number, calls = store.cursor, store.last_sequence, list[str]()
         store.watch(lambda: calls.append("local"), local=True)
@@ -175,7 +175,7 @@ def test_who_asks_is_told_of_local_changes() -> None:
         assert store.next_changes(cursor, timeout_s=0).changes == [DraftChanged("default")]
 
 
-def test_awaiting_tasks_are_told_of_local_changes_if_they_ask() -> None:
+def test_local_changes_are_reported_to_awaiting_tasks_on_request() -> None:
     async def run() -> None:
         async with AsyncCableStore.in_memory() as store:
             cursor, number = await store.cursor, store.last_sequence

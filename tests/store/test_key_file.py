@@ -97,7 +97,7 @@ def test_a_kill_while_a_backup_writes_the_key_leaves_a_folder_that_is_still_one_
     assert sorted(own_sizes(left)) == left.names()
 
 
-def test_an_empty_key_file_is_refused_with_what_to_do(tmp_path: Path) -> None:
+def test_an_empty_key_file_is_rejected_with_what_to_do(tmp_path: Path) -> None:
     CableStore.open(tmp_path).close()
     (tmp_path / "identity").touch(0o600)
     with pytest.raises(IdentityError, match=r"identity is empty.*copy.*remove"):
@@ -107,9 +107,7 @@ def test_an_empty_key_file_is_refused_with_what_to_do(tmp_path: Path) -> None:
         store.post("default", "x")
 
 
-def test_a_file_system_without_hard_links_takes_a_key_and_keeps_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_key_is_stored_on_a_file_system_without_hard_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def link(*_: object) -> None:
         raise OSError(errno.EPERM, os.strerror(errno.EPERM))
 

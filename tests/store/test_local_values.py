@@ -53,7 +53,7 @@ def test_drafts_and_muted_channels(store: CableStore) -> None:
     assert (list(local.drafts()), list(local.muted())) == ([], [])
 
 
-def test_bad_values_are_refused_and_nothing_is_lost(store: CableStore) -> None:
+def test_bad_values_are_rejected_and_nothing_is_lost(store: CableStore) -> None:
     local = store.local
     local.put("name", "key", b"kept")
     with pytest.raises(ArgumentError, match="262,145 bytes, the maximum is 262,144"):

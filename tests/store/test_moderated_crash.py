@@ -40,7 +40,7 @@ def run(path: Path, batches: int | None) -> None:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("seed", range(2))
-def test_a_killed_sweep_goes_on(tmp_path: Path, seed: int) -> None:
+def test_a_killed_sweep_continues(tmp_path: Path, seed: int) -> None:
     path = tmp_path / "store"
     dropped = [BOB.text("c", str(number), at=START_MS - POSTS + number) for number in range(POSTS)]
     kept = CYD.text("c", "kept", at=START_MS - 1)

@@ -97,7 +97,7 @@ def assert_whole(store: CableStore, posts: list[Post]) -> None:
     """Check the rows, that no dropped post is stored or requested, and that the decisions follow from the rows."""
     report = store.check()
     assert report.is_clean, [str(problem) for problem in report.problems]
-    applied = store.moderation.place.moderation
+    applied = store.moderation.position.moderation
     assert applied is not None
     assert not applied.is_sweeping
     with store.snapshot() as snapshot:
@@ -107,9 +107,9 @@ def assert_whole(store: CableStore, posts: list[Post]) -> None:
             assert list(fresh.history(channel)) == list(applied.decisions.history(channel))
         for post in posts:
             held = reader.post(post.hash) is not None
-            refusal = applied.refusal(post)
-            assert not (held and refusal), (post, refusal)
-            if refusal is not None:
+            rejection = applied.rejection(post)
+            assert not (held and rejection), (post, rejection)
+            if rejection is not None:
                 assert list(answers.worth_requesting(reader, [post.hash])) == []
         heads = [(channel.name, store.heads(channel.name)) for channel in store.channels()]
         assert all(found for _, found in heads), heads

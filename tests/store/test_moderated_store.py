@@ -10,13 +10,13 @@ import pytest
 from moderated import (
     DAN,
     NOW_MS,
+    answered,
     assert_clean,
     chain,
     clock,
-    given,
     own,
     texts,
-    told,
+    verdicts_of,
 )
 from people import ANN, BOB, CYD, START_MS, Person
 
@@ -42,7 +42,7 @@ def store() -> Iterator[CableStore]:
 
 def test_a_hidden_user_is_left_out_marked_or_shown(store: CableStore) -> None:
     posts = chain(BOB, CYD, BOB)
-    told(store, *posts)
+    verdicts_of(store, *posts)
     store.moderation.hide(users=[BOB.key], reason="too loud")
     assert texts(store.messages("c").messages) == ["text 1"]
     marked = store.messages("c", hidden="mark").messages
@@ -56,16 +56,16 @@ def test_a_hidden_user_is_left_out_marked_or_shown(store: CableStore) -> None:
     assert not marked[1].is_hidden
     assert texts(store.causal_messages("c", 0)) == ["text 1"]
     assert {user.public_key: user.is_hidden for user in store.members("c")} == {BOB.key: True, CYD.key: False}
-    assert len(given(store, *posts)) == 3  # hidden posts are stored, and sent to peers
+    assert len(answered(store, *posts)) == 3  # hidden posts are stored, and sent to peers
     late = BOB.text("c", "late")
-    assert told(store, late) == [Verdict.ACCEPTED]
+    assert verdicts_of(store, late) == [Verdict.ACCEPTED]
     assert store.resolve(late).is_hidden
     store.moderation.unhide(users=[BOB.key])
     assert len(store.messages("c").messages) == 4
 
 
 def test_a_user_unhidden_in_one_channel_is_hidden_in_the_others(store: CableStore) -> None:
-    told(store, BOB.text("c", "x"), BOB.text("d", "y"))
+    verdicts_of(store, BOB.text("c", "x"), BOB.text("d", "y"))
     store.moderation.hide(users=[BOB.key])
     store.moderation.unhide(users=[BOB.key], channel="d")
     assert texts(store.messages("c").messages) == []
@@ -76,7 +76,7 @@ def test_a_user_unhidden_in_one_channel_is_hidden_in_the_others(store: CableStor
 
 def test_hiding_and_unhiding_one_post(store: CableStore) -> None:
     posts = chain(BOB, BOB)
-    told(store, *posts)
+    verdicts_of(store, *posts)
     store.moderation.hide(posts=[posts[0].hash])
     assert texts(store.messages("c").messages) == ["text 1"]
     store.moderation.unhide(posts=[posts[0].hash])
@@ -84,20 +84,20 @@ def test_hiding_and_unhiding_one_post(store: CableStore) -> None:
 
 
 def test_what_an_admin_hides_is_hidden_until_the_act_is_deleted(store: CableStore) -> None:
-    told(store, CYD.text("c", "x"))
+    verdicts_of(store, CYD.text("c", "x"))
     store.moderation.set_role(BOB.key, UserRole.ADMIN)
     assert store.user(BOB.key).role is UserRole.ADMIN
     act = BOB.post(Moderation("rude", 0, "", (CYD.key,), Action.HIDE_USER), at=NOW_MS + 10)
-    told(store, act)
+    verdicts_of(store, act)
     (message,) = store.messages("c", hidden="show").messages
     assert message.hidden_by is not None
     assert (message.hidden_by.author, message.hidden_by.hash) == (BOB.key, act.hash)
-    told(store, BOB.delete(act, at=NOW_MS + 11))
+    verdicts_of(store, BOB.delete(act, at=NOW_MS + 11))
     assert texts(store.messages("c").messages) == ["x"]
 
 
 def test_a_page_reads_a_named_most_of_rows(store: CableStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    told(store, *(BOB.text("c", f"b{number}") for number in range(30)), CYD.text("c", "seen", at=START_MS - 1))
+    verdicts_of(store, *(BOB.text("c", f"b{number}") for number in range(30)), CYD.text("c", "seen", at=START_MS - 1))
     store.moderation.hide(users=[BOB.key])
     monkeypatch.setattr(limits, "MAX_PAGE_ROWS_READ", 10)
     cursor, pages = None, 0
@@ -114,7 +114,7 @@ def test_a_page_reads_a_named_most_of_rows(store: CableStore, monkeypatch: pytes
 
 
 def test_a_snapshot_keeps_its_decisions(store: CableStore) -> None:
-    told(store, BOB.text("c", "x"))
+    verdicts_of(store, BOB.text("c", "x"))
     with store.snapshot() as before:
         store.moderation.hide(users=[BOB.key])
         assert texts(before.messages("c").messages) == ["x"]
@@ -122,7 +122,7 @@ def test_a_snapshot_keeps_its_decisions(store: CableStore) -> None:
 
 
 def test_a_private_act_changes_no_answer(store: CableStore) -> None:
-    told(store, BOB.text("c", "x"), CYD.text("c", "y"))
+    verdicts_of(store, BOB.text("c", "x"), CYD.text("c", "y"))
 
     def said() -> object:
         with store.snapshot() as snapshot:
@@ -150,7 +150,7 @@ def test_a_list_of_channels_looks_up_the_hidden_users_who_wrote(
     store: CableStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     channels = ["c", "d", "e"]
-    told(store, *(person.text(channel, "x") for person in (BOB, CYD, DAN) for channel in channels))
+    verdicts_of(store, *(person.text(channel, "x") for person in (BOB, CYD, DAN) for channel in channels))
     strangers = [Person(f"stranger {number}").key for number in range(8)]
     store.moderation.hide(users=[BOB.key, *strangers])
     store.moderation.drop(users=[DAN.key, Person("another").key])
@@ -166,56 +166,56 @@ def test_a_list_of_channels_looks_up_the_hidden_users_who_wrote(
     assert set(looked_up) == {ANN.key, BOB.key}
     assert len(looked_up) == 2 * len(channels)
     store.moderation.undrop(users=[DAN.key])
-    told(store, DAN.text("c", "x"), Person("stranger 0").text("c", "y"))
+    verdicts_of(store, DAN.text("c", "x"), Person("stranger 0").text("c", "y"))
     assert [channel.unread for channel in store.channels()] == [2, 1, 1]
 
 
 # --- blocks (moderation.md 4.6) -------------------------------------------------------------------
 
 
-def test_posts_of_a_blocked_user_are_refused_and_old_ones_stay(store: CableStore) -> None:
+def test_posts_of_a_blocked_user_are_rejected_and_old_ones_stay(store: CableStore) -> None:
     old, new = chain(BOB, BOB)
-    told(store, old)
+    verdicts_of(store, old)
     store.moderation.block([BOB.key])
-    assert told(store, new, old, BOB.named("bob")) == [Verdict.BLOCKED, Verdict.DUPLICATE, Verdict.BLOCKED]
+    assert verdicts_of(store, new, old, BOB.named("bob")) == [Verdict.BLOCKED, Verdict.DUPLICATE, Verdict.BLOCKED]
     assert texts(store.messages("c").messages) == ["text 0"]
     assert store.user(BOB.key).is_blocked
     store.rebuild()
     assert texts(store.messages("c").messages) == ["text 0"]
-    assert told(store, BOB.delete(old)) == [Verdict.ACCEPTED]
+    assert verdicts_of(store, BOB.delete(old)) == [Verdict.ACCEPTED]
     store.moderation.unblock([BOB.key])
-    assert told(store, new) == [Verdict.ACCEPTED]
+    assert verdicts_of(store, new) == [Verdict.ACCEPTED]
 
 
-def test_posts_of_a_user_who_blocks_the_local_user_are_refused_once_it_is_notified(store: CableStore) -> None:
-    told(store, BOB.post(Block("", 0, (ANN.key,), 0, 0)))
-    assert told(store, BOB.text("c", "x")) == [Verdict.ACCEPTED]
-    told(store, BOB.post(Block("", 0, (ANN.key,), 0, 1)))
-    assert told(store, BOB.text("c", "y"), CYD.text("c", "z")) == [Verdict.BLOCKED, Verdict.ACCEPTED]
-    told(store, BOB.post(Unblock("", 0, (ANN.key,), 0)))
-    assert told(store, BOB.text("c", "w")) == [Verdict.ACCEPTED]
+def test_posts_of_a_user_who_blocks_the_local_user_are_rejected_once_it_is_notified(store: CableStore) -> None:
+    verdicts_of(store, BOB.post(Block("", 0, (ANN.key,), 0, 0)))
+    assert verdicts_of(store, BOB.text("c", "x")) == [Verdict.ACCEPTED]
+    verdicts_of(store, BOB.post(Block("", 0, (ANN.key,), 0, 1)))
+    assert verdicts_of(store, BOB.text("c", "y"), CYD.text("c", "z")) == [Verdict.BLOCKED, Verdict.ACCEPTED]
+    verdicts_of(store, BOB.post(Unblock("", 0, (ANN.key,), 0)))
+    assert verdicts_of(store, BOB.text("c", "w")) == [Verdict.ACCEPTED]
 
 
 def test_a_block_by_a_moderator_counts_as_an_own_block(store: CableStore) -> None:
     store.moderation.set_role(BOB.key, UserRole.MOD)
-    told(store, BOB.post(Block("", 0, (CYD.key, DAN.key), 1, 0), at=NOW_MS + 10))
-    assert told(store, CYD.text("c", "x")) == [Verdict.DROPPED]
+    verdicts_of(store, BOB.post(Block("", 0, (CYD.key, DAN.key), 1, 0), at=NOW_MS + 10))
+    assert verdicts_of(store, CYD.text("c", "x")) == [Verdict.DROPPED]
     store.moderation.unblock([CYD.key], undrop=True)  # the local user's action takes precedence (4.4.5)
-    assert told(store, CYD.text("c", "y"), DAN.text("c", "z")) == [Verdict.ACCEPTED, Verdict.DROPPED]
+    assert verdicts_of(store, CYD.text("c", "y"), DAN.text("c", "z")) == [Verdict.ACCEPTED, Verdict.DROPPED]
 
 
 def test_a_block_counts_for_later_posts_of_its_batch(store: CableStore) -> None:
     mine = CYD.text("c", "x")
     block = ANN.post(Block("", 0, (CYD.key,), 1, 0))
-    assert told(store, mine, block) == [Verdict.DROPPED, Verdict.ACCEPTED]
+    assert verdicts_of(store, mine, block) == [Verdict.DROPPED, Verdict.ACCEPTED]
 
 
 # --- writing ---------------------------------------------------------------------------------------
 
 
-def test_acts_that_the_specification_forbids_are_refused(store: CableStore) -> None:
+def test_acts_that_the_specification_forbids_are_rejected(store: CableStore) -> None:
     text, topic = BOB.text("c", "x"), BOB.topic("c", "t")
-    told(store, text, topic, CYD.post(Info.of(accept_role=False)))
+    verdicts_of(store, text, topic, CYD.post(Info.of(accept_role=False)))
     moderation, sequence = store.moderation, store.last_sequence
     keys = [bytes([number]) * 32 for number in range(17)]
     with pytest.raises(ArgumentError, match="cannot assign a role to yourself"):
@@ -250,7 +250,7 @@ def test_acts_that_the_specification_forbids_are_refused(store: CableStore) -> N
 
 
 def test_private_acts_are_undone_privately_only(store: CableStore) -> None:
-    told(store, BOB.text("c", "x"))
+    verdicts_of(store, BOB.text("c", "x"))
     store.moderation.hide(users=[BOB.key], private=True)
     with pytest.raises(ArgumentError, match="privately"):
         store.moderation.unhide(users=[BOB.key])
@@ -269,7 +269,7 @@ def test_private_acts_are_undone_privately_only(store: CableStore) -> None:
 
 def test_posts_of_two_channels_are_acted_on_in_two_posts_and_one_write(store: CableStore) -> None:
     one, two = BOB.text("c", "x"), BOB.text("D", "y")
-    told(store, one, two)
+    verdicts_of(store, one, two)
     posts = store.moderation.drop(posts=[one.hash, two.hash]).posts
     assert [(post.channel, getattr(post.body, "recipients", ())) for post in posts] == [
         ("c", (one.hash,)),
@@ -278,9 +278,9 @@ def test_posts_of_two_channels_are_acted_on_in_two_posts_and_one_write(store: Ca
     assert list(store.channels()) == []
 
 
-def test_a_dry_run_tells_and_changes_nothing(store: CableStore) -> None:
-    told(store, CYD.text("c", "x"), CYD.text("c", "y"))
-    told(store, BOB.post(Role("", 0, "", DAN.key, UserRole.MOD.in_post), at=NOW_MS + 1000))
+def test_a_dry_run_reports_and_changes_nothing(store: CableStore) -> None:
+    verdicts_of(store, CYD.text("c", "x"), CYD.text("c", "y"))
+    verdicts_of(store, BOB.post(Role("", 0, "", DAN.key, UserRole.MOD.in_post), at=NOW_MS + 1000))
     digest, sequence = store.dump_digest(), store.last_sequence
     effect = store.moderation.drop(users=[CYD.key], dry_run=True)
     assert (effect.posts, effect.dropped_posts) == ((), 2)
@@ -292,10 +292,10 @@ def test_a_dry_run_tells_and_changes_nothing(store: CableStore) -> None:
     assert store.user(BOB.key).role is UserRole.USER
 
 
-def test_a_dry_run_makes_no_key_and_tells_what_it_tells_with_one(tmp_path: Path) -> None:
+def test_a_dry_run_makes_no_key_and_reports_the_same_as_with_one(tmp_path: Path) -> None:
     with CableStore.open(tmp_path, options=StoreOptions(clock=clock)) as store:
-        told(store, *(posts := chain(BOB, CYD)))
-        told(store, BOB.post(Moderation("", 0, "", (CYD.key,), Action.HIDE_USER), at=NOW_MS + 1000))
+        verdicts_of(store, *(posts := chain(BOB, CYD)))
+        verdicts_of(store, BOB.post(Moderation("", 0, "", (CYD.key,), Action.HIDE_USER), at=NOW_MS + 1000))
         digest = store.dump_digest()
 
         def changes() -> list[list[tuple[object, ...]]]:
@@ -329,7 +329,7 @@ def test_the_seed_is_kept_until_it_is_revoked(tmp_path: Path) -> None:
         assert [(change.what, change.target, change.after) for change in effect.changes] == [
             ("role", BOB.key, UserRole.ADMIN)
         ]
-        told(store, CYD.text("c", "x"), BOB.post(Block("", 0, (CYD.key,), 1, 0)))
+        verdicts_of(store, CYD.text("c", "x"), BOB.post(Block("", 0, (CYD.key,), 1, 0)))
         with pytest.raises(ArgumentError, match="another"):
             store.moderation.join_with_seed(bytes([UserRole.MOD]) + CYD.key)
     with own(tmp_path) as store:
@@ -338,14 +338,14 @@ def test_the_seed_is_kept_until_it_is_revoked(tmp_path: Path) -> None:
         assert texts(store.messages("c").messages) == []
         store.moderation.revoke_seed()
         assert store.user(BOB.key).role is UserRole.USER
-        assert told(store, CYD.text("c", "y")) == [Verdict.DROPPED]  # earlier actions stay applied (4.7.2)
+        assert verdicts_of(store, CYD.text("c", "y")) == [Verdict.DROPPED]  # earlier actions stay applied (4.7.2)
         with pytest.raises(ArgumentError, match="no moderation seed"):
             store.moderation.revoke_seed()
         assert_clean(store)
 
 
-def test_a_deletion_that_is_refused_leaves_private_acts_as_they_are(store: CableStore) -> None:
-    told(store, foreign := CYD.text("c", "x"))
+def test_a_deletion_that_is_rejected_leaves_private_acts_as_they_are(store: CableStore) -> None:
+    verdicts_of(store, foreign := CYD.text("c", "x"))
     effect = store.moderation.hide(users=[CYD.key], private=True)
     (private,) = [post.hash for post in effect.posts]
     with pytest.raises(ArgumentError, match="Only the author can delete it"):
@@ -361,7 +361,7 @@ def test_a_deletion_that_is_refused_leaves_private_acts_as_they_are(store: Cable
 
 
 def test_lists_say_who_when_and_why(store: CableStore) -> None:
-    told(store, CYD.text("c", "x"))
+    verdicts_of(store, CYD.text("c", "x"))
     store.moderation.set_role(BOB.key, UserRole.MOD, reason="helps")
     store.moderation.hide(users=[CYD.key], channel="c", reason="rude")
     store.moderation.unhide(users=[CYD.key], channel="c")
@@ -378,8 +378,8 @@ def test_lists_say_who_when_and_why(store: CableStore) -> None:
     assert store.moderation.contexts() == ["c"]
 
 
-def test_followers_are_told_of_changes(store: CableStore) -> None:
-    told(store, CYD.text("c", "x"))
+def test_followers_are_notified_of_changes(store: CableStore) -> None:
+    verdicts_of(store, CYD.text("c", "x"))
     found = []
     begun = threading.Event()
 
@@ -410,24 +410,24 @@ def test_followers_are_told_of_changes(store: CableStore) -> None:
 
 def test_an_unmoderated_store_keeps_and_shows_everything() -> None:
     with own(moderated=False) as store:
-        told(store, BOB.text("c", "x"), ANN.post(Block("", 0, (BOB.key,), 1, 0)))
+        verdicts_of(store, BOB.text("c", "x"), ANN.post(Block("", 0, (BOB.key,), 1, 0)))
         assert texts(store.messages("c").messages) == ["x"]
-        assert told(store, BOB.text("c", "y")) == [Verdict.ACCEPTED]
+        assert verdicts_of(store, BOB.text("c", "y")) == [Verdict.ACCEPTED]
         assert store.moderation.decisions is None
 
 
 def test_a_store_that_gets_an_identity_decides_for_it(tmp_path: Path) -> None:
     with CableStore.open(tmp_path, options=StoreOptions(clock=clock)) as store:
-        told(store, BOB.text("c", "x"), ANN.post(Moderation("", 0, "", (BOB.key,), Action.HIDE_USER)))
+        verdicts_of(store, BOB.text("c", "x"), ANN.post(Moderation("", 0, "", (BOB.key,), Action.HIDE_USER)))
         assert texts(store.messages("c").messages) == ["x"]
         store.import_identity(ANN.identity)
         assert texts(store.messages("c").messages) == []
 
 
-def test_the_first_own_post_is_spared_by_acts_of_others_as_any_other(tmp_path: Path) -> None:
+def test_the_first_own_post_is_exempt_from_actions_of_others_as_any_other(tmp_path: Path) -> None:
     with CableStore.open(tmp_path, options=StoreOptions(clock=clock)) as store:
         store.moderation.join_with_seed(bytes([UserRole.ADMIN]) + BOB.key)
-        told(store, BOB.post(Moderation("", 0, "c", (), Action.DROP_CHANNEL)))
+        verdicts_of(store, BOB.post(Moderation("", 0, "c", (), Action.DROP_CHANNEL)))
         post = store.post("c", "the store gets its identity by this")
         assert store.get(post.hash) == post
         assert_clean(store)

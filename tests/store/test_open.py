@@ -60,7 +60,7 @@ def test_a_foreign_leveldb_is_left_alone(tmp_path: Path) -> None:
     assert sorted(file.name for file in tmp_path.iterdir()) == before
 
 
-def test_a_file_is_no_store(tmp_path: Path) -> None:
+def test_a_file_is_not_a_store(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     with pytest.raises(OpenError, match="is a file"):
         CableStore.open(tmp_path / "file")
@@ -77,7 +77,7 @@ def test_a_newer_format_is_not_touched(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "text", ["", "{}", "null", "[]", '{"format": 1}', "\x00\xff", '{"format": "x", "dialect": 1, "generation": 2}']
 )
-def test_a_damaged_header_is_no_header(tmp_path: Path, text: str) -> None:
+def test_a_damaged_header_is_not_a_header(tmp_path: Path, text: str) -> None:
     CableStore.open(tmp_path).close()
     (tmp_path / "STORE").write_bytes(text.encode("latin-1"))
     with pytest.raises(OpenError, match="is not the header of a store"):
@@ -119,7 +119,7 @@ def set_view_version(path: Path, name: str, version: int) -> None:
     database.close()
 
 
-def test_an_outdated_view_refuses_to_be_read_until_rebuilt(tmp_path: Path) -> None:
+def test_an_outdated_view_cannot_be_read_until_rebuilt(tmp_path: Path) -> None:
     with CableStore.open(tmp_path) as store:
         store.post("default", "x")
         before = store.dump_digest()
@@ -131,7 +131,7 @@ def test_an_outdated_view_refuses_to_be_read_until_rebuilt(tmp_path: Path) -> No
         assert store.dump_digest() == before
 
 
-def test_a_view_whose_code_is_not_installed_is_refused_and_not_upgraded(tmp_path: Path) -> None:
+def test_a_view_whose_code_is_not_installed_is_rejected_and_not_upgraded(tmp_path: Path) -> None:
     CableStore.open(tmp_path).close()
     set_view_version(tmp_path, "gone", 3)
     for upgrade in (False, True):
@@ -144,7 +144,7 @@ def test_a_view_whose_code_is_not_installed_is_refused_and_not_upgraded(tmp_path
     CableStore.open(tmp_path).close()
 
 
-def test_a_second_open_in_this_process_is_refused_and_keeps_the_lock(tmp_path: Path) -> None:
+def test_a_second_open_in_this_process_is_rejected_and_keeps_the_lock(tmp_path: Path) -> None:
     """LevelDB's own error would release the first lock, so another process could also open the store."""
     with CableStore.open(tmp_path) as store:
         with pytest.raises(StoreLockedError, match="open in this process"):
@@ -226,7 +226,7 @@ def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
     assert said.startswith("StorageError")
 
 
-def test_a_closed_store_says_so(tmp_path: Path) -> None:
+def test_a_closed_store_raises_an_error(tmp_path: Path) -> None:
     store = CableStore.open(tmp_path)
     store.close()
     store.close()
@@ -283,7 +283,7 @@ def test_a_key_file_is_never_overwritten(tmp_path: Path) -> None:
     assert (tmp_path / "key").read_text() == before
 
 
-def test_a_key_that_others_can_read_is_refused(tmp_path: Path) -> None:
+def test_a_key_that_others_can_read_is_rejected(tmp_path: Path) -> None:
     save_identity(Identity.generate(), tmp_path / "key")
     (tmp_path / "key").chmod(0o644)
     with pytest.raises(IdentityError, match=r"has mode 0644.*chmod 600"):
@@ -291,7 +291,7 @@ def test_a_key_that_others_can_read_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "zz", "00" * 31, "00" * 64, "00" * 33, "ü" * 64])
-def test_what_is_no_key(text: str) -> None:
+def test_invalid_keys(text: str) -> None:
     with pytest.raises(IdentityError):
         parse_identity(text)
 

@@ -18,7 +18,7 @@ from cablestore.index.database import Row
 from cablestore.index.reader import Reader
 from cablestore.index.tombstone import Skeleton
 from cablestore.store.cursor import MessageCursor
-from cablestore.store.known_places import KnownPlaces
+from cablestore.store.known_positions import KnownPositions
 from cablestore.store.message_order import MessageOrder
 
 FAR_MS = 6 * 86_400_000
@@ -71,7 +71,7 @@ def page(store: CableStore, size: int, *, newest_first: bool = True) -> tuple[li
     """Return the first page of a store with an empty cache, and the number of reads by kind."""
     with store.snapshot() as state:
         source = CountingSource(state.reader)
-        order = MessageOrder(state.reader.over(source), "default", KnownPlaces())
+        order = MessageOrder(state.reader.over(source), "default", KnownPositions())
         rows = order.texts(None, newest_first=newest_first, at_once=size)
         found = [digest for (_, digest), _ in zip(rows, range(size), strict=False)]
         assert all(order.post(digest) for digest in found)
@@ -103,7 +103,7 @@ def test_a_page_looks_up_links_near_a_reply_of_a_slow_clock_alone() -> None:
 
 @pytest.mark.parametrize(
     ("limit", "value"),
-    [("MAX_ENDS_READ", 0), ("MAX_ROWS_AHEAD", 2), ("MAX_KNOWN_PLACES", 3), ("MAX_ARRIVALS_FOLLOWED", 0)],
+    [("MAX_ENDS_READ", 0), ("MAX_ROWS_AHEAD", 2), ("MAX_KNOWN_POSITIONS", 3), ("MAX_ARRIVALS_FOLLOWED", 0)],
 )
 def test_limits_of_what_is_read_ahead_and_remembered_change_no_order(
     limit: str, value: int, monkeypatch: pytest.MonkeyPatch
@@ -198,6 +198,6 @@ def test_pages_around_a_dropped_post_have_every_message(*, newest_first: bool) -
             if at >= 0:
                 cursor = next(m.cursor for m in store.messages("default").messages if m.hash == expected[at])
             with store.snapshot() as state:
-                order = MessageOrder(state.reader, "default", KnownPlaces())
+                order = MessageOrder(state.reader, "default", KnownPositions())
                 place = None if cursor is None else cursor.encode()
                 assert [digest for _, digest in order.texts(place, newest_first=newest_first)] == expected[at + 1 :]

@@ -162,7 +162,7 @@ def test_a_store_of_another_user(made: tuple[Path, str]) -> None:
         lambda store: store.rebuild(),
     ],
 )
-def test_every_write_is_refused(made: tuple[Path, str], write: Callable[[CableStore], object]) -> None:
+def test_every_write_is_rejected(made: tuple[Path, str], write: Callable[[CableStore], object]) -> None:
     before = snapshot(made[0])
     with CableStore.open(made[0], read_only=True) as store:
         with pytest.raises(StorageError, match="open read-only"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from moderated import DAN, NOW_MS, assert_clean, own, told, wanted
+from moderated import DAN, NOW_MS, assert_clean, own, verdicts_of, wanted
 from people import ANN, BOB, CYD, START_MS, Person
 
 from cablestore import LEGACY, Block, Body, CableStore, Info, Moderation, Post, Role, Text, Unblock, Verdict, limits
@@ -28,19 +28,19 @@ def test_a_post_that_a_known_action_drops_is_not_requested(tmp_path: Path) -> No
     bad, other = CYD.text("c", "illegal", at=START_MS + 10), CYD.text("c", "fine", at=START_MS + 11)
     drop = action(BOB, Action.DROP_POST, (bad.hash,), 20)
     with own(tmp_path) as store:
-        told(store, drop)
+        verdicts_of(store, drop)
         assert wanted(store, bad, other) == [bad.hash, other.hash], "its author has no authority"
-        told(store, role(BOB, 5))
+        verdicts_of(store, role(BOB, 5))
         assert wanted(store, bad, other) == [other.hash]
         assert not store.moderation.is_sweeping
         assert_clean(store)
     with own(tmp_path) as store:
         store.rebuild()
         assert wanted(store, bad) == []
-        assert told(store, bad) == [Verdict.DROPPED]
-        told(store, action(BOB, Action.UNDROP_POST, (bad.hash,), 30))
+        assert verdicts_of(store, bad) == [Verdict.DROPPED]
+        verdicts_of(store, action(BOB, Action.UNDROP_POST, (bad.hash,), 30))
         assert wanted(store, bad) == [bad.hash]
-        assert told(store, bad) == [Verdict.ACCEPTED]
+        assert verdicts_of(store, bad) == [Verdict.ACCEPTED]
         assert_clean(store)
 
 
@@ -48,8 +48,8 @@ def test_a_post_that_comes_in_spite_of_a_void_drop_stays() -> None:
     """The author or the channel of the post shows that the drop does not apply to it (4.4.5, 5.1.3.2)."""
     by_mod, elsewhere = CYD.text("c", "of a mod", at=START_MS + 10), CYD.text("d", "elsewhere", at=START_MS + 11)
     with own() as store:
-        told(store, role(BOB, 5), role(CYD, 5), action(BOB, Action.DROP_POST, (by_mod.hash, elsewhere.hash), 20))
-        assert told(store, by_mod, elsewhere) == [Verdict.ACCEPTED] * 2
+        verdicts_of(store, role(BOB, 5), role(CYD, 5), action(BOB, Action.DROP_POST, (by_mod.hash, elsewhere.hash), 20))
+        assert verdicts_of(store, by_mod, elsewhere) == [Verdict.ACCEPTED] * 2
         store.moderation.drop(channel="d")
         store.moderation.sweep()
         assert store.get(by_mod.hash) is not None
@@ -58,13 +58,13 @@ def test_a_post_that_comes_in_spite_of_a_void_drop_stays() -> None:
 
 def test_an_own_post_that_its_author_dropped_stays_dropped(tmp_path: Path) -> None:
     with own(tmp_path) as store:
-        told(store, role(BOB, 5))
+        verdicts_of(store, role(BOB, 5))
         mistake = store.write(Text("c", "my mistake"))
         store.moderation.drop(posts=[mistake.hash])
         store.moderation.sweep()
-        assert told(store, mistake) == [Verdict.DROPPED]
-        told(store, action(BOB, Action.DROP_CHANNEL, (), 2_000))
-        assert told(store, mistake) == [Verdict.DROPPED]
+        assert verdicts_of(store, mistake) == [Verdict.DROPPED]
+        verdicts_of(store, action(BOB, Action.DROP_CHANNEL, (), 2_000))
+        assert verdicts_of(store, mistake) == [Verdict.DROPPED]
         assert store.get(mistake.hash) is None
 
 
@@ -74,12 +74,12 @@ def test_a_block_that_notified_stays_in_force_until_it_is_undone() -> None:
 
     text = BOB.text("c", "x", at=START_MS + 50)
     with own() as store:
-        told(store, block(10, notify=1), block(20, notify=0))
-        assert told(store, text) == [Verdict.BLOCKED]
-        told(store, BOB.post(Unblock("", 0, (ANN.key,), 0), at=START_MS + 30))
-        assert told(store, text) == [Verdict.ACCEPTED]
-        told(store, block(40, notify=0))
-        assert told(store, BOB.text("c", "y", at=START_MS + 51)) == [Verdict.ACCEPTED]
+        verdicts_of(store, block(10, notify=1), block(20, notify=0))
+        assert verdicts_of(store, text) == [Verdict.BLOCKED]
+        verdicts_of(store, BOB.post(Unblock("", 0, (ANN.key,), 0), at=START_MS + 30))
+        assert verdicts_of(store, text) == [Verdict.ACCEPTED]
+        verdicts_of(store, block(40, notify=0))
+        assert verdicts_of(store, BOB.text("c", "y", at=START_MS + 51)) == [Verdict.ACCEPTED]
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_a_block_that_notified_stays_in_force_until_it_is_undone() -> None:
 )
 def test_writing_rejects_what_an_act_rejects(body: Body, message: str) -> None:
     with own() as store:
-        told(store, BOB.post(Info.of(accept_role=False)))
+        verdicts_of(store, BOB.post(Info.of(accept_role=False)))
         store.moderation.block([CYD.key], private=True)
         store.moderation.hide(users=[CYD.key], channel="c", private=True)
         store.moderation.drop(channel="d", private=True)
@@ -109,7 +109,7 @@ def test_writing_rejects_what_an_act_rejects(body: Body, message: str) -> None:
 def test_a_post_whose_deletion_by_its_author_is_known_is_not_passed_on() -> None:
     text, other = BOB.text("c", "x"), BOB.text("c", "y")
     with own() as store:
-        told(store, BOB.delete(text), CYD.delete(other))
+        verdicts_of(store, BOB.delete(text), CYD.delete(other))
         verdicts = [outcome.verdict for outcome in store.parts.appraise([text.raw, other.raw], LEGACY)]
         assert verdicts == [Verdict.DELETED, Verdict.ACCEPTED]
 
@@ -121,7 +121,7 @@ def seeded_store() -> tuple[CableStore, list[Post]]:
     ahead = NOW_MS - START_MS
     hide = action(BOB, Action.HIDE_USER, (CYD.key,), ahead + 1_000, "")
     given = BOB.post(Role("", 0, "", DAN.key, MOD), at=NOW_MS + 1_000)
-    told(store, hide, given, action(DAN, Action.HIDE_USER, (CYD.key,), ahead + 2_000, "d"))
+    verdicts_of(store, hide, given, action(DAN, Action.HIDE_USER, (CYD.key,), ahead + 2_000, "d"))
     return store, [hide, given]
 
 
@@ -138,10 +138,10 @@ def test_revoking_a_seed_keeps_what_applied_though_it_is_dated_ahead() -> None:
             assert decisions.user_hidden_by(CYD.key, "d") is not None
             store.rebuild()
         late = action(BOB, Action.HIDE_USER, (Person("eve").key,), NOW_MS - START_MS + 500, "")
-        told(store, late)
+        verdicts_of(store, late)
         assert store.moderation.decisions is not None
         assert store.moderation.decisions.user_hidden_by(Person("eve").key, "c") is None
-        told(store, BOB.delete(hide, given, at=NOW_MS + 5_000))
+        verdicts_of(store, BOB.delete(hide, given, at=NOW_MS + 5_000))
         assert store.moderation.decisions.user_hidden_by(CYD.key, "c") is None
         assert store.moderation.decisions.role(DAN.key) is UserRole.USER
 

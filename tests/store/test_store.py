@@ -155,7 +155,7 @@ def test_a_forged_post_does_not_date_own_ones() -> None:
         assert store.post("default", "y").timestamp_ms == first.timestamp_ms + 1
 
 
-def test_what_cannot_be_written_is_refused_and_nothing_is_stored(store: CableStore) -> None:
+def test_what_cannot_be_written_is_rejected_and_nothing_is_stored(store: CableStore) -> None:
     before = store.dump_digest()
     refused: list[Callable[[], object]] = [
         lambda: store.post("default", "x" * 4097),
@@ -182,7 +182,7 @@ def test_what_cannot_be_written_is_refused_and_nothing_is_stored(store: CableSto
 
 
 @pytest.mark.parametrize("dialect", [LEGACY, DRAFT8], ids=str)
-def test_a_channel_that_no_post_can_name_is_refused_by_all_that_reads(dialect: Dialect) -> None:
+def test_a_channel_that_no_post_can_name_is_rejected_by_all_that_reads(dialect: Dialect) -> None:
     with CableStore.in_memory(dialect=dialect) as store:
         store.post("default", "hello")
         channel = "default\udcff"
@@ -252,7 +252,7 @@ def test_pages_go_through_a_channel_both_ways(chat: CableStore, limit: int, newe
     assert found == (expected[::-1] if newest_first else expected)
 
 
-def test_a_message_is_a_place_to_go_on_from_both_ways(chat: CableStore) -> None:
+def test_pages_continue_from_a_message_in_both_directions(chat: CableStore) -> None:
     middle = chat.messages("default", 1, after_ms=START_MS + 12_000, before_ms=START_MS + 13_000).messages[0]
     older = chat.messages("default", 3, cursor=middle.cursor)
     newer = chat.messages("default", 3, cursor=middle.cursor, newest_first=False)
@@ -290,7 +290,7 @@ def test_any_cursor_is_harmless(time_ms: int, digits: str) -> None:
             assert all(message.channel == "a" for message in page.messages)
 
 
-def test_a_cursor_of_another_kind_is_refused(store: CableStore) -> None:
+def test_a_cursor_of_another_kind_is_rejected(store: CableStore) -> None:
     """The type checker, which lint runs, refuses it too."""
     store.post("a", "x")
     page = store.messages("a")
@@ -309,7 +309,7 @@ def test_a_cursor_of_another_kind_is_refused(store: CableStore) -> None:
 @example("")
 @example("\udcff")
 @example("0" * 16 + "." + "0" * 32 + "~")
-def test_what_is_no_cursor_is_refused(cursor: str) -> None:
+def test_an_invalid_cursor_is_rejected(cursor: str) -> None:
     with CableStore.in_memory() as store:
         post = store.post("a", "x")
         [message] = store.messages("a").messages
@@ -350,7 +350,7 @@ def test_a_hash_by_its_first_digits(store: CableStore) -> None:
     assert store.find_hashes("zz") == []
 
 
-def test_missing_links_are_told(store: CableStore) -> None:
+def test_missing_links_are_reported(store: CableStore) -> None:
     missing = ANN.text("default", "not sent")
     store.ingest(raws(BOB.text("default", "x", links=(missing.hash,))))
     assert list(store.missing("default")) == [missing.hash]
@@ -506,7 +506,7 @@ def test_compacting_changes_nothing(chat: CableStore) -> None:
     assert chat.dump_digest() == before
 
 
-def test_a_store_goes_on_after_a_rebuild(chat: CableStore) -> None:
+def test_a_store_continues_after_a_rebuild(chat: CableStore) -> None:
     sequence = chat.last_sequence
     report = chat.rebuild()
     assert (report.posts, report.tombstones, report.damaged) == (30, 1, {})

@@ -62,7 +62,7 @@ def test_events_tell_what_happened_in_order(store: CableStore) -> None:
         assert list(state.events()) == events  # the snapshot does not change, and does not wait
 
 
-def test_a_subscriber_hears_what_others_write(store: CableStore) -> None:
+def test_a_subscriber_gets_what_others_write(store: CableStore) -> None:
     store.join("default")
     after = store.last_sequence
     heard: list[bytes] = []
@@ -138,7 +138,7 @@ def test_a_rebuild_during_a_read_ends_no_follower(is_async: bool, monkeypatch: p
     """Only a cursor of changes becomes invalid, and raises CursorError."""
     store = CableStore.in_memory()
     store.ingest(raws(text := ANN.text("default", "x")))
-    place, cursor = store.moderation.place, store.cursor
+    position, cursor = store.moderation.position, store.cursor
     store.moderation.hide(posts=[text.hash])
 
     def rebuilt_in_the_next_read() -> None:
@@ -156,7 +156,7 @@ def test_a_rebuild_during_a_read_ends_no_follower(is_async: bool, monkeypatch: p
         rebuilt_in_the_next_read()
         assert len(list(store.events(timeout_s=0))) == 2
         rebuilt_in_the_next_read()
-        assert [change.what for change in store.moderation.since(place)[0]] == ["hidden"]
+        assert [change.what for change in store.moderation.since(position)[0]] == ["hidden"]
         rebuilt_in_the_next_read()
         with pytest.raises(CursorError, match="it was rebuilt"):
             list(store.changes(after=cursor, timeout_s=0))
@@ -166,7 +166,7 @@ def test_a_rebuild_during_a_read_ends_no_follower(is_async: bool, monkeypatch: p
             rebuilt_in_the_next_read()
             assert len([event async for event in later.events(timeout_s=0)]) == 2
             rebuilt_in_the_next_read()
-            assert [change.what for change in (await later.moderation.since(place))[0]] == ["hidden"]
+            assert [change.what for change in (await later.moderation.since(position))[0]] == ["hidden"]
             rebuilt_in_the_next_read()
             with pytest.raises(CursorError, match="it was rebuilt"):
                 await later.next_changes(cursor, timeout_s=0)

@@ -6,13 +6,13 @@ import tracemalloc
 from pathlib import Path
 
 import pytest
-from attention_model import AttentionModel, assert_agrees, moment_of
 from history import AUTHORS, NOW_MS
 from hypothesis import given
 from hypothesis import strategies as st
 from inside import engine_of, live_database, reload
 from people import raws
 from stores import scratch_folder
+from unread_model import UnreadModel, assert_agrees, moment_of
 
 from cablestore import (
     LEGACY,
@@ -128,7 +128,7 @@ def opened(folder: Path) -> CableStore:
 def test_the_store_agrees_with_the_model_at_every_step(
     pool: list[Post], todo: list[tuple[str, object, object]]
 ) -> None:
-    model = AttentionModel(OWN.public_key)
+    model = UnreadModel(OWN.public_key)
     coming = list(pool)
     with scratch_folder() as folder:
         store = opened(folder)
@@ -223,7 +223,7 @@ def test_two_pending_searches_are_one_of_both_ranges(
     assert Search(*one).widened(*other) == Search(*other).widened(*one) == Search(*both)
 
 
-def test_a_mark_and_what_comes_are_told_as_changes(tmp_path: Path) -> None:
+def test_marks_and_new_texts_are_reported_as_changes(tmp_path: Path) -> None:
     with opened(tmp_path) as store:
         said = [written(Text("a!b", "hello"), 1, 5), written(Text("a!b", "more"), 1, 6)]
         found = store.next_changes(store.cursor, timeout_s=0)
@@ -327,7 +327,7 @@ def test_numbers_are_exact_up_to_999(tmp_path: Path) -> None:
             assert [channel.unread for channel in snapshot.channels()] == [998]
 
 
-def test_a_wrong_cursor_is_refused(tmp_path: Path) -> None:
+def test_a_wrong_cursor_is_rejected(tmp_path: Path) -> None:
     with opened(tmp_path) as store:
         for wrong in ("", "x", "0" * 49, "0" * 16 + "." + "G" * 32):
             with pytest.raises(CursorError):
@@ -389,7 +389,7 @@ def test_an_answer_mentions_the_user_whatever_the_clocks_say(
         assert [message.hash for message in store.mentions().messages] == [answer.hash] * by_time
 
 
-def test_a_text_in_another_channel_is_no_answer(tmp_path: Path) -> None:
+def test_a_text_in_another_channel_is_not_an_answer(tmp_path: Path) -> None:
     """As with heads: otherwise anyone could make old names count in another channel."""
     with opened(tmp_path) as store:
         store.mentions()

@@ -46,7 +46,7 @@ def test_progress_counts_the_posts(outdated: Path) -> None:
 
 
 @pytest.mark.thorough
-def test_ctrl_c_leaves_the_store_and_the_next_open_goes_on(outdated: Path) -> None:
+def test_ctrl_c_leaves_the_store_and_the_next_open_continues(outdated: Path) -> None:
     def interrupt(_: int) -> None:
         raise KeyboardInterrupt
 
@@ -61,7 +61,7 @@ def test_ctrl_c_leaves_the_store_and_the_next_open_goes_on(outdated: Path) -> No
 
 
 @pytest.mark.thorough
-def test_a_kill_leaves_the_store_and_the_next_open_goes_on(outdated: Path) -> None:
+def test_a_kill_leaves_the_store_and_the_next_open_continues(outdated: Path) -> None:
     child = subprocess.run([sys.executable, "-c", CHILD, str(outdated)], check=False, timeout=LIMIT_S)
     assert child.returncode == -signal.SIGKILL
     with pytest.raises(OutdatedViewError):

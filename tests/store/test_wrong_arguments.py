@@ -212,7 +212,7 @@ def subjects(tmp_path: Path) -> Iterator[list[object]]:
         yield [store, state, store.moderation, store.local, Node(store)]
 
 
-def test_every_method_refuses_every_wrong_argument(subjects: list[object], tmp_path: Path) -> None:
+def test_every_method_rejects_every_wrong_argument(subjects: list[object], tmp_path: Path) -> None:
     store = subjects[0]
     assert isinstance(store, CableStore)
     before, tried = store.last_sequence, 0
@@ -231,7 +231,7 @@ def test_every_method_refuses_every_wrong_argument(subjects: list[object], tmp_p
     assert sorted(path.name for path in tmp_path.iterdir()) == ["store"], "a refused call made files"
 
 
-def test_every_awaited_method_refuses_them_too(tmp_path: Path) -> None:
+def test_every_awaited_method_rejects_them_too(tmp_path: Path) -> None:
     async def try_all() -> list[str | None]:
         async with AsyncCableStore.in_memory(identity=ANN.identity) as store, store.snapshot() as state:
             return [
@@ -253,7 +253,7 @@ def test_every_awaited_method_refuses_them_too(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("function", [cablestore.decode_post, cablestore.encode_post])
-def test_the_functions_of_the_package_refuse_them(function: Callable[..., Any], tmp_path: Path) -> None:
+def test_the_functions_of_the_package_reject_them(function: Callable[..., Any], tmp_path: Path) -> None:
     right = right_arguments(function, tmp_path)
     for name, hint in parameters(function):
         for value in wrong_values(name, hint):
@@ -283,7 +283,7 @@ def test_the_functions_of_the_package_refuse_them(function: Callable[..., Any], 
         lambda: Snapshot("x", "y"),  # type: ignore[arg-type] # wrong on purpose
     ],
 )
-def test_what_is_made_in_a_wrong_way_says_how(make: Callable[[], object]) -> None:
+def test_wrong_constructor_calls_explain_the_right_one(make: Callable[[], object]) -> None:
     with pytest.raises(ArgumentError, match=r"Use|expected"):
         make()
 

@@ -42,7 +42,7 @@ def request(kind: str) -> Request:
     return ListRequest(b"", 2**60, 0)
 
 
-async def ask_without_end(address: Address, kind: str) -> None:
+async def request_without_end(address: Address, kind: str) -> None:
     """Keep a fixed number of requests open."""
     peer = await ByHand.connect(address)
     asked = request(kind)
@@ -78,5 +78,5 @@ async def flood(address: Address, kind: str) -> None:
 
 if __name__ == "__main__":
     os.nice(10)  # keep the node busy instead of the machine
-    work = flood if sys.argv[2] in ("taken back", "nonsense") else ask_without_end
+    work = flood if sys.argv[2] in ("taken back", "nonsense") else request_without_end
     uvloop.run(work(Address.parse(sys.argv[1]), sys.argv[2]))

@@ -58,14 +58,14 @@ def archive(*arguments: object, store: Path | None = None) -> subprocess.Complet
     return run_command(command(*arguments, store=store)[3:], environment())
 
 
-def told(*arguments: object, store: Path | None = None) -> list[dict[str, Any]]:
+def run_json(*arguments: object, store: Path | None = None) -> list[dict[str, Any]]:
     """Run the command with --json, and return its output. It must succeed."""
     done = archive(*arguments, "--json", store=store)
     assert done.returncode == 0, done.stderr
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-def weeks_told(lines: Iterable[dict[str, Any]]) -> list[int]:
+def imported_weeks(lines: Iterable[dict[str, Any]]) -> list[int]:
     """Return the beginnings of the weeks of imported archives, in order of import."""
     return [line["from_ms"] for line in lines if "from_ms" in line]
 

@@ -115,7 +115,7 @@ def assert_nothing_is_left(parts: NodeParts) -> None:
     assert not parts.serving.live._tables
     assert not parts.intake.paused
     assert parts.context.writes.queued_size_bytes == 0
-    assert len(parts.sync.fetches.wanted) == 0
+    assert len(parts.sync.fetches.pending) == 0
     assert not len(parts.sync)
     assert not parts.sync.fetches.storing
     assert not len(parts.reconciler)

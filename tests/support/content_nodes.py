@@ -126,7 +126,7 @@ def described(
 
 
 @dataclass
-class Told:
+class ScriptedNode:
     """Node with scripted answers. None means 404; a function writes the answer itself."""
 
     data: bytes | Body | None = None
@@ -137,7 +137,7 @@ class Told:
     uploaded: bytes | Body | None = None
     headers: dict[str, str] = field(default_factory=dict)
     status: int = 200
-    takes_ranges: bool = False
+    accepts_ranges: bool = False
     cut_at: int | None = None
     """Position at which the connection breaks, from the beginning of the dataset."""
     asked: list[str] = field(default_factory=list)
@@ -177,7 +177,7 @@ class Told:
     async def give_data(self, request: web.BaseRequest) -> web.StreamResponse:
         if not isinstance(self.data, bytes):
             return await self.give(request, self.data)
-        start = int(request.headers["Range"][6:-1]) if self.takes_ranges and "Range" in request.headers else 0
+        start = int(request.headers["Range"][6:-1]) if self.accepts_ranges and "Range" in request.headers else 0
         response = web.StreamResponse(status=206 if start else self.status, headers=self.headers)
         if "Content-Length" not in self.headers:
             response.content_length = len(self.data) - start
@@ -192,7 +192,7 @@ class Told:
 
 
 @asynccontextmanager
-async def told(node: Told) -> AsyncIterator[Told]:
+async def running(node: ScriptedNode) -> AsyncIterator[ScriptedNode]:
     """Run the node."""
     server = web.Server(node.answer)
     runner = web.ServerRunner(server, shutdown_timeout=0.1)
@@ -206,10 +206,10 @@ async def told(node: Told) -> AsyncIterator[Told]:
         await runner.cleanup()
 
 
-def honest(whole: bytes, **more: Any) -> tuple[Cid, Told]:
+def honest(whole: bytes, **more: Any) -> tuple[Cid, ScriptedNode]:
     """Return a dataset's id, and a node that has it without leaves, like Codex' own datasets."""
     cid, manifest, _ = described(whole)
-    return cid, Told(**({"data": whole, "manifest": item_json(cid, manifest)} | more))
+    return cid, ScriptedNode(**({"data": whole, "manifest": item_json(cid, manifest)} | more))
 
 
 async def without_end(response: web.StreamResponse) -> None:
@@ -223,10 +223,10 @@ def changed(data: bytes, at: int) -> bytes:
 
 
 @asynccontextmanager
-async def all_told(*nodes: Told) -> AsyncIterator[list[str]]:
+async def all_running(*nodes: ScriptedNode) -> AsyncIterator[list[str]]:
     """Run several nodes. Yields their URLs."""
     async with AsyncExitStack() as stack:
-        yield [(await stack.enter_async_context(told(node))).url for node in nodes]
+        yield [(await stack.enter_async_context(running(node))).url for node in nodes]
 
 
 def ask(

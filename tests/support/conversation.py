@@ -10,7 +10,7 @@ import pytest
 
 from cablestore import DRAFT8, LEGACY, Dialect
 from cablestore.protocol.crypto import post_hash
-from cablestore.protocol.exchange import Asked, Event, Exchange, Fault, RequestRole, State, Step, Violation
+from cablestore.protocol.exchange import Event, Exchange, Fault, PeerRequest, RequestRole, State, Step, Violation
 from cablestore.protocol.message import (
     FrameReader,
     HashResponse,
@@ -85,12 +85,12 @@ def carry(source: Session, target: Session, now_s: float = 0) -> list[Event]:
     return target.receive(b"".join(source.output()), now_s)
 
 
-def asked(asker: Session, answerer: Session, request: Request, now_s: float = 0) -> tuple[Exchange, Exchange]:
+def asked(requester: Session, answerer: Session, request: Request, now_s: float = 0) -> tuple[Exchange, Exchange]:
     """Send a request, and receive it on the other side. Return both sides' exchanges of it."""
-    mine = asker.ask(request, now_s)
-    events = carry(asker, answerer)
-    assert [type(event) for event in events] == [Asked]
-    assert isinstance(events[0], Asked)
+    mine = requester.send_request(request, now_s)
+    events = carry(requester, answerer)
+    assert [type(event) for event in events] == [PeerRequest]
+    assert isinstance(events[0], PeerRequest)
     return mine, events[0].exchange
 
 

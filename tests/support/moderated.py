@@ -55,7 +55,7 @@ def write(path: Path, rows: dict[bytes, bytes | None]) -> None:
         database.write(rows, sync=True)
 
 
-def told(store: CableStore, *posts: Post) -> list[Verdict]:
+def verdicts_of(store: CableStore, *posts: Post) -> list[Verdict]:
     return [outcome.verdict for outcome in store.ingest(raws(*posts))]
 
 
@@ -76,7 +76,7 @@ def wanted(store: CableStore, *posts: Post) -> list[bytes]:
         return list(answers.worth_requesting(snapshot.reader, [post.hash for post in posts]))
 
 
-def given(store: CableStore, *posts: Post) -> list[bytes]:
+def answered(store: CableStore, *posts: Post) -> list[bytes]:
     with store.snapshot() as snapshot:
         return list(answers.post_request(snapshot.reader, [post.hash for post in posts]))
 

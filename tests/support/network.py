@@ -13,7 +13,6 @@ from cablestore.peers.relay import Loops, Route
 from cablestore.peers.serving import FORWARDS_TICK_S as TICK_S
 from cablestore.protocol.crypto import post_hash
 from cablestore.protocol.exchange import (
-    Asked,
     Concluded,
     Dropped,
     Event,
@@ -21,6 +20,7 @@ from cablestore.protocol.exchange import (
     Extra,
     Hashes,
     Names,
+    PeerRequest,
     Posts,
     ResponseEvent,
     Step,
@@ -64,7 +64,7 @@ class Question:
         self.names: list[tuple[str, ...]] = []
         self.ends: list[Step] = []
 
-    def take(self, event: ResponseEvent) -> None:
+    def handle(self, event: ResponseEvent) -> None:
         match event:
             case Hashes(_, hashes):
                 self.hashes += hashes
@@ -76,7 +76,7 @@ class Question:
                 self.ends.append(step)
 
 
-class Unlooked:
+class PassingInspector:
     """Inspector that forwards posts immediately or, with `later`, when `release` is called."""
 
     def __init__(self) -> None:
@@ -89,10 +89,10 @@ class Unlooked:
     def send_on(self, route: Route) -> None:
         """Do nothing, because all sessions are flushed after each step."""
 
-    def look_at_hashes(self, route: Route, giver: Session, hashes: tuple[bytes, ...]) -> None:
+    def inspect_hashes(self, route: Route, giver: Session, hashes: tuple[bytes, ...]) -> None:
         self._do(lambda: route.pass_hashes(hashes))
 
-    def look_at_posts(self, route: Route, giver: Session, posts: list[bytes]) -> None:
+    def inspect_posts(self, route: Route, giver: Session, posts: list[bytes]) -> None:
         self._do(lambda: route.pass_posts(posts))
 
     def _do(self, work: Callable[[], None]) -> None:
@@ -120,23 +120,23 @@ class Node:
         self.names = [f"channel {number}"]
         self.sessions: dict[int, Session] = {}
         self.loops = Loops()
-        self.inspector = Unlooked()
+        self.inspector = PassingInspector()
         self.routes: dict[Exchange, Route] = {}
         self.asked = 0
         self.is_silent = False
 
     def next_look_s(self) -> float | None:
         """Return when it notices that an answer is late, None if it does not wait for one."""
-        asked = [exchange for session in self.sessions.values() for exchange in session.asked.values()]
+        asked = [exchange for session in self.sessions.values() for exchange in session.open_requests.values()]
         deadlines = [exchange.deadline_s for exchange in asked if exchange.deadline_s is not None]
         if not deadlines:
             return None
         return self.phase_s + math.ceil((min(deadlines) - self.phase_s) / TICK_S) * TICK_S
 
-    def take(self, session: Session, events: Iterable[Event]) -> None:
+    def handle(self, session: Session, events: Iterable[Event]) -> None:
         for event in events:
             match event:
-                case Asked(exchange):
+                case PeerRequest(exchange):
                     self.asked += 1
                     self.answer(session, exchange)
                 case Dropped(exchange):
@@ -146,8 +146,8 @@ class Node:
                 case Violation() | Extra():
                     assert isinstance(event, Violation)
                     self.network.violations.append(event)
-                case _ if event.exchange.asker is not None:
-                    event.exchange.asker.take(event)
+                case _ if event.exchange.requester is not None:
+                    event.exchange.requester.handle(event)
         self.routes = {exchange: route for exchange, route in self.routes.items() if not exchange.is_over}
 
     def answer(self, session: Session, exchange: Exchange) -> None:
@@ -155,7 +155,7 @@ class Node:
         if self.is_silent:
             return
         if self.loops.is_loop(session, request, self.sessions.values()):
-            session.refuse(exchange)
+            session.reject(exchange)
             return
         if request.ttl == 0:
             self.give(session, exchange, None)
@@ -234,10 +234,10 @@ class Network:
                     assert session.receive(encode_message(word, dialect), 0) == []
                 assert session.is_cablestore == greets
 
-    def ask(self, request: Request, via: int = 1) -> tuple[Exchange, Question]:
+    def send_request(self, request: Request, via: int = 1) -> tuple[Exchange, Question]:
         origin = self.nodes[ORIGIN]
         question = Question()
-        return origin.sessions[via].ask(request, self.now_s, asker=question), question
+        return origin.sessions[via].send_request(request, self.now_s, requester=question), question
 
     def flush(self) -> None:
         for node in self.nodes.values():
@@ -258,7 +258,7 @@ class Network:
             batch = [(wire, self._wires[wire].popleft()) for wire in chosen]
             for (near, far), data in batch:
                 node = self.nodes[far]
-                node.take(node.sessions[near], node.sessions[near].receive(data, self.now_s))
+                node.handle(node.sessions[near], node.sessions[near].receive(data, self.now_s))
             self.flush()
             steps += len(batch)
             assert steps < 5_000, "it goes on for ever"
@@ -272,7 +272,7 @@ class Network:
             self.now_s = max(self.now_s, min(due.values()))
             for node in [node for node, at_s in due.items() if at_s <= self.now_s]:
                 for session in node.sessions.values():
-                    node.take(session, session.expire(self.now_s))
+                    node.handle(session, session.expire(self.now_s))
             self.run()
         self.now_s = end_s
 
@@ -282,7 +282,7 @@ class Network:
             node = self.nodes[near]
             session = node.sessions.pop(far)
             del self._wires[near, far]
-            node.take(session, session.lose())
+            node.handle(session, session.lose())
 
     def within(self, hops: int, start: int = 1) -> set[int]:
         """Return the nodes that a request through `start` reaches with N more hops, without the origin."""
@@ -296,6 +296,6 @@ class Network:
         assert self.violations == []
         for node in self.nodes.values():
             for session in node.sessions.values():
-                assert session.asked == {}
+                assert session.open_requests == {}
                 assert session.to_answer == {}
             assert node.routes == {}

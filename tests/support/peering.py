@@ -258,14 +258,14 @@ def with_key(settings: NodeSettings, key: bytes | None, *, separate: bool = Fals
 
 
 class Raw:
-    """Peer that sends messages of the test. It keeps received ones in `heard`; `answer` answers them."""
+    """Peer that sends messages of the test. It keeps received ones in `received`; `answer` answers them."""
 
     connected: ClassVar[set[Raw]] = set()
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, dialect: Dialect = LEGACY) -> None:
         self.connected.add(self)
         self.dialect = dialect
-        self.heard: list[Message] = []
+        self.received: list[Message] = []
         self.is_over = False
         self._reader = reader
         self._writer = writer
@@ -280,7 +280,7 @@ class Raw:
                     with suppress(DecodeError):  # the other dialect, before it received this one
                         message = decode_message(frame, self.dialect)
                         if message is not None:
-                            self.heard.append(message)
+                            self.received.append(message)
                             self.answer(message)
         self.is_over = True
 
@@ -294,7 +294,7 @@ class Raw:
         if not self._writer.is_closing():
             self._writer.write(data)
 
-    def ask(self, request: Request) -> bytes:
+    def send_request(self, request: Request) -> bytes:
         """Send a request under a new id. Return the id."""
         self._next_id += 1
         size = self.dialect.request_id_size_bytes
@@ -304,7 +304,7 @@ class Raw:
 
     def answers_to(self, request_id: bytes) -> list[Message]:
         kinds = HashResponse | PostResponse | ListResponse
-        return [m for m in self.heard if isinstance(m, kinds) and m.request_id == request_id]
+        return [m for m in self.received if isinstance(m, kinds) and m.request_id == request_id]
 
     def hashes(self, request_id: bytes) -> list[bytes]:
         found = [m.hashes for m in self.answers_to(request_id) if isinstance(m, HashResponse)]
@@ -314,8 +314,8 @@ class Raw:
         answers = self.answers_to(request_id)
         return bool(answers) and (isinstance(answers[-1], ListResponse) or not answers[-1][1])
 
-    def asked(self, kind: type[Message]) -> list[Any]:
-        return [message for message in self.heard if isinstance(message, kind)]
+    def requests_of(self, kind: type[Message]) -> list[Any]:
+        return [message for message in self.received if isinstance(message, kind)]
 
     async def close(self) -> None:
         self.connected.discard(self)
@@ -410,7 +410,7 @@ async def paired(
     settings: NodeSettings = UNHURRIED,
     key: bytes = bytes(32),
     *,
-    is_whole: bool = True,
+    is_complete: bool = True,
 ) -> Any:
     """Run an action with a node on a folder, and the address of a node with `source`."""
     async with Node(source, with_key(ANSWERS_ONLY, key)) as serving:
@@ -419,7 +419,7 @@ async def paired(
             async with Node(store, with_key(settings, key)) as node:
                 found = await act(node, address)
             report = store.check()
-            assert report.is_clean or not is_whole, report.problems
+            assert report.is_clean or not is_complete, report.problems
         return found
 
 

@@ -88,7 +88,7 @@ class Cutter:
                 writer.transport.abort() if self.left <= 0 else writer.close()
 
 
-async def is_whole(node: Node, address: Address, over_cable: bool) -> bool:
+async def is_complete(node: Node, address: Address, over_cable: bool) -> bool:
     try:
         await once(node, address, over_cable=over_cable)
     except (NodeError, ReconcileError):

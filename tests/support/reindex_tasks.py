@@ -24,7 +24,7 @@ from cablestore.index.local import PREFIX as LOCAL_PREFIX
 from cablestore.index.meta import META_KEY, SIZES_KEY, Sizes, add_sizes
 from cablestore.index.view import Catalog
 from cablestore.reindex import summary_tasks, tasks
-from cablestore.reindex.inputs import Input, refusal
+from cablestore.reindex.inputs import Input, rejection
 from cablestore.reindex.job import Drops, ReindexJob
 from cablestore.reindex.prepare import make_job, take_sample
 from cablestore.reindex.row_segments import RowSegment, read_rows
@@ -115,7 +115,7 @@ def run_tasks(
         batch = pa.RecordBatch.from_arrays(columns, schema=tasks.BLOBS)
         reports += reports_of(tasks.derive(job)(iter(batch.slice(at, 2) for at in range(0, len(blobs[partition]), 2))))
     for problem in () if skip_corrupt else tasks.problems_of(job, reports):
-        raise refusal(job.inputs[problem["input"]], problem["problem"])
+        raise rejection(job.inputs[problem["input"]], problem["problem"])
     runs = tuple(str(report["run"]) for report in random.sample(reports, len(reports)))
     wanted = [index for index, is_wanted in enumerate(job.wanted) if is_wanted]
     for numbers in shares_of(wanted, random):

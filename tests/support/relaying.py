@@ -24,7 +24,7 @@ from cablestore.protocol.message import (
 RELAYS = replace(ANSWERS_ONLY, relays=True, spares_cable_js=True)
 
 
-class Giver(Keeper):
+class DataPeer(Keeper):
     """Peer that sends its data, which need not be posts."""
 
     def __init__(self, *streams: Any, bytes_of: Iterable[bytes] = (), **options: Any) -> None:
@@ -47,14 +47,14 @@ class Giver(Keeper):
 @asynccontextmanager
 async def between(
     store: CableStore, *posts: bytes, may_complain: bool = False
-) -> AsyncIterator[tuple[Network, Raw, Giver]]:
+) -> AsyncIterator[tuple[Network, Raw, DataPeer]]:
     """Run a node, a peer that sends it requests, and a peer that it forwards them to."""
     async with network(store, settings=RELAYS, may_complain=may_complain) as net:
         address = net.addresses[net.nodes[0]]
-        asker, giver = await raw_peer(address), await raw_peer(address, Giver, bytes_of=posts)
-        for peer in (asker, giver):
-            said = peer.ask(ListRequest(b"", 0, 0))
+        requester, giver = await raw_peer(address), await raw_peer(address, DataPeer, bytes_of=posts)
+        for peer in (requester, giver):
+            said = peer.send_request(ListRequest(b"", 0, 0))
             await until(lambda peer=peer, said=said: peer.is_concluded(said))  # type: ignore[misc] # the argument has its default
-        yield net, asker, giver
-        await asker.close()
+        yield net, requester, giver
+        await requester.close()
         await giver.close()

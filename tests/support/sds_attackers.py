@@ -1,7 +1,7 @@
 """Attackers beside the participants of a simulated causal log, whose messages reach all participants.
 
 They share one plan: messages that name unknown ones, under one name, under the name of a member, or under a new name
-each time; the same beside real messages; sync messages; wrong answers and repeated requests; loose ends.
+each time; the same beside real messages; sync messages; wrong answers and repeated requests; heads.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def with_wrong_answers(attacker: Attacker, now_ms: int) -> Iterator[SdsMessage]:
     yield replace(attacker.message(now_ms, text=None), repair_request=requests)
 
 
-def with_loose_ends(attacker: Attacker, now_ms: int) -> Iterator[SdsMessage]:
+def with_heads(attacker: Attacker, now_ms: int) -> Iterator[SdsMessage]:
     for _ in range(4):
         yield attacker.message(1 + attacker.sent)
 
@@ -89,7 +89,7 @@ ATTACKS: dict[str, Attack] = {
     "inventions beside real dependencies": beside_real_ones,
     "inventions in sync messages": in_sync_messages,
     "wrong answers and repeated requests": with_wrong_answers,
-    "loose ends": with_loose_ends,
+    "heads": with_heads,
 }
 
 

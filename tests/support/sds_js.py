@@ -63,7 +63,7 @@ class Answer(NamedTuple):
     out: list[bytes]
     events: list[tuple[str, Any]]
 
-    def told(self, name: str) -> list[Any]:
+    def events_of(self, name: str) -> list[Any]:
         """Return the details of the events of this name."""
         return [detail for each, detail in self.events if each == name]
 

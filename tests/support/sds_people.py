@@ -53,15 +53,15 @@ class Member:
             self.channel.confirm(found[-1][0])
         return [effect for _, effect in found]
 
-    def told(self, kind: type[E]) -> list[E]:
+    def effects_of(self, kind: type[E]) -> list[E]:
         return [effect for effect in self.effects() if isinstance(effect, kind)]
 
     def says(self, text: str, message_id: str | None = None, hint: bytes | None = None) -> bytes:
         """Send, and return the bytes. The rest of the outbox is discarded."""
         self.channel.send(text.encode(), self.now_ms, message_id=message_id, retrieval_hint=hint)
-        return self.told(Send)[-1].data
+        return self.effects_of(Send)[-1].data
 
-    def hears(self, *data: bytes) -> list[ReceiveResult]:
+    def receives(self, *data: bytes) -> list[ReceiveResult]:
         return [self.received(each).verdict for each in data]
 
     def received(self, data: bytes) -> Received:
@@ -109,5 +109,5 @@ def filter_of(*ids: str) -> bytes:
     """Return the filter, as sent, of a member that has these messages."""
     member = Member("filter", PATIENT)
     for message_id in ids:
-        member.hears(content(message_id))
+        member.receives(content(message_id))
     return opened(member.says("x")).bloom_filter or b""

@@ -37,11 +37,11 @@ class Side:
     """Store and its side of a conversation. The end of its `with` block closes the compared state."""
 
     def __init__(
-        self, store: CableStore, terms: Terms | None = None, *, hears_unlisted: bool = True, **options: Any
+        self, store: CableStore, terms: Terms | None = None, *, receives_unlisted: bool = True, **options: Any
     ) -> None:
-        """Create a side. Without `hears_unlisted` it lists all ids, as older versions do."""
+        """Create a side. Without `receives_unlisted` it lists all ids, as older versions do."""
         self.store = store
-        self.hears_unlisted = hears_unlisted
+        self.receives_unlisted = receives_unlisted
         self.snapshot = store.snapshot()
         hooks = Hooks(lambda channels: stored_set(self.snapshot.reader, channels), store.get, random.randbytes)
         self.talk = ReconcileConversation(terms or Terms(), hooks, store.dialect, **options)
@@ -57,7 +57,7 @@ class Side:
 
     def take(self, frame: bytes) -> None:
         self.heard.append(frame)
-        if frame == UNLISTED and not self.hears_unlisted:
+        if frame == UNLISTED and not self.receives_unlisted:
             return
         self.store_all(self.talk.receive(frame, at_s=0.0))
 
@@ -113,8 +113,8 @@ def reconciled(
 ) -> tuple[Side, Side]:
     one_hears, other_hears = hear_unlisted
     with (
-        Side(here, hears_unlisted=one_hears, **options) as one,
-        Side(there, hears_unlisted=other_hears) as other,
+        Side(here, receives_unlisted=one_hears, **options) as one,
+        Side(there, receives_unlisted=other_hears) as other,
     ):
         talk_between(one, other)
     return one, other

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Final, TypeVar
 
 LIMIT_S: Final = 300
-_LOOK_S: Final = 0.01
+_POLL_S: Final = 0.01
 
 T = TypeVar("T")
 
@@ -25,5 +25,5 @@ def wait_until(is_so: Callable[[], T], otherwise: Callable[[], object] | str = "
         if time.monotonic() > end:
             what = otherwise if isinstance(otherwise, str) else otherwise()
             raise AssertionError(f"nothing after {LIMIT_S} s: {what or is_so}")
-        time.sleep(_LOOK_S)
+        time.sleep(_POLL_S)
     return found

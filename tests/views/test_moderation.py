@@ -36,7 +36,7 @@ def unblock(*users: Person, by: Person = ANN, at: int | None = None) -> Post:
     return by.post(Unblock("", 0, tuple(user.key for user in users), 0), at=at)
 
 
-def told(store: CableStore, *channels: str, oldest_ms: int = 0) -> list[bytes]:
+def answer_of(store: CableStore, *channels: str, oldest_ms: int = 0) -> list[bytes]:
     with store.snapshot() as snapshot:
         return list(answers.moderation_state(snapshot.reader, channels, oldest_ms))
 
@@ -51,14 +51,14 @@ def hashes(posts: Iterable[Post]) -> list[bytes]:
 def test_all_blocks_whoever_wrote_them_and_whatever_undid_them(store: CableStore) -> None:
     posts = [block(BOB), unblock(BOB), block(BOB, CYD), block(ANN, by=BOB), unblock(CYD, by=BOB), block(BOB)]
     store.ingest(raws(*reversed(posts)))
-    assert told(store) == told(store, "default") == told(store, "nowhere") == hashes(posts)
+    assert answer_of(store) == answer_of(store, "default") == answer_of(store, "nowhere") == hashes(posts)
 
 
 def test_blocks_older_than_oldest(store: CableStore) -> None:
     old, unblocked, late = block(BOB, at=80), unblock(BOB, at=81), block(CYD, at=START_MS)
     store.ingest(raws(late, unblocked, old, role(BOB, at=80), act(HIDE_USER, BOB.key, at=80)))
-    assert told(store, "default", oldest_ms=START_MS) == hashes([old, unblocked, late])
-    assert told(store, "default", oldest_ms=2**64 - 1) == hashes([old, unblocked, late])
+    assert answer_of(store, "default", oldest_ms=START_MS) == hashes([old, unblocked, late])
+    assert answer_of(store, "default", oldest_ms=2**64 - 1) == hashes([old, unblocked, late])
 
 
 # --- roles -----------------------------------------------------------------------------------------
@@ -67,9 +67,9 @@ def test_blocks_older_than_oldest(store: CableStore) -> None:
 def test_roles_of_the_requested_channels_and_of_the_cabal(store: CableStore) -> None:
     everywhere, here, there = role(BOB), role(BOB, "default", ADMIN), role(BOB, "other", USER)
     store.ingest(raws(there, here, everywhere))
-    assert told(store) == [everywhere.hash]
-    assert told(store, "default") == hashes([everywhere, here])
-    assert told(store, "other", "default", "nowhere") == hashes([everywhere, there, here])
+    assert answer_of(store) == [everywhere.hash]
+    assert answer_of(store, "default") == hashes([everywhere, here])
+    assert answer_of(store, "other", "default", "nowhere") == hashes([everywhere, there, here])
 
 
 def test_one_role_for_each_author_recipient_and_context(store: CableStore) -> None:
@@ -77,23 +77,23 @@ def test_one_role_for_each_author_recipient_and_context(store: CableStore) -> No
     obsolete = [role(BOB), role(BOB, what=ADMIN), role(BOB, "default")]
     active = [role(BOB, what=USER), role(CYD), role(BOB, by=CYD), role(BOB, "default", USER)]
     store.ingest(raws(*active, *obsolete))
-    assert told(store, "default") == hashes(active)
+    assert answer_of(store, "default") == hashes(active)
 
 
-def test_roles_of_who_declines_them_are_not_told(store: CableStore) -> None:
+def test_roles_of_a_user_who_declines_them_are_not_in_the_answer(store: CableStore) -> None:
     """The latest post/info decides, also if it omits the property: accepting is the default."""
     for_bob, for_cyd = role(BOB), role(CYD, "default")
     store.ingest(raws(for_bob, for_cyd, BOB.post(Info.of(accept_role=True))))
-    assert told(store, "default") == hashes([for_bob, for_cyd])
+    assert answer_of(store, "default") == hashes([for_bob, for_cyd])
     no = BOB.post(Info.of(accept_role=False))
     store.ingest(raws(no))
-    assert told(store, "default") == [for_cyd.hash]
+    assert answer_of(store, "default") == [for_cyd.hash]
     with store.snapshot() as snapshot:
         assert not answers.is_relevant_moderation(snapshot.reader, role(BOB, "default"))
     store.ingest(raws(BOB.named("bob")))
-    assert told(store, "default") == hashes([for_bob, for_cyd])
+    assert answer_of(store, "default") == hashes([for_bob, for_cyd])
     store.ingest(raws(BOB.post(Info.of(accept_role=False)), role(ANN, by=BOB)))
-    assert len(told(store, "default")) == 2  # a user that accepts no roles may assign them
+    assert len(answer_of(store, "default")) == 2  # a user that accepts no roles may assign them
 
 
 # --- actions ---------------------------------------------------------------------------------------
@@ -103,18 +103,18 @@ def test_actions_of_the_requested_channels_and_of_the_cabal(store: CableStore) -
     everywhere = act(HIDE_USER, BOB.key, channel="")
     here, there = act(DROP_CHANNEL), act(HIDE_POST, bytes(32), channel="other")
     store.ingest(raws(there, here, everywhere))
-    assert told(store) == [everywhere.hash]
-    assert told(store, "default") == hashes([everywhere, here])
-    assert told(store, "default", "other") == hashes([everywhere, here, there])
+    assert answer_of(store) == [everywhere.hash]
+    assert answer_of(store, "default") == hashes([everywhere, here])
+    assert answer_of(store, "default", "other") == hashes([everywhere, here, there])
 
 
 @pytest.mark.parametrize("does", [HIDE_USER, HIDE_POST, DROP_POST, DROP_CHANNEL])
-def test_what_undoes_is_told_in_place_of_what_it_undoes(store: CableStore, does: int) -> None:
+def test_an_undoing_action_replaces_the_action_it_undoes(store: CableStore, does: int) -> None:
     target = () if does == DROP_CHANNEL else (BOB.key,)
     posts = [act(does, *target), act(does + 1, *target), act(does, *target), act(does + 1, *target)]
     for length in range(1, 5):
         store.ingest(raws(posts[length - 1]))
-        assert told(store, "default") == [posts[length - 1].hash]
+        assert answer_of(store, "default") == [posts[length - 1].hash]
 
 
 def test_only_the_same_author_context_kind_and_target_undo(store: CableStore) -> None:
@@ -128,36 +128,36 @@ def test_only_the_same_author_context_kind_and_target_undo(store: CableStore) ->
     ]
     elsewhere = act(UNHIDE_USER, BOB.key, channel="")
     store.ingest(raws(hidden, *others, elsewhere))
-    assert told(store, "default") == hashes([elsewhere, hidden, *others])
+    assert answer_of(store, "default") == hashes([elsewhere, hidden, *others])
 
 
 def test_an_action_stays_while_one_of_its_targets_does(store: CableStore) -> None:
     both, bob = act(HIDE_USER, BOB.key, CYD.key), act(UNHIDE_USER, BOB.key)
     store.ingest(raws(both, bob))
-    assert told(store, "default") == hashes([both, bob])
+    assert answer_of(store, "default") == hashes([both, bob])
     cyd = act(UNHIDE_USER, CYD.key)
     store.ingest(raws(cyd))
-    assert told(store, "default") == hashes([bob, cyd])
+    assert answer_of(store, "default") == hashes([bob, cyd])
 
 
 def test_actions_on_a_channel_need_no_recipients_and_ignore_them(store: CableStore) -> None:
     dropped, undropped = act(DROP_CHANNEL, BOB.key), act(UNDROP_CHANNEL)
     on_nobody, undone = act(HIDE_USER), act(UNHIDE_USER)
     store.ingest(raws(dropped, on_nobody))
-    assert told(store, "default") == hashes([dropped, on_nobody])
+    assert answer_of(store, "default") == hashes([dropped, on_nobody])
     store.ingest(raws(undropped, undone))
-    assert told(store, "default") == hashes([undropped, undone])
+    assert answer_of(store, "default") == hashes([undropped, undone])
 
 
 def test_many_targets_and_the_same_one_twice(store: CableStore) -> None:
     targets = [bytes([n // 256, n % 256]) * 16 for n in range(1000)]
     many = act(HIDE_POST, *targets, *targets)
     store.ingest(raws(many))
-    assert told(store, "default") == [many.hash]
+    assert answer_of(store, "default") == [many.hash]
     store.ingest(raws(act(UNHIDE_POST, *targets[1:])))
-    assert told(store, "default")[0] == many.hash
+    assert answer_of(store, "default")[0] == many.hash
     store.ingest(raws(act(UNHIDE_POST, targets[0])))
-    assert many.hash not in told(store, "default")
+    assert many.hash not in answer_of(store, "default")
 
 
 # --- channels --------------------------------------------------------------------------------------
@@ -167,15 +167,15 @@ def test_many_targets_and_the_same_one_twice(store: CableStore) -> None:
 def test_strange_channel_names(store: CableStore, name: str) -> None:
     post, hidden = role(BOB, name), act(HIDE_USER, BOB.key, channel=name)
     store.ingest(raws(post, hidden, *(role(CYD, other) for other in ("a!", "b", "!!", "\x00\x00"))))
-    assert told(store, name) == hashes([post, hidden])
-    assert told(store) == []
+    assert answer_of(store, name) == hashes([post, hidden])
+    assert answer_of(store) == []
 
 
-def test_unknown_channels_and_those_asked_for_twice(store: CableStore) -> None:
+def test_unknown_channels_and_those_requested_twice(store: CableStore) -> None:
     everywhere, here = role(BOB), role(BOB, "default")
     store.ingest(raws(everywhere, here))
-    assert told(store, "nowhere", "", "x" * 1000) == [everywhere.hash]
-    assert told(store, "default", "", "default") == hashes([everywhere, here])
+    assert answer_of(store, "nowhere", "", "x" * 1000) == [everywhere.hash]
+    assert answer_of(store, "default", "", "default") == hashes([everywhere, here])
     with store.snapshot() as snapshot:
         assert list(answers.channel_list(snapshot.reader)) == []
 
@@ -186,7 +186,7 @@ def test_channel_names_in_whatever_case() -> None:
         first, second = role(BOB, "cAbAL", by=ann), role(BOB, "Cabal", by=ann)
         hidden = act(HIDE_USER, BOB.key, channel="CABAL", by=ann)
         store.ingest(raws(first, second, hidden))
-        assert told(store, "cabaL", "CABAL") == hashes([second, hidden])
+        assert answer_of(store, "cabaL", "CABAL") == hashes([second, hidden])
         assert answers.concerns_moderation(hidden, frozenset(["cABal"]), 0, DRAFT8)
         assert store.check().is_clean
 
@@ -194,8 +194,8 @@ def test_channel_names_in_whatever_case() -> None:
 def test_case_counts_in_the_legacy_dialect(store: CableStore) -> None:
     post = role(BOB, "Cabal")
     store.ingest(raws(post))
-    assert told(store, "cabal") == []
-    assert told(store, "Cabal") == [post.hash]
+    assert answer_of(store, "cabal") == []
+    assert answer_of(store, "Cabal") == [post.hash]
 
 
 # --- oldest ----------------------------------------------------------------------------------------
@@ -205,12 +205,12 @@ def test_oldest_is_in_and_zero_is_none(store: CableStore) -> None:
     posts = [act(HIDE_POST, bytes([n]) * 32, at=START_MS + n) for n in range(4)]
     roles = [role(BOB, "default", by=by, at=START_MS + n) for n, by in enumerate((ANN, CYD))]
     store.ingest(raws(*posts, *roles))
-    assert set(told(store, "default")) == {*hashes(posts), *hashes(roles)}
-    assert set(told(store, "default", oldest_ms=START_MS)) == {*hashes(posts), *hashes(roles)}
-    assert set(told(store, "default", oldest_ms=START_MS + 1)) == {*hashes(posts[1:]), roles[1].hash}
-    assert told(store, "default", oldest_ms=START_MS + 3) == [posts[3].hash]
+    assert set(answer_of(store, "default")) == {*hashes(posts), *hashes(roles)}
+    assert set(answer_of(store, "default", oldest_ms=START_MS)) == {*hashes(posts), *hashes(roles)}
+    assert set(answer_of(store, "default", oldest_ms=START_MS + 1)) == {*hashes(posts[1:]), roles[1].hash}
+    assert answer_of(store, "default", oldest_ms=START_MS + 3) == [posts[3].hash]
     for oldest_ms in (START_MS + 4, limits.MAX_TIMESTAMP_MS, limits.MAX_TIMESTAMP_MS + 1, 2**64 - 1):
-        assert told(store, "default", oldest_ms=oldest_ms) == []
+        assert answer_of(store, "default", oldest_ms=oldest_ms) == []
 
 
 def test_what_is_older_than_oldest_is_not_read(store: CableStore) -> None:
@@ -242,13 +242,13 @@ def test_each_part_is_oldest_first(store: CableStore) -> None:
     posts = [act(HIDE_POST, bytes([n]) * 32, at=START_MS + n, by=(ANN, BOB, CYD)[n % 3]) for n in range(9)]
     blocks = [block(BOB, at=START_MS + n) for n in range(3)]
     store.ingest(raws(*posts[5:], *reversed(blocks), *posts[:5]))
-    assert told(store, "default") == hashes([*blocks, *posts])
+    assert answer_of(store, "default") == hashes([*blocks, *posts])
 
 
 # --- omitted posts ---------------------------------------------------------------------------------
 
 
-def test_local_only_posts_are_not_told_nor_what_they_undo() -> None:
+def test_local_only_posts_and_what_they_undo_are_not_in_the_answer() -> None:
     """The target of a local-only undo is sent as before, because its absence would reveal the post."""
     private = [
         ANN.post(Role("", LOCAL_ONLY, "", BOB.key, USER)),
@@ -260,7 +260,7 @@ def test_local_only_posts_are_not_told_nor_what_they_undo() -> None:
     with CableStore.in_memory(identity=ANN.identity) as store:
         store.ingest(raws(*private, *public))
         assert store.stats().posts == {"role": 2, "moderation": 2, "block": 1, "unblock": 1}
-        assert told(store, "default") == hashes(public)
+        assert answer_of(store, "default") == hashes(public)
         assert not any(moderation.rows(post) for post in private)
         with store.snapshot() as snapshot:
             for post in private:
@@ -269,11 +269,11 @@ def test_local_only_posts_are_not_told_nor_what_they_undo() -> None:
         assert store.check().is_clean
 
 
-def test_other_posts_are_not_told(store: CableStore) -> None:
+def test_other_posts_are_not_in_the_answer(store: CableStore) -> None:
     posts = [ANN.text("default", "x"), ANN.join("default"), ANN.topic("default", "x"), ANN.named("ann")]
     posts.append(ANN.delete(posts[0]))
     store.ingest(raws(*posts))
-    assert told(store, "default") == []
+    assert answer_of(store, "default") == []
     assert not any(answers.concerns_moderation(post, frozenset(["default"]), 0, LEGACY) for post in posts)
     with store.snapshot() as snapshot:
         assert not any(answers.is_relevant_moderation(snapshot.reader, post) for post in posts)
@@ -288,11 +288,11 @@ def test_deleting_undoes_and_leaves_no_rows(store: CableStore) -> None:
     second = [role(BOB, what=USER), act(UNHIDE_USER, CYD.key, BOB.key)]
     blocks = [block(BOB), unblock(BOB)]
     store.ingest(raws(*first, *second, *blocks))
-    assert told(store, "default") == hashes([*blocks, *second])
+    assert answer_of(store, "default") == hashes([*blocks, *second])
     store.ingest(raws(ANN.delete(*second, blocks[1])))
-    assert told(store, "default") == hashes([blocks[0], *first])
+    assert answer_of(store, "default") == hashes([blocks[0], *first])
     store.ingest(raws(ANN.delete(blocks[0], *first)))
-    assert told(store, "default") == []
+    assert answer_of(store, "default") == []
     assert not [key for key, _ in store.dump() if key.startswith(b"!moderation!")]
 
 
@@ -326,4 +326,4 @@ def test_a_damaged_row(value: bytes) -> None:
         (key,) = (key for key, _ in store.dump() if key.startswith(moderation.STATE_PREFIX))
         write_rows(store, {key: value})
         with pytest.raises(CorruptStoreError, match="cablestore rebuild"):
-            told(store)
+            answer_of(store)

@@ -146,7 +146,7 @@ def test_spark_has_the_views_of_packages(tmp_path: Path, store_folder: Path, sit
     assert (status, "not installed: mentions 1" in told) == (2, True), told
 
 
-def test_a_worker_without_the_package_or_with_another_version_says_so(
+def test_a_worker_without_the_package_or_with_another_version_reports_it(
     tmp_path: Path, site: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     code = (
@@ -217,7 +217,7 @@ TALLY = Tally(prefix=b"!x!own!", types=frozenset(), key=lambda _: b"")
         ([view(tree=Tree(b"!x!own!t!", no_rows, lambda *_: iter(()), ()))], "one of the view's prefixes"),
     ],
 )
-def test_views_that_cannot_be_kept_are_refused(views: list[View], told: str) -> None:
+def test_views_that_cannot_be_kept_are_rejected(views: list[View], told: str) -> None:
     with pytest.raises(ArgumentError, match=re.escape(told)):
         CATALOG.extended(views)
 

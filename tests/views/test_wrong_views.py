@@ -166,7 +166,7 @@ def test_a_store_whose_new_view_fails_stays_as_it_was(tmp_path: Path) -> None:
         assert store.dump_digest() == digest
 
 
-def test_what_is_not_a_view_is_refused() -> None:
+def test_what_is_not_a_view_is_rejected() -> None:
     for wrong in (None, "mentions", 5, View):
         with pytest.raises(ArgumentError, match="invalid view: expected a View"):
             CATALOG.extended([wrong])  # type: ignore[list-item] # that is tested

@@ -331,7 +331,7 @@ class ContentClient:
                 method, f"{self.url}{PREFIX}{route}", allow_redirects=False, **options
             ) as response:
                 if response.status not in (200, 204, 206):
-                    raise await _refusal(response, self.url)
+                    raise await _rejection(response, self.url)
                 if response.headers.get("Content-Encoding", "identity") != "identity":
                     raise ArchiveError(f"{self.url} answered with a content encoding that was not requested")
                 yield response
@@ -368,7 +368,7 @@ def _paced_socket(address: aiohttp.AddrInfoType) -> socket.socket:
     return connection
 
 
-async def _refusal(response: aiohttp.ClientResponse, url: str) -> ArchiveError:
+async def _rejection(response: aiohttp.ClientResponse, url: str) -> ArchiveError:
     """Return the error for an answer with an error status."""
     text = (await response.content.read(_MAX_TEXT_SIZE_BYTES)).decode(errors="replace").strip()
     reason = f"{url} answered {response.status} {response.reason}: {text[:300]!r}"

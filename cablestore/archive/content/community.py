@@ -12,7 +12,7 @@ from typing import Final
 from cablestore.archive.format.cid import Cid
 from cablestore.archive.format.profile import Entry
 from cablestore.errors import ArchiveError
-from cablestore.files import ObjectFolder, folder_of, make_folder, storage_errors, write_whole
+from cablestore.files import ObjectFolder, folder_of, make_folder, storage_errors, write_atomically
 from cablestore.limits import MAX_STORED_ARCHIVE_SIZE_BYTES
 
 _NAME: Final = "content"
@@ -97,7 +97,7 @@ class CidFolder(CidReader):
             earlier = self.index_cid()
         except ArchiveError:  # damaged: it is replaced
             earlier = None
-        write_whole(self._index_path, f"{cid}\n".encode())
+        write_atomically(self._index_path, f"{cid}\n".encode())
         if earlier not in (None, cid):
             with storage_errors(self.path):
                 self.path_of(earlier).unlink(missing_ok=True)

@@ -24,7 +24,7 @@ from cablestore.files import (
     sign_lock,
     sync_folder,
     unlock,
-    write_whole,
+    write_atomically,
 )
 
 FORMAT: Final = 1
@@ -67,7 +67,7 @@ def lock_folder(folder: Path) -> int:
         restrict(folder, is_own, notify=(folder / _HEADER).exists())
         sign_lock(descriptor)
         if not (folder / _HEADER).exists():
-            write_whole(folder / _HEADER, json.dumps({"format": FORMAT}).encode(), ".new")
+            write_atomically(folder / _HEADER, json.dumps({"format": FORMAT}).encode(), ".new")
         for name in (DATA, LEAVES, MANIFESTS, INCOMING):
             make_part(folder / name)
         sync_folder(folder)

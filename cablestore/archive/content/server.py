@@ -273,9 +273,9 @@ class ContentServer:
     async def _info(self, _: web.Request) -> web.Response:
         """Answer that this is not a node of Codex' network: all fields that would identify one are empty."""
         node = {"nodeId": "", "peerId": "", "record": "", "address": "", "seen": False}
-        told: dict[str, Any] = {"id": "", "addrs": [], "repo": "", "spr": "", "announceAddresses": []}
-        told |= {"table": {"localNode": node, "nodes": []}, "codex": {"version": "cablestore", "revision": ""}}
-        return web.json_response(told)
+        fields: dict[str, Any] = {"id": "", "addrs": [], "repo": "", "spr": "", "announceAddresses": []}
+        fields |= {"table": {"localNode": node, "nodes": []}, "codex": {"version": "cablestore", "revision": ""}}
+        return web.json_response(fields)
 
 
 @web.middleware

@@ -37,7 +37,7 @@ from cablestore.archive.format.cid import (
 )
 from cablestore.closable import Closable
 from cablestore.errors import ArchiveError, StorageError
-from cablestore.files import is_foreign, read_small, storage_errors, sync_folder, unlock, usable_path, whole_file
+from cablestore.files import atomic_file, is_foreign, read_small, storage_errors, sync_folder, unlock, usable_path
 from cablestore.forks import ProcessBound, bind
 
 DEFAULT_QUOTA_SIZE_BYTES: Final = 21_474_836_480
@@ -206,7 +206,7 @@ class ContentStore(Closable, ProcessBound):
             sync_folder(self.folder / kind)
         # Written in `incoming`, which `open` empties, so that a killed process leaves no unfinished manifest.
         unfinished = name.with_suffix(".manifest")
-        with whole_file(unfinished) as file:
+        with atomic_file(unfinished) as file:
             file.write(encoded)
         unfinished.replace(self.folder / MANIFESTS / str(cid))
         sync_folder(self.folder / MANIFESTS)

@@ -52,7 +52,7 @@ class Upstream:
             try:
                 return await client.manifest(cid)
             except ArchiveError as error:
-                self._tell(client, cid, error)
+                self._log_failure(client, cid, error)
         return self._store.manifest(cid)
 
     async def fetch(self, cid: Cid, *, is_asked_by_node: bool = False) -> None:
@@ -89,13 +89,13 @@ class Upstream:
                     return await client.fetch_into(cid, incoming)
                 except ArchiveError as error:
                     no_room = error if isinstance(error, NoRoomError) else no_room
-                    self._tell(client, cid, error)
+                    self._log_failure(client, cid, error)
         # Raised last, because another node may still have the dataset if a node claimed this falsely.
         if no_room is not None:
             raise no_room
         raise NoSuchContentError(f"dataset {cid} not found in the content store or on an upstream node")
 
-    def _tell(self, client: ContentClient, cid: Cid, error: ArchiveError) -> None:
+    def _log_failure(self, client: ContentClient, cid: Cid, error: ArchiveError) -> None:
         _LOG.info(
             "fetch from an upstream node failed", extra={"node": client.url, "cid": str(cid), "reason": str(error)}
         )

@@ -232,7 +232,7 @@ def _written(tombstones: Sequence[Tombstone]) -> bytes:
 
 
 def _item(stone: Tombstone) -> list[bytes]:
-    return [stone.target, stone.author, stone.told().encode()]
+    return [stone.target, stone.author, stone.for_export().encode()]
 
 
 def _tombstones(value: bytes) -> Iterator[Tombstone]:

@@ -26,7 +26,7 @@ from cablestore.archive.torrent.metainfo import (
 from cablestore.archive.torrent.remote import TorrentRemote, private_params, torrent_params
 from cablestore.archive.torrent.session import Swarm, TorrentSession
 from cablestore.errors import ArchiveError, StorageError
-from cablestore.files import make_folder, whole_file
+from cablestore.files import atomic_file, make_folder
 from cablestore.forks import ProcessBound, bind
 
 __all__ = ["TorrentConfig", "TorrentEngine", "TorrentRemote", "TorrentStatus"]
@@ -294,7 +294,7 @@ def _read_torrent_file(path: Path, community: str) -> Metainfo:
 def _put(path: Path, content: bytes) -> None:
     """Replace a file atomically. Raises ArchiveError."""
     try:
-        with whole_file(path, ".new") as file:
+        with atomic_file(path, ".new") as file:
             file.write(content)
     except OSError as error:
         raise ArchiveError(f"{path} cannot be written: {error.strerror}. Check free space and permissions") from None

@@ -27,7 +27,7 @@ from cablestore.plurals import counted
 
 _NOT_WANTED, _WANTED, _SOON, _NOW = 0, 4, 6, 7  # priorities of pieces in libtorrent
 
-_LOOK_S: Final = 1.0
+_POLL_S: Final = 1.0
 """Interval for checking whether libtorrent has abandoned all peers."""
 _ATTEMPTS: Final = 3
 """Number of attempts to fetch pieces that cannot be read back from the disk."""
@@ -113,13 +113,13 @@ class TorrentRemote(Closable):
         swarm, stall_s = self.swarm, self._config.stall_timeout_s
         arrived, kept_bytes = len(swarm.arrivals), _kept_bytes(swarm)
         deadline_s = time.monotonic() + stall_s
-        seen = swarm.news
+        seen = swarm.change_count
         while not wanted.is_here(pieces):
-            self._session.await_news(swarm, seen, min(_LOOK_S, deadline_s - time.monotonic()))
-            seen = swarm.news
+            self._session.wait_for_change(swarm, seen, min(_POLL_S, deadline_s - time.monotonic()))
+            seen = swarm.change_count
             if not wanted.was_added_again and _has_given_up(swarm):
                 swarm = self._add_again(wanted, pieces)
-                arrived, kept_bytes, seen = len(swarm.arrivals), 0, swarm.news
+                arrived, kept_bytes, seen = len(swarm.arrivals), 0, swarm.change_count
             if len(swarm.arrivals) > arrived:
                 arrived, deadline_s = len(swarm.arrivals), time.monotonic() + stall_s
             elif time.monotonic() >= deadline_s:
@@ -250,9 +250,9 @@ class _WantedPieces:
         self._swarm: Swarm | None = None
         self.was_added_again = False
         """True if the torrent was added again because libtorrent abandoned its peers."""
-        self._take_stock()
+        self._count_pieces()
 
-    def _take_stock(self) -> None:
+    def _count_pieces(self) -> None:
         swarm = self._remote.swarm
         self._arrivals_seen = len(swarm.arrivals)
         self.missing = set(self._pieces - swarm.have)
@@ -265,7 +265,7 @@ class _WantedPieces:
             self.hurry(pieces, _NOW)
             return
         self._swarm = self._remote.swarm  # the torrent was just added, without wanted pieces
-        self._take_stock()
+        self._count_pieces()
         now = self.missing.intersection(pieces)
         self._prioritize({piece: _NOW if piece in now else _WANTED for piece in self.missing})
 

@@ -44,7 +44,7 @@ class Swarm:
         """True if a file could not be read or written."""
         self.ended: str | None = None
         """Reason why the state does not change any more."""
-        self.news = 0
+        self.change_count = 0
         """Number of changes of this state."""
 
 
@@ -109,16 +109,16 @@ class TorrentSession(ProcessBound):
         """Set the reason why a torrent's state does not change any more, and wake all threads that wait for it."""
         with self._changed:
             swarm.ended = swarm.ended or reason
-            swarm.news += 1
+            swarm.change_count += 1
             self._changed.notify_all()
 
-    def await_news(self, swarm: Swarm, seen: int, timeout_s: float) -> bool:
+    def wait_for_change(self, swarm: Swarm, seen: int, timeout_s: float) -> bool:
         """Wait for changes after number `seen`. Returns False after the timeout. Raises ArchiveError at the end."""
         with self._changed:
-            self._changed.wait_for(lambda: swarm.news != seen or swarm.ended, max(timeout_s, 0.0))
+            self._changed.wait_for(lambda: swarm.change_count != seen or swarm.ended, max(timeout_s, 0.0))
             if swarm.ended:
                 raise ArchiveError(swarm.ended)
-            return swarm.news != seen
+            return swarm.change_count != seen
 
     def until(self, swarm: Swarm, is_done: Callable[[], bool], timeout_s: float, otherwise: str) -> None:
         """Wait until `is_done` returns true. Raises ArchiveError with the message `otherwise` after the timeout."""
@@ -153,13 +153,13 @@ class TorrentSession(ProcessBound):
                 self._listening.append("" if isinstance(alert, lt.listen_succeeded_alert) else alert.message())
             case lt.alerts_dropped_alert():
                 for swarm in self._swarms.values():
-                    _take_stock(swarm)
+                    _count_pieces(swarm)
             case lt.torrent_removed_alert():
                 if removed := self._swarms.get(str(alert.info_hashes.v1)):
                     removed.is_removed = True
             case lt.torrent_alert() if alert.handle.is_valid():
                 if told := self._swarms.get(str(alert.handle.info_hashes().v1)):
-                    _tell(told, alert)
+                    _record_alert(told, alert)
 
     def _await_listening(self, config: TorrentConfig) -> None:
         with self._changed:
@@ -170,7 +170,7 @@ class TorrentSession(ProcessBound):
                 raise ArchiveError(f"torrents cannot listen on {where}: {said}. Choose another address or port")
 
 
-def _tell(swarm: Swarm, alert: Any) -> None:
+def _record_alert(swarm: Swarm, alert: Any) -> None:
     """Record an alert in the state of its torrent."""
     match alert:
         case lt.piece_finished_alert():
@@ -186,17 +186,17 @@ def _tell(swarm: Swarm, alert: Any) -> None:
         case lt.metadata_failed_alert():  # another peer may send the right one
             swarm.metadata_refused = alert.message()
         case lt.torrent_checked_alert():
-            _take_stock(swarm)
+            _count_pieces(swarm)
             swarm.is_checked = True
         case lt.torrent_error_alert() | lt.file_error_alert():
             swarm.is_lost_to_disk = swarm.is_lost_to_disk or isinstance(alert, lt.file_error_alert)
             swarm.ended = f"the torrent of {alert.torrent_name} stopped: {alert.message()}"
         case _:
             return
-    swarm.news += 1
+    swarm.change_count += 1
 
 
-def _take_stock(swarm: Swarm) -> None:
+def _count_pieces(swarm: Swarm) -> None:
     """Read from libtorrent which pieces are complete."""
     bits = swarm.handle.status(lt.torrent_handle.query_pieces).pieces
     here = {piece for piece, is_here in enumerate(bits) if is_here}
@@ -204,7 +204,7 @@ def _take_stock(swarm: Swarm) -> None:
     swarm.have.intersection_update(here)
     swarm.have.update(here)
     swarm.arrivals.extend(new)  # last, so that a thread that reads `arrivals` before `have` misses no piece
-    swarm.news += 1
+    swarm.change_count += 1
 
 
 def _settings(config: TorrentConfig) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from cablestore.store.frontier import Frontier
 from cablestore.views import links, messages
 
 
-class ReadingPlace(NamedTuple):
+class ReadingPosition(NamedTuple):
     """Position of a text in its channel. Positions sort in reading order."""
 
     effective_ms: int
@@ -24,7 +24,7 @@ class ReadingPlace(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class KnownPlaces:
+class KnownPositions:
     """Cached positions for one state of a store, and for later states that only append to the end of channels.
 
     They are invalid in other states. For example, a text is not moved before the text that it links to arrives, or
@@ -39,7 +39,7 @@ class KnownPlaces:
     """Effective times of moved posts."""
     targets: set[tuple[str, int]] = field(default_factory=set)
     """Channels and effective times of moved posts."""
-    groups: dict[tuple[str, int], list[tuple[ReadingPlace, bytes]]] = field(default_factory=dict)
+    groups: dict[tuple[str, int], list[tuple[ReadingPosition, bytes]]] = field(default_factory=dict)
     """Texts in order, for each channel and effective time that several texts share."""
     alone: set[bytes] = field(default_factory=set)
     """Hashes of texts that are the only ones of their effective times."""
@@ -48,16 +48,16 @@ class KnownPlaces:
     risen: dict[str, bytes] = field(default_factory=dict)
     """Sort times up to which channels were read upwards from their oldest text."""
 
-    def of(self, reader: Reader) -> KnownPlaces:
+    def of(self, reader: Reader) -> KnownPositions:
         """Return the cache for a reader's state: an empty one if this cache does not fit it or is too large."""
         state = reader.generation, arrival_log.next_sequence(reader)
-        if len(self.moved) + len(self.groups) + len(self.alone) > limits.MAX_KNOWN_PLACES:
-            return KnownPlaces(state)
+        if len(self.moved) + len(self.groups) + len(self.alone) > limits.MAX_KNOWN_POSITIONS:
+            return KnownPositions(state)
         if state == self.state:
             return self
         latest = self._latest_after(reader, state)
         if latest is None:
-            return KnownPlaces(state)
+            return KnownPositions(state)
         return replace(self, state=state, latest=latest)  # shares its tables: they hold for both states
 
     def note_latest(self, reader: Reader, channel: str) -> None:
@@ -92,13 +92,13 @@ class KnownPlaces:
         self.moved[digest] = effective_ms
 
 
-class PlacesMemory:
+class PositionCache:
     """Cache of the latest state that was read. A store shares it with its snapshots."""
 
     def __init__(self) -> None:
-        self._known = KnownPlaces()
+        self._known = KnownPositions()
 
-    def of(self, reader: Reader) -> KnownPlaces:
+    def of(self, reader: Reader) -> KnownPositions:
         """Return the cache for a reader's state, and keep it if the state is newer."""
         found = self._known.of(reader)
         if found.state[0] != self._known.state[0] or found.state[1] > self._known.state[1]:

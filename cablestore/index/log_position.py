@@ -18,7 +18,7 @@ from cablestore.index.reader import Reader
 _NUMBER_SIZE_BYTES: Final = 8
 
 
-class LogPlace(NamedTuple):
+class LogPosition(NamedTuple):
     """A database, and the last entry of a post in its arrival log: its number (0 without an entry) and content.
 
     Entries of local changes do not count: a later change of the same row replaces them.
@@ -41,7 +41,7 @@ class LogPlace(NamedTuple):
 
     def holds_in(self, reader: Reader) -> bool:
         """Return True if a state of a database continues the history of this position."""
-        return self.database == reader.generation and self == LogPlace.after(
+        return self.database == reader.generation and self == LogPosition.after(
             self.database, arrival_log.last_post_entry(reader, self.sequence)
         )
 

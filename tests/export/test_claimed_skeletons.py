@@ -25,7 +25,7 @@ BODIES: list[Body] = [
 ]
 
 
-def told(target: Post, skeleton: Skeleton) -> Tombstone:
+def claimed(target: Post, skeleton: Skeleton) -> Tombstone:
     return Tombstone(target.hash, target.author, START_MS, bytes(32), skeleton)
 
 
@@ -41,7 +41,7 @@ def links(number: int) -> tuple[bytes, ...]:
 def test_the_skeleton_of_any_post_is_read(body: Body) -> None:
     free = limits.MAX_POST_SIZE_BYTES - len(ANN.post(body).raw) - 2  # a larger number of links has two bytes more
     for number in (0, free // 32):
-        stone = told(post := ANN.post(body, links=links(number)), Skeleton.of(post))
+        stone = claimed(post := ANN.post(body, links=links(number)), Skeleton.of(post))
         assert read(stone) == stone
 
 
@@ -50,7 +50,7 @@ def test_a_skeleton_has_no_more_links_than_the_largest_post(tmp_path: Path) -> N
     deletion = ANN.delete(post)
     skeleton = Skeleton(TEXT, 7, "default", links(limits.MAX_POST_SIZE_BYTES // 32))
     with pytest.raises(ValueError, match="not a tombstone"):
-        read(told(post, skeleton))
+        read(claimed(post, skeleton))
     stone = Tombstone(post.hash, post.author, deletion.timestamp_ms, deletion.hash, skeleton)
     forge(tmp_path / "forged", [deletion], [stone])
     with in_memory(LEGACY) as store, pytest.raises(ExportError, match="an item that is not a tombstone"):
@@ -66,4 +66,4 @@ def test_a_skeleton_has_a_channel_exactly_where_its_type_has_one() -> None:
     post = ANN.text("default", "x")
     for kind, channel in [*refused, *((kind, LONGEST + "x") for kind in TYPE_NAMES)]:
         with pytest.raises(ValueError, match="not a tombstone"):
-            read(told(post, Skeleton(kind, 7, channel, ())))
+            read(claimed(post, Skeleton(kind, 7, channel, ())))

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from cablestore import limits
-from cablestore.peers.wanted import Wanted
+from cablestore.peers.pending_hashes import PendingHashes
 
 HASHES = [bytes((number,)) * 32 for number in range(12)]
 PEERS = st.sampled_from("abcdef")
@@ -25,7 +25,7 @@ class Life(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.wanted: Wanted[str] = Wanted(MOST)
+        self.wanted: PendingHashes[str] = PendingHashes(MOST)
         self.lines: dict[bytes, list[str]] = {}
         self.queues: dict[str, list[bytes]] = {}
         self.asked: dict[str, list[bytes]] = {}
@@ -141,7 +141,7 @@ class Life(RuleBasedStateMachine):
             assert self.wanted.failed(peer, HASHES) == (set(), [])
         for digest in HASHES:
             self.wanted.arrived(digest)
-        kept = [self.wanted._holder, self.wanted._others, self.wanted._queued, self.wanted._asked]
+        kept = [self.wanted._holder, self.wanted._others, self.wanted._queued, self.wanted._requested]
         assert not any(kept), "nothing is kept of peers that are gone"
 
 
@@ -151,7 +151,7 @@ TestLife.settings = settings(max_examples=settings().max_examples, stateful_step
 
 @given(st.lists(PEERS, min_size=1, max_size=6, unique=True))
 def test_a_hash_goes_to_those_who_offered_it_in_their_order(peers: list[str]) -> None:
-    wanted: Wanted[str] = Wanted()
+    wanted: PendingHashes[str] = PendingHashes()
     for peer in peers:
         assert wanted.offer(peer, HASHES[:1]) == []
     kept = peers[: 1 + limits.OFFERS_REMEMBERED]
@@ -167,7 +167,7 @@ def test_a_hash_goes_to_those_who_offered_it_in_their_order(peers: list[str]) ->
 
 def test_peers_that_leave_one_after_the_other_do_not_fill_the_last() -> None:
     """Each peer offers the same as the last one and disconnects."""
-    wanted: Wanted[str] = Wanted(3)
+    wanted: PendingHashes[str] = PendingHashes(3)
     for number, peer in enumerate("abcd"):
         own = HASHES[3 * number : 3 * number + 3]
         assert wanted.offer(peer, own) == []
@@ -178,8 +178,8 @@ def test_peers_that_leave_one_after_the_other_do_not_fill_the_last() -> None:
 
 
 def test_the_default_bound() -> None:
-    wanted: Wanted[str] = Wanted()
-    hashes = [number.to_bytes(32, "big") for number in range(limits.MAX_WANTED_PER_PEER + 2)]
+    wanted: PendingHashes[str] = PendingHashes()
+    hashes = [number.to_bytes(32, "big") for number in range(limits.MAX_PENDING_HASHES_PER_PEER + 2)]
     assert wanted.offer("a", hashes) == hashes[-2:]
     assert wanted.take("a", 10) == hashes[:10]
     assert wanted.offer("a", hashes[-2:]) == hashes[-2:], "what is asked counts too"

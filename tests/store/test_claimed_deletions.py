@@ -9,8 +9,8 @@ from itertools import permutations
 from pathlib import Path
 from random import Random
 
+from claims import Claims, claims, skeletons
 from exporting import export, forge, in_memory
-from hearsay import Told, hearsay, skeletons
 from history import Model
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -23,7 +23,7 @@ from cablestore.export import verify_export
 from cablestore.index.arrival_log import EventKind
 from cablestore.index.database import Row
 from cablestore.index.leveldb import LevelDB
-from cablestore.index.local import SWEPT, WITNESSED, local_key
+from cablestore.index.local import CONFIRMED, SWEPT, local_key
 from cablestore.index.reader import tombstone_key
 from cablestore.index.tombstone import Skeleton
 from cablestore.store import answers
@@ -32,7 +32,7 @@ from cablestore.store.closed import ClosedStore, locked_folder
 FORGED = Skeleton(0, 7, "a!b", (bytes([9]) * 32,))
 
 
-def told(target: Post, deletion: Post, skeleton: Skeleton | None = FORGED) -> Tombstone:
+def claimed(target: Post, deletion: Post, skeleton: Skeleton | None = FORGED) -> Tombstone:
     """Return the tombstone in an export for a target of a post/delete."""
     return Tombstone(target.hash, deletion.author, deletion.timestamp_ms, deletion.hash, skeleton)
 
@@ -44,7 +44,7 @@ def requested(store: CableStore, posts: Iterable[Post]) -> set[bytes]:
 
 def witnessed(store: CableStore) -> dict[bytes, bytes]:
     with store.snapshot() as snapshot:
-        return {bytes.fromhex(key.decode()): author for key, author in snapshot.reader.local_rows(WITNESSED)}
+        return {bytes.fromhex(key.decode()): author for key, author in snapshot.reader.local_rows(CONFIRMED)}
 
 
 def time_of(store: CableStore, post: Post) -> int | None:
@@ -60,10 +60,10 @@ def assert_whole(store: CableStore) -> None:
 # --- one post ------------------------------------------------------------------------------------
 
 
-def test_a_strangers_word_keeps_no_post_away(tmp_path: Path) -> None:
+def test_a_claim_of_another_store_rejects_no_post(tmp_path: Path) -> None:
     post = ANN.text("default", "I live", links=())
     not_his = BOB.delete(post)
-    forge(tmp_path / "forged", [not_his], [told(post, not_his)])
+    forge(tmp_path / "forged", [not_his], [claimed(post, not_his)])
     assert verify_export(tmp_path / "forged", signatures=True).is_clean
     with in_memory(LEGACY) as store, in_memory(LEGACY, [not_his, post]) as expected:
         assert store.import_exports([tmp_path / "forged"]).skeletons == 1
@@ -76,14 +76,14 @@ def test_a_strangers_word_keeps_no_post_away(tmp_path: Path) -> None:
         assert list(store.dump()) == list(expected.dump())
         assert_whole(store)
         again = store.import_exports([tmp_path / "forged"])
-        assert (again.skeletons, again.refused_skeletons) == (0, 1)
+        assert (again.skeletons, again.rejected_skeletons) == (0, 1)
         assert list(store.dump()) == list(expected.dump())
 
 
 def test_a_forged_skeleton_of_a_dead_post_gives_way_to_the_true_one(tmp_path: Path) -> None:
     post, last = ANN.text("default", "gone"), BOB.text("default", "stays")
     deletion = ANN.delete(post)
-    forge(tmp_path / "forged", [deletion], [told(post, deletion)])
+    forge(tmp_path / "forged", [deletion], [claimed(post, deletion)])
     with in_memory(LEGACY) as store, in_memory(LEGACY, [deletion, last, post]) as expected:
         store.import_exports([tmp_path / "forged"])
         assert requested(store, [post]) == {post.hash}
@@ -102,15 +102,15 @@ def test_a_forged_skeleton_of_a_dead_post_gives_way_to_the_true_one(tmp_path: Pa
         assert_whole(store)
 
 
-def test_a_stranger_says_nothing_of_what_this_store_saw_dead(tmp_path: Path) -> None:
+def test_a_claim_about_a_confirmed_deletion_is_ignored(tmp_path: Path) -> None:
     post = ANN.text("default", "gone")
     deletion, not_his = ANN.delete(post), BOB.delete(post)
-    forge(tmp_path / "forged", [not_his], [told(post, not_his)])
+    forge(tmp_path / "forged", [not_his], [claimed(post, not_his)])
     with in_memory(LEGACY) as store, in_memory(LEGACY, [post, deletion, not_his]) as expected:
         store.import_exports([tmp_path / "forged"])
         store.ingest(raws(deletion, post))
         assert list(store.dump()) == list(expected.dump())
-        assert store.import_exports([tmp_path / "forged"]).refused_skeletons == 1
+        assert store.import_exports([tmp_path / "forged"]).rejected_skeletons == 1
         assert list(store.dump()) == list(expected.dump())
 
 
@@ -118,7 +118,7 @@ def test_a_deletion_that_was_called_deleted_lives(tmp_path: Path) -> None:
     """A post/delete cannot be deleted, whatever type a skeleton under its author's own deletion claims for it."""
     deletion = ANN.delete(BOB.text("default", "x"))
     second = ANN.delete(deletion)
-    forge(tmp_path / "forged", [second], [told(deletion, second)])
+    forge(tmp_path / "forged", [second], [claimed(deletion, second)])
     with in_memory(LEGACY) as store, in_memory(LEGACY, [second, deletion]) as expected:
         store.import_exports([tmp_path / "forged"])
         assert requested(store, [deletion]) == {deletion.hash}
@@ -126,10 +126,10 @@ def test_a_deletion_that_was_called_deleted_lives(tmp_path: Path) -> None:
         assert list(store.dump()) == list(expected.dump())
 
 
-def test_several_told_authors_of_one_post_are_kept_apart(tmp_path: Path) -> None:
+def test_several_claimed_authors_of_one_post_are_kept_apart(tmp_path: Path) -> None:
     post, linked = CYD.text("default", "unseen"), CYD.text("default", "linked to")
     stones = [
-        told(post, deletion, Skeleton(0, 7, "default", (linked.hash,)))
+        claimed(post, deletion, Skeleton(0, 7, "default", (linked.hash,)))
         for deletion in (ANN.delete(post), BOB.delete(post))
     ]
     deletions = [ANN.delete(post, at=stones[0].deleted_at_ms), BOB.delete(post, at=stones[1].deleted_at_ms)]
@@ -152,7 +152,7 @@ def test_several_told_authors_of_one_post_are_kept_apart(tmp_path: Path) -> None
 
 # --- any order -----------------------------------------------------------------------------------
 
-deletions_told = st.builds(
+claimed_deletions = st.builds(
     Tombstone,
     target=st.just(bytes(32)),
     author=st.just(bytes([1]) * 32),
@@ -162,7 +162,7 @@ deletions_told = st.builds(
 )
 
 
-@given(st.lists(deletions_told, min_size=1, max_size=4))
+@given(st.lists(claimed_deletions, min_size=1, max_size=4))
 def test_tombstones_merge_in_any_order(stones: list[Tombstone]) -> None:
     merged = {reduce(Tombstone.merge, order) for order in permutations([*stones, stones[0]][:4])}
     assert len(merged) == 1
@@ -180,7 +180,7 @@ def take(store: CableStore, part: Path | list[Post]) -> None:
         store.ingest(raws(*part), verify=False)
 
 
-def parts_of(case: Told, exports: list[Path], random: Random) -> list[Path | list[Post]]:
+def parts_of(case: Claims, exports: list[Path], random: Random) -> list[Path | list[Post]]:
     """Return the steps in random order: imports, some of them twice, and posts in batches."""
     posts = random.sample(case.offered, len(case.offered))
     parts: list[Path | list[Post]] = [*exports, *random.sample(exports, random.randint(0, len(exports)))]
@@ -193,8 +193,8 @@ def parts_of(case: Told, exports: list[Path], random: Random) -> list[Path | lis
 
 
 @settings(max_examples=max(settings().max_examples // 2, 10))
-@given(hearsay(), st.randoms(use_true_random=False))
-def test_what_was_told_gives_one_database_in_any_order(case: Told, random: Random) -> None:
+@given(claims(), st.randoms(use_true_random=False))
+def test_claims_make_the_same_database_in_any_order(case: Claims, random: Random) -> None:
     model = Model(case.seen)
     with scratch_folder() as folder:
         exports = case.write(folder)
@@ -223,8 +223,8 @@ def test_what_was_told_gives_one_database_in_any_order(case: Told, random: Rando
 
 
 @settings(max_examples=max(settings().max_examples // 8, 10))
-@given(hearsay(), st.randoms(use_true_random=False))
-def test_on_disk_reopened_in_between(case: Told, random: Random) -> None:
+@given(claims(), st.randoms(use_true_random=False))
+def test_on_disk_reopened_in_between(case: Claims, random: Random) -> None:
     with scratch_folder() as folder:
         exports = case.write(folder)
         with in_memory(case.dialect, case.offered) as store:
@@ -258,7 +258,7 @@ def test_a_live_post_under_a_tombstone_in_effect_is_found_and_mended(tmp_path: P
     with CableStore.open(tmp_path) as store:
         store.ingest(raws(post, not_his))
         before = store.dump_digest()
-    stone = told(post, not_his)
+    stone = claimed(post, not_his)
     key = tombstone_key(stone.target_hex, BOB.key.hex().encode())
     plant(tmp_path, "generation-000001", {key: stone.encode()})
     with CableStore.open(tmp_path) as store:
@@ -276,12 +276,12 @@ def test_an_export_with_a_post_that_it_calls_dead_is_found(tmp_path: Path) -> No
     post = ANN.text("default", "gone")
     deletion = ANN.delete(post)
     for skeleton in (Skeleton.of(post), None):
-        export = forge(tmp_path / str(skeleton is None), [post, deletion], [told(post, deletion, skeleton)])
+        export = forge(tmp_path / str(skeleton is None), [post, deletion], [claimed(post, deletion, skeleton)])
         problems = verify_export(export).problems
         assert [post.hash.hex() in problem.what for problem in problems] == ([] if skeleton is None else [True])
 
 
-def test_what_was_seen_dead_counts_only_beside_its_tombstone(tmp_path: Path) -> None:
+def test_a_confirmed_deletion_counts_only_beside_its_tombstone(tmp_path: Path) -> None:
     """If the skeleton is lost, the post is requested once more."""
     post = ANN.text("default", "gone")
     with CableStore.open(tmp_path) as store:
@@ -300,13 +300,13 @@ def test_what_was_seen_dead_counts_only_beside_its_tombstone(tmp_path: Path) -> 
         assert store.dump_digest() == before
 
 
-def test_a_store_that_does_not_say_what_it_saw_asks_once_more(tmp_path: Path) -> None:
+def test_a_store_without_confirmed_deletions_requests_once_more(tmp_path: Path) -> None:
     """If the row is lost, the tombstone of the deleted post counts as received from another store."""
     post = ANN.text("default", "gone")
     with CableStore.open(tmp_path) as store:
         store.ingest(raws(post, ANN.delete(post)))
         before = store.dump_digest()
-    plant(tmp_path, "generation-000001", {local_key(WITNESSED, post.hash_hex): None})
+    plant(tmp_path, "generation-000001", {local_key(CONFIRMED, post.hash_hex): None})
     ClosedStore(tmp_path).rebuild()
     with CableStore.open(tmp_path) as store:
         assert_whole(store)
@@ -324,7 +324,7 @@ def two_generations(path: Path) -> None:
         folder.activate(folder.adopt(copy), keep=True)
 
 
-def test_going_back_brings_along_what_was_told_of_deleted_posts(tmp_path: Path) -> None:
+def test_going_back_keeps_claims_about_deleted_posts(tmp_path: Path) -> None:
     first = ANN.text("default", "first")
     gone = ANN.text("default", "gone", links=(first.hash,))
     last = ANN.text("default", "last", links=(gone.hash,))
@@ -346,11 +346,15 @@ def test_going_back_brings_along_what_was_told_of_deleted_posts(tmp_path: Path) 
         assert_whole(store)
 
 
-def test_going_back_brings_along_what_this_store_saw_and_every_local_row(tmp_path: Path) -> None:
+def test_going_back_keeps_confirmed_deletions_and_every_local_row(tmp_path: Path) -> None:
     """The earlier generation has other skeletons, and local rows that were removed since."""
     post, other = ANN.text("default", "gone"), ANN.text("default", "gone as well")
     deletion, not_his = ANN.delete(post, other), BOB.delete(post)
-    forge(tmp_path / "forged", [deletion, not_his], [told(post, deletion), told(post, not_his), told(other, deletion)])
+    forge(
+        tmp_path / "forged",
+        [deletion, not_his],
+        [claimed(post, deletion), claimed(post, not_his), claimed(other, deletion)],
+    )
     path = tmp_path / "store"
     with CableStore.open(path) as store:
         store.import_exports([tmp_path / "forged"])
@@ -366,7 +370,7 @@ def test_going_back_brings_along_what_this_store_saw_and_every_local_row(tmp_pat
         assert list(store.dump()) == before
         assert witnessed(store) == {post.hash: ANN.key}
         assert requested(store, [post, other]) == {other.hash}
-        assert local_rows(store) == {changed: b"2", new: b"3", local_key(WITNESSED, post.hash_hex): ANN.key}
+        assert local_rows(store) == {changed: b"2", new: b"3", local_key(CONFIRMED, post.hash_hex): ANN.key}
         assert_whole(store)
 
 
@@ -379,7 +383,7 @@ def local_rows(store: CableStore) -> dict[bytes, bytes]:
         return {key: value for key, value in snapshot.reader.prefix(b"!local!") if key != local_key(SWEPT)}
 
 
-def test_local_rows_are_carried_and_told_to_nobody(tmp_path: Path) -> None:
+def test_local_rows_are_kept_and_not_exported(tmp_path: Path) -> None:
     path = tmp_path / "store"
     post = ANN.text("default", "gone")
     with CableStore.open(path) as store:
@@ -388,7 +392,7 @@ def test_local_rows_are_carried_and_told_to_nobody(tmp_path: Path) -> None:
     plant(path, "generation-000001", planted)
     with CableStore.open(path) as store:
         rows = local_rows(store)
-        assert rows == {**planted, local_key(WITNESSED, post.hash_hex): ANN.key}
+        assert rows == {**planted, local_key(CONFIRMED, post.hash_hex): ANN.key}
         assert_whole(store)
         before = list(store.dump())
         assert not any(is_local(row) for row in before)

@@ -282,7 +282,7 @@ def test_a_target_of_a_key_that_cannot_be(
     ids=" ".join,
 )
 @pytest.mark.parametrize("place", ["s3:/bucket/export", "s3://bucket//export", "dangling", ""])
-def test_every_place_is_parsed_by_one_parser(tmp_path: Path, run_here: Run, command: list[str], place: str) -> None:
+def test_every_location_is_parsed_by_one_parser(tmp_path: Path, run_here: Run, command: list[str], place: str) -> None:
     (tmp_path / "dangling").symlink_to("missing")
     require_one_line(run_here(*(place if word == "PLACE" else word for word in command)), "cablestore: ")
     assert [path.name for path in tmp_path.iterdir()] == ["dangling"]

@@ -25,7 +25,7 @@ from cablestore.views import links, messages
 
 
 @dataclass(frozen=True, slots=True)
-class Attention:
+class UserMarks:
     """Read marks and names of the store's user in one state of the store. Immutable: methods return new objects."""
 
     own_key: bytes | None
@@ -178,7 +178,7 @@ class Attention:
 
     # --- after a reindexing --------------------------------------------------------------------
 
-    def caught_up(self, plan: Plan) -> Self:
+    def completed(self, plan: Plan) -> Self:
         """Add the rows that a rebuild, a reindexing or another key file requires, for at most one batch of posts."""
         naming = self.names_after(plan, is_unsure=True)
         late = dict(self.late)
@@ -186,8 +186,8 @@ class Attention:
             self._note_unseen(plan, naming, late)
         return replace(self, naming=naming, late=late)
 
-    def is_caught_up(self, reader: Reader) -> bool:
-        """Return True if `caught_up` would add nothing to a plan."""
+    def is_complete(self, reader: Reader) -> bool:
+        """Return True if `completed` would add nothing to a plan."""
         has_names = self.naming is None or Naming.read(reader, self.own_key) == self.naming
         return has_names and reader.local(UNSEEN, b"") is None
 

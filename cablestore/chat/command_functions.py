@@ -11,7 +11,7 @@ from typing import Final, NamedTuple, Protocol
 
 from cablestore.chat.cabal import Cabal
 from cablestore.chat.entries import ChannelEntry, Member, PrivateAct, Restriction, UndoneAct
-from cablestore.chat.lines import ChannelPlace, member_line
+from cablestore.chat.lines import CabalChannel, member_line
 from cablestore.chat.timeline import local, short_name
 from cablestore.errors import CableStoreError, NotFoundError
 from cablestore.plurals import counted
@@ -30,10 +30,10 @@ class CommandWindows(Protocol):
     def show_help(self) -> None:
         """Show keys and commands."""
 
-    async def show_invitation(self, place: ChannelPlace) -> None:
+    async def show_invitation(self, place: CabalChannel) -> None:
         """Show the invitation to a cabal."""
 
-    async def show_found(self, place: ChannelPlace, text: str) -> None:
+    async def show_found(self, place: CabalChannel, text: str) -> None:
         """Show the messages of a cabal that match a search."""
 
     async def show_mentions(self) -> None:
@@ -47,16 +47,16 @@ class Client(Protocol):
     def windows(self) -> CommandWindows:
         """Windows of the client."""
 
-    def cabal_of(self, place: ChannelPlace) -> Cabal:
+    def cabal_of(self, place: CabalChannel) -> Cabal:
         """Return the cabal of a channel."""
 
-    async def show_channel(self, place: ChannelPlace) -> None:
+    async def show_channel(self, place: CabalChannel) -> None:
         """Show a channel."""
 
-    def show_end(self, place: ChannelPlace) -> None:
+    def show_end(self, place: CabalChannel) -> None:
         """Show the newest messages of a channel, if it is shown."""
 
-    async def ask_to_delete_last(self, place: ChannelPlace) -> None:
+    async def confirm_delete_last(self, place: CabalChannel) -> None:
         """Request confirmation to delete the last own message of a channel. Raises CableStoreError if none is near."""
 
     async def end(self) -> None:
@@ -67,7 +67,7 @@ class Request(NamedTuple):
     """Typed command or message: its argument, and the channel in which it was typed."""
 
     client: Client
-    place: ChannelPlace
+    place: CabalChannel
     argument: str
 
     @property
@@ -97,7 +97,7 @@ async def emote(request: Request) -> str:
 
 async def delete(request: Request) -> str:
     """Delete the last own message, after confirmation."""
-    await request.client.ask_to_delete_last(request.place)
+    await request.client.confirm_delete_last(request.place)
     return ""
 
 

@@ -16,20 +16,20 @@ from cablestore import limits
 Peer = TypeVar("Peer", bound=Hashable)
 
 
-class Wanted(Generic[Peer]):
+class PendingHashes(Generic[Peer]):
     """Hashes that the store lacks, by the peer from which each is requested.
 
     A peer has at most `max_per_peer` of them. Further offers are rejected, and must be repeated later.
     """
 
-    def __init__(self, max_per_peer: int = limits.MAX_WANTED_PER_PEER) -> None:
+    def __init__(self, max_per_peer: int = limits.MAX_PENDING_HASHES_PER_PEER) -> None:
         self._max_per_peer = max_per_peer
         self._holder: dict[bytes, Peer] = {}
         """The peer from which each hash is requested, or will be."""
         self._others: dict[bytes, list[Peer]] = {}
         """Further peers that offered each hash."""
         self._queued: Final[defaultdict[Peer, dict[bytes, None]]] = defaultdict(dict)
-        self._asked: Final[defaultdict[Peer, dict[bytes, None]]] = defaultdict(dict)
+        self._requested: Final[defaultdict[Peer, dict[bytes, None]]] = defaultdict(dict)
 
     def __len__(self) -> int:
         """Return the number of wanted hashes."""
@@ -65,7 +65,7 @@ class Wanted(Generic[Peer]):
         taken = list(islice(queue, count))
         for digest in taken:
             del queue[digest]
-        self._asked[peer].update(dict.fromkeys(taken))
+        self._requested[peer].update(dict.fromkeys(taken))
         return taken
 
     def hurry(self, hashes: Iterable[bytes]) -> None:
@@ -84,7 +84,7 @@ class Wanted(Generic[Peer]):
 
     def outstanding(self, peer: Peer) -> int:
         """Return the number of hashes that a peer was requested to deliver and has not."""
-        return len(self._asked.get(peer, ()))
+        return len(self._requested.get(peer, ()))
 
     def _has_room(self, peer: Peer) -> bool:
         return self.waiting(peer) + self.outstanding(peer) < self._max_per_peer
@@ -94,7 +94,7 @@ class Wanted(Generic[Peer]):
         holder = self._holder.pop(digest, None)
         self._others.pop(digest, None)
         if holder is not None:
-            self._asked[holder].pop(digest, None)
+            self._requested[holder].pop(digest, None)
             self._queued[holder].pop(digest, None)
 
     def failed(self, peer: Peer, hashes: Iterable[bytes]) -> tuple[set[Peer], list[bytes]]:
@@ -107,7 +107,7 @@ class Wanted(Generic[Peer]):
         for digest in hashes:
             if self._holder.get(digest) != peer:
                 continue
-            self._asked[peer].pop(digest, None)
+            self._requested[peer].pop(digest, None)
             self._queued[peer].pop(digest, None)
             others = self._others.get(digest, [])
             while others and not self._has_room(others[0]):
@@ -129,8 +129,8 @@ class Wanted(Generic[Peer]):
                 others.remove(peer)
                 if not others:
                     del self._others[digest]
-        owed = [*self._asked.pop(peer, ()), *self._queued.pop(peer, ())]
+        owed = [*self._requested.pop(peer, ()), *self._queued.pop(peer, ())]
         found = self.failed(peer, owed)
-        self._asked.pop(peer, None)
+        self._requested.pop(peer, None)
         self._queued.pop(peer, None)
         return found

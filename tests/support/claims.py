@@ -32,7 +32,7 @@ skeletons = st.sampled_from((0, 2, 3, 4, 5, 6)).flatmap(
 
 
 @dataclass(frozen=True)
-class Told:
+class Claims:
     """Exports of some posts with forged skeletons, and separate posts."""
 
     dialect: Dialect
@@ -56,7 +56,7 @@ class Told:
 
 
 @st.composite
-def hearsay(draw: st.DrawFn) -> Told:
+def claims(draw: st.DrawFn) -> Claims:
     """Draw a history, and exports with true and false skeletons of the targets of its deletions.
 
     Some posts are in none of them.
@@ -78,4 +78,4 @@ def hearsay(draw: st.DrawFn) -> Told:
             stones[target, deletion.author] = stone if known is None else known.merge(stone)
             held.append(deletion)
         exports.append((held, list(stones.values())))
-    return Told(dialect, posts, exports, [post for post in posts if draw(st.booleans())])
+    return Claims(dialect, posts, exports, [post for post in posts if draw(st.booleans())])

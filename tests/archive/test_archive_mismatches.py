@@ -68,7 +68,7 @@ def field(number: int, value: bytes) -> bytes:
         (b"\x9a\x80\x00\x00", "not minimal"),
     ],
 )
-def test_a_document_that_is_none_is_refused(tail: bytes, reason: str) -> None:
+def test_an_invalid_document_is_rejected(tail: bytes, reason: str) -> None:
     archive = archive_of(RFC61, three_posts())
     with pytest.raises(ArchiveError, match=reason):
         posts_in(RFC61, document_of(RFC61, tail, archive), by_cid(RFC61, archive))
@@ -97,7 +97,7 @@ def test_an_archive_is_of_the_size_period_and_topics_that_the_index_says(profile
 
 
 @both
-def test_a_message_outside_of_period_or_topics_is_refused(profile: Profile) -> None:
+def test_a_message_outside_of_period_or_topics_is_rejected(profile: Profile) -> None:
     topics = topics_of(profile, [content_topic("default")])
     entry = with_id(profile, Entry("", WEEK, topics, cid="z"))
     for post in (
@@ -112,7 +112,7 @@ def test_a_message_outside_of_period_or_topics_is_refused(profile: Profile) -> N
 
 
 @both
-def test_padding_behind_an_archive_that_is_not_zero_is_refused(profile: Profile) -> None:
+def test_padding_behind_an_archive_that_is_not_zero_is_rejected(profile: Profile) -> None:
     archive = archive_of(profile, three_posts())
     wrong = archive.stored[:-1] + b"\1"
     with pytest.raises(ArchiveError, match="not all zero" if profile is STATUS_GO else "unknown field"):
@@ -121,7 +121,7 @@ def test_padding_behind_an_archive_that_is_not_zero_is_refused(profile: Profile)
 
 @both
 @sealed_or_not
-def test_a_lie_about_padding_is_refused(profile: Profile, key: bytes | None) -> None:
+def test_a_false_padding_size_is_rejected(profile: Profile, key: bytes | None) -> None:
     archive = archive_of(profile, three_posts(), key)
     entry = archive.entry(profile, 0)
     for lie in (-1, 1, 400):
@@ -149,13 +149,13 @@ def test_all_of_a_message_follows_from_its_post(profile: Profile) -> None:
         verified_post(profile, right._replace(payload=b"no post"), LEGACY)
 
 
-def test_a_local_only_post_in_an_archive_is_refused() -> None:
+def test_a_local_only_post_in_an_archive_is_rejected() -> None:
     post = ANN.post(Block("", 1, (BOB.key,), 0, 0), at=WEEK.from_ms)
     with pytest.raises(ArchiveError, match="local-only"):
         verified_post(RFC61, Record(post.raw, EVERYONE_TOPIC, WEEK.from_ms * 10**6), LEGACY)
 
 
-def test_an_archive_of_another_dialect_is_refused() -> None:
+def test_an_archive_of_another_dialect_is_rejected() -> None:
     record = RFC61.record(message_of(ANN.text("Dev", "", at=WEEK.from_ms)))
     with pytest.raises(ArchiveError, match="invalid topic of the message"):
         verified_post(RFC61, record, DRAFT8)
@@ -234,7 +234,7 @@ def test_an_archive_is_read_one_message_at_a_time() -> None:
     assert len(archive.stored) > peak_bytes
 
 
-def test_a_bomb_of_empty_messages_takes_no_memory() -> None:
+def test_a_bomb_of_empty_messages_uses_no_memory() -> None:
     """An empty message has two bytes; decoded by protobuf, it needs a hundred."""
     archive = archive_of(RFC61, three_posts())
     bomb = document_of(RFC61, b"\x1a\x00" * 1_000_000, archive)

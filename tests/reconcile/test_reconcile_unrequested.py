@@ -63,7 +63,7 @@ def is_compared(post: Post, terms: Terms) -> bool:
 
 
 @given(all_terms(), all_terms(), st.lists(sent_posts(), max_size=40))
-def test_only_compared_posts_are_taken_once_under_their_own_time(
+def test_only_compared_posts_are_accepted_once_under_their_own_time(
     own: Terms, of_peer: Terms, sent: list[tuple[Post, Sent]]
 ) -> None:
     both = own.narrowed(of_peer)
@@ -71,7 +71,7 @@ def test_only_compared_posts_are_taken_once_under_their_own_time(
         return
     wanted: dict[bytes, Post] = {}
     for post, (_, time_ns, _) in sent:
-        if own.takes and is_compared(post, both) and time_ns == post.timestamp_ms * NS_PER_MS:
+        if own.accepts_posts and is_compared(post, both) and time_ns == post.timestamp_ms * NS_PER_MS:
             wanted[post.hash] = post
     [store] = with_stores([])
     with Side(store, own) as side:

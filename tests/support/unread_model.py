@@ -22,7 +22,7 @@ def _arrived(store: CableStore) -> dict[bytes, int]:
 
 
 @dataclass
-class AttentionModel:
+class UnreadModel:
     """Model of the read texts of a user: hashes by channel, with the log number of the arrival of each."""
 
     own_key: bytes
@@ -78,7 +78,7 @@ class AttentionModel:
         return sorted((m for m in found if self.names_user(store, m)), key=moment_of, reverse=True)
 
 
-def assert_agrees(store: CableStore, model: AttentionModel) -> None:
+def assert_agrees(store: CableStore, model: UnreadModel) -> None:
     """Check the store's unread texts, mentions and latest messages against the model."""
     channels = list(store.channels())
     for channel in channels:

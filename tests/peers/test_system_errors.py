@@ -71,7 +71,7 @@ def test_a_folder_that_must_not_be_written(shared: Path, command: str) -> None:
 
 @pytest.mark.thorough("CURRENT", "MANIFEST-*", "UNNAMED", "../STORE", "../lock", ".")
 @pytest.mark.parametrize("pattern", ["*.ldb", "CURRENT", "MANIFEST-*", "UNNAMED", "../STORE", "../lock", "."])
-def test_a_file_that_must_not_be_read_is_no_damage(shared: Path, pattern: str) -> None:
+def test_an_unreadable_file_is_not_damage(shared: Path, pattern: str) -> None:
     database = shared / "generation-000001"
     (database / "UNNAMED").write_text("finished\n")
     forbidden = (
@@ -100,7 +100,7 @@ def test_a_damaged_store_that_must_not_be_copied(shared: Path) -> None:
     assert complaint.count("\n") == 1
 
 
-def test_too_many_open_files_are_no_damage(folder: Path) -> None:
+def test_too_many_open_files_are_not_damage(folder: Path) -> None:
     """A table that cannot be opened now can be opened later."""
     with CableStore.open(folder, options=StoreOptions(tuning=Tuning(table_size_bytes=2**20))) as store:
         store.ingest(raws(*(ANN.text("default", f"{i}" + "x" * 3000) for i in range(1000))), verify=False)
@@ -206,7 +206,7 @@ def test_output_that_cannot_be_written(folder: Path, command: list[str]) -> None
 # --- losses of a rebuild ----------------------------------------------------------------------------
 
 
-def test_a_rebuild_that_lost_posts_says_how_many_and_ends_with_status_1(run: Run, folder: Path) -> None:
+def test_a_rebuild_that_lost_posts_reports_how_many_and_ends_with_status_1(run: Run, folder: Path) -> None:
     with CableStore.open(folder) as store:
         store.ingest(raws(*(BOB.text("default", f"{i}" + "x" * 3000) for i in range(300))), verify=False)
         store.compact()
@@ -227,7 +227,7 @@ def test_a_rebuild_that_lost_posts_says_how_many_and_ends_with_status_1(run: Run
     assert run("rebuild", "-s", folder)[0] == 0
 
 
-def test_a_rebuild_that_cannot_know_says_at_least(run: Run, folder: Path) -> None:
+def test_a_rebuild_that_cannot_count_lost_posts_reports_at_least_one(run: Run, folder: Path) -> None:
     with CableStore.open(folder) as store:
         store.compact()
     for table in (folder / "generation-000001").glob("*.ldb"):
@@ -337,7 +337,7 @@ def test_numbers_beyond_all_bounds_are_bad_input(
 
 
 @pytest.mark.parametrize("found", TEXTS, ids=named)
-def test_bytes_that_are_no_text_are_bad_input(
+def test_bytes_that_are_not_text_are_bad_input(
     run: Run, unused: Path, found: tuple[tuple[str, ...], click.Command, click.Parameter]
 ) -> None:
     text = "ab\udcff\udcfecd"  # names of folders may hold such bytes, URIs may not
@@ -360,7 +360,7 @@ def test_the_greatest_numbers_work(run: Run, folder: Path) -> None:
         assert store.prune(keep_newest=10**24) == 0
 
 
-def test_bytes_that_are_no_text_on_a_real_command_line(folder: Path, tmp_path: Path) -> None:
+def test_bytes_that_are_not_text_on_a_real_command_line(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "log").write_text("")
     words: list[str | bytes] = [
         sys.executable,

@@ -29,11 +29,11 @@ from cablestore.store.intake import Intake
 
 
 @dataclass(slots=True)
-class BelievedRows:
-    """Counts of the rows that `copy` accepted from a backup. With `believes_all`, only posts need a proof."""
+class TrustedRows:
+    """Counts of the rows that `copy` accepted from a backup. With `trusts_all`, only posts need a proof."""
 
     reading: BackupReading
-    believes_all: bool
+    trusts_all: bool
     without_sealed: bool
     posts: int = 0
     sealed: int = 0
@@ -51,7 +51,7 @@ class BelievedRows:
         if not damaged:
             return
         unopened = damaged.get(UNOPENED, 0)
-        if not self.reading.salvage and (self.believes_all or unopened == self.sealed > 0):
+        if not self.reading.salvage and (self.trusts_all or unopened == self.sealed > 0):
             reasons = ", ".join(f"{what}: {count:,}" for what, count in damaged.items())
             key = " If the key is not that of the store, name the right one." if unopened else ""
             raise BackupError(
@@ -64,7 +64,7 @@ class BelievedRows:
     @property
     def is_exact(self) -> bool:
         """True if the database has all posts, tombstones and local rows of the backed-up store."""
-        return self.believes_all and not self.rejected and not self.reading.problems
+        return self.trusts_all and not self.rejected and not self.reading.problems
 
     def copy(self, path: Path, intake: Intake, unseal: Callable[[bytes], bytes]) -> None:
         """Write the rows to a new database at `path`."""
@@ -76,14 +76,14 @@ class BelievedRows:
                     self.rejected.update(f"posts: {outcome.verdict.value}" for outcome in rejected)
                     writer.put((data_key(post.hash_hex), post.raw) for post in posts)
                 for rows in self.reading.rows("arrivals"):
-                    writer.put(rows if self.believes_all else ())
+                    writer.put(rows if self.trusts_all else ())
                 for rows in self.reading.rows("rows"):
-                    writer.put(filter(self._is_taken, rows))
-            if self.believes_all:
+                    writer.put(filter(self._is_trusted, rows))
+            if self.trusts_all:
                 database.write({arrival_log.NEXT_KEY: b"%d" % (manifest.through + 1)}, sync=False)
             with database.snapshot() as state:
                 reader = Reader(state, dialect_named(manifest.dialect), unseal)
-                if not self.believes_all:
+                if not self.trusts_all:
                     for rows in self.reading.rows("rows"):
                         database.write(dict(self._proven(reader, rows)), sync=False)
                 elif self.reading.lost_items("rows"):
@@ -91,7 +91,7 @@ class BelievedRows:
 
     def causal_logs(self) -> Iterator[list[Row]]:
         """Yield the rows of the causal logs, unless they are not trusted, or incomplete: they depend on each other."""
-        if not self.believes_all:
+        if not self.trusts_all:
             self.left_out_rows += self.reading.manifest.items("causal-logs")
             return
         if self.reading.salvage:
@@ -102,14 +102,14 @@ class BelievedRows:
                 self.causal_log_rows += len(rows)
                 yield rows
 
-    def _is_taken(self, row: Row) -> bool:
+    def _is_trusted(self, row: Row) -> bool:
         """Return True if a row needs no proof, and count it."""
         key = row[0]
         if key.startswith(PRIVATE_PREFIX):
             self.sealed += not self.without_sealed
             return not self.without_sealed
-        self.left_out_rows += not self.believes_all and key.startswith(LOCAL_PREFIX)
-        return self.believes_all
+        self.left_out_rows += not self.trusts_all and key.startswith(LOCAL_PREFIX)
+        return self.trusts_all
 
     def _proven(self, reader: Reader, rows: list[Row]) -> Iterator[Row]:
         """Yield the tombstones that a stored post/delete confirms. Those of later deletions follow from posts."""
@@ -126,7 +126,7 @@ class BelievedRows:
 def _stone_of(row: Row) -> Tombstone | None:
     """Return a tombstone in the form of other stores, None if it is malformed."""
     try:
-        stone = decode_tombstone(row).told()
+        stone = decode_tombstone(row).for_export()
         return Tombstone.read([stone.target, stone.author, stone.encode()])
     except (CableStoreError, ValueError, TypeError, OverflowError):
         return None
