@@ -103,8 +103,8 @@ def _check_whole(archives: LocalArchives) -> None:
         named = ", ".join(weeks[:_WEEKS_NAMED])
         raise IncompleteError(
             f"{len(missing):,} of {len(archives.verified.index.entries):,} archives missing or damaged: those of the "
-            "weeks "
-            f"of {named}{' and others' if len(weeks) > _WEEKS_NAMED else ''}. Fetch all archives before you seed them"
+            f"weeks of {named}{' and others' if len(weeks) > _WEEKS_NAMED else ''}. Fetch all archives before you seed "
+            "them"
         )
 
 

@@ -82,8 +82,7 @@ class MessageActions:
         if own is None:
             raise CableStoreError(
                 "No message of yours near the end of the channel. Scroll to one, choose it with Escape and the arrow "
-                "keys, "
-                "and press Enter"
+                "keys, and press Enter"
             )
         self._client.run_dialog(partial(self._delete, open_cabal, own))
 

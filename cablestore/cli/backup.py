@@ -73,8 +73,7 @@ def _print(report: BackupReport, out: Output) -> None:
     if not report.is_signed:
         out.note(
             "the backup is not signed, because the store has no readable key. A restore leaves out local rows and "
-            "causal "
-            "logs"
+            "causal logs"
         )
     if report.sealed and not report.has_key:
         out.note("the backup does not contain the key, which local-only posts need. Keep a copy of the file identity")
@@ -154,8 +153,7 @@ def restore_command(
     if report.has_key and key_file is None:
         out.note(
             f"restored with the key in the backup, {report.key}. Compare it with your public key, or restore with your "
-            "own "
-            "copy: --key FILE"
+            "own copy: --key FILE"
         )
     return 0 if report.is_complete else 1
 
@@ -172,14 +170,13 @@ def _print_restored(report: RestoreReport, out: Output) -> None:
     if report.problems:
         out.note(
             f"lost {counted(report.lost_posts, 'post')} in damaged files. Deletions may be missing too. Run "
-            "`cablestore "
-            "sync` with a peer to fetch both"
+            "`cablestore sync` with a peer to fetch both"
         )
     if report.left_out_rows:
         out.note(
             f"left out {counted(report.left_out_rows, 'row')} of local data and causal logs: not signed by the store's "
-            "key. "
-            "Pass the key with --key FILE, or use --unverified if the backup is not signed and you trust its folder"
+            "key. Pass the key with --key FILE, or use --unverified if the backup is not signed and you trust its "
+            "folder"
         )
     if not report.has_key:
         out.note("the store has no key. Restore its file identity, or the next use creates a new key")

@@ -108,8 +108,7 @@ class _StoreSource:
             owner = f"`{self._owner}`" if self._owner else "another program"
             raise click.UsageError(
                 f"{owner} has the store at {path} open and manages its connections. Remove {', '.join(options)}, or "
-                "stop "
-                f"{owner} first"
+                f"stop {owner} first"
             )
         return opened
 

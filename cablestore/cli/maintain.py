@@ -76,8 +76,7 @@ def rebuild(path: Path, out: Output, dropped: tuple[str, ...]) -> int:
     if report.may_lack_deletions:
         out.note(
             "deletions may be lost, so deleted posts may be visible again. Run `cablestore sync` with a peer to fetch "
-            "the "
-            "deletions"
+            "the deletions"
         )
     out.say(
         f"rebuilt {counted(report.posts, 'post')} and {counted(report.tombstones, 'tombstone')}{_lost(report)}",

@@ -78,8 +78,7 @@ def _print(out: Output, report: ReconcileReport) -> None:
     text = (
         f"{counted(report.posts_received, 'new post')} received, {report.posts_sent:,} sent in {report.seconds:.1f} s: "
         f"{counted(report.rounds, 'round')}, {size(compared)} to compare, {size(report.received_posts_size_bytes)} of "
-        "posts "
-        f"received, {size(report.sent_posts_size_bytes)} sent"
+        f"posts received, {size(report.sent_posts_size_bytes)} sent"
     )
     for count, what in (
         (report.refused, "rejected"),

@@ -350,8 +350,7 @@ def _recover(path: Path, out: Output, generation: str, dialect: str | None) -> i
     if report.posts is not None and report.lost_posts is None:
         found += (
             f"; {unknown_loss(report.lost_posts_at_least)}. Deletions may be missing too. Run `cablestore sync` with a "
-            "peer "
-            "to fetch both"
+            "peer to fetch both"
         )
     elif report.lost_posts:
         found += f"; {report.lost_posts:,} lost"

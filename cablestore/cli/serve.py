@@ -325,8 +325,7 @@ def sync(path: Path, out: Output, address: Address | None, create: bool, **chose
     if report.unstored:
         raise StorageError(
             f"{counted(report.unstored, 'received post')} not stored: writing to the disk failed. Free disk space, "
-            "then "
-            "sync again"
+            "then sync again"
         )
 
 

@@ -162,8 +162,7 @@ class _Reading:
         if self.unpacked_bytes > limits.MAX_LOGS_UNPACKED_SIZE_BYTES:
             raise ArgumentError(
                 f"{self.source} is too large: more than {limits.MAX_LOGS_UNPACKED_SIZE_BYTES:,} bytes when "
-                "decompressed. Import "
-                "it in parts"
+                "decompressed. Import it in parts"
             )
 
 
@@ -374,8 +373,7 @@ class _Forward:
         if self._left < 0:
             raise ArgumentError(
                 f"{self._name} has an entry with a header of more than {limits.MAX_LOG_ENTRY_HEADER_SIZE_BYTES:,} "
-                "bytes, the "
-                "maximum. Extract it first"
+                "bytes, the maximum. Extract it first"
             )
         found = self._file.read(size_bytes)
         self._position += len(found)

@@ -127,8 +127,7 @@ def _nothing(result: Survey) -> ArgumentError:
         return ArgumentError(result.not_logs[0][1])
     return ArgumentError(
         f"no channel logs found: {result.private[0]} is a private conversation. Use --queries to publish it, or "
-        "--channel "
-        "if it is the log of a channel"
+        "--channel if it is the log of a channel"
     )
 
 

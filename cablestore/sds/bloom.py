@@ -44,8 +44,7 @@ class FilterParameters:
         if self.capacity < 1 or not 0.0 < self.error < 1.0:
             raise SdsError(
                 "invalid filter parameters: expected a capacity of at least 1 id and an error rate between 0 and 1, "
-                "got "
-                f"{self.capacity} and {self.error}"
+                f"got {self.capacity} and {self.error}"
             )
         bits_per_id = math.ceil(-math.log(self.error) / math.log(2) ** 2)
         hashes = max(1, math.floor(math.log(2) * bits_per_id + 0.5))

@@ -66,8 +66,7 @@ def decode(data: bytes, dialect: SdsDialect) -> SdsMessage:
     if len(data) > MAX_SDS_MESSAGE_SIZE_BYTES:
         raise SdsError(
             f"message too large: {len(data)} bytes, the maximum is {MAX_SDS_MESSAGE_SIZE_BYTES}. Ask the sender to "
-            "send less "
-            "content"
+            "send less content"
         )
     try:
         message = _MessageReader(dialect).message(data)

@@ -323,8 +323,7 @@ def _unusable(why: str) -> StorageError:
     """Return the error for an index that cannot be built or updated, because the store is read-only."""
     return StorageError(
         f"the search index cannot be used: {why}. A read-only store cannot rebuild it. Open the store for writing, or "
-        "copy "
-        "it to another disk and search there"
+        "copy it to another disk and search there"
     )
 
 

@@ -151,8 +151,7 @@ class IndexTable(ProcessBound):
             if "ENABLE_CARRAY" not in apsw.compile_options:
                 raise StorageError(
                     "the SQLite of the installed apsw lacks `carray`. Run pip install --force-reinstall apsw to "
-                    "install "
-                    "one that has it"
+                    "install one that has it"
                 )
             if self._folder is None:
                 self._connect(":memory:")
@@ -404,6 +403,5 @@ def _errors() -> Iterator[None]:
     except OSError as error:
         raise StorageError(
             f"the search index cannot be read, written or removed: {error.strerror}. Check free space and permissions "
-            "of "
-            "the store's folder"
+            "of the store's folder"
         ) from None

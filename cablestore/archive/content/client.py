@@ -150,8 +150,7 @@ class ContentClient:
         except TimeoutError:
             raise UnreachableError(
                 f"upload timed out: {self.url} accepted no data for {self._stall_timeout_s:g} s. Try again later, or "
-                "use "
-                "another node"
+                "use another node"
             ) from None
         cid = Cid.parse(text.decode("ascii", errors="replace").strip())
         tree, _ = hasher.finish()
@@ -183,8 +182,7 @@ class ContentClient:
         if (item.manifest.tree_cid, item.manifest.dataset_size) != (str(tree), size_bytes):
             raise ArchiveError(
                 f"{self.url} returned the wrong content id {cid} for {size_bytes} bytes with the tree {tree}. Use "
-                "another "
-                "node"
+                "another node"
             )
         try:
             return UploadReport(cid, tree, size_bytes, read_item(item)[1])

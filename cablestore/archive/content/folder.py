@@ -58,9 +58,8 @@ def lock_folder(folder: Path) -> int:
     descriptor = lock(
         folder / _LOCK,
         lambda owner: StoreLockedError(
-            f"the content store at {folder} is open in process {owner}. Only one process at a time can open "
-            "it: "
-            "close it there first"
+            f"the content store at {folder} is open in process {owner}. Only one process at a time can open it: close "
+            "it there first"
         ),
     )
     try:

@@ -176,8 +176,7 @@ class ContentStore(Closable, ProcessBound):
             if size_bytes > 0 and taken + size_bytes > self.quota_size_bytes:
                 raise NoRoomError(
                     f"quota exceeded: the content store uses {taken} of {self.quota_size_bytes} bytes, {size_bytes} "
-                    "more are "
-                    "needed. Delete datasets, or raise the quota"
+                    "more are needed. Delete datasets, or raise the quota"
                 )
             if size_bytes > 0:
                 check_disk(self.folder, size_bytes)
@@ -228,8 +227,7 @@ class ContentStore(Closable, ProcessBound):
         if self._used_size_bytes + blocks * BLOCK_SIZE_BYTES + manifest_size_bytes > self.quota_size_bytes:
             raise NoRoomError(
                 f"quota exceeded: the content store uses {self._used_size_bytes} of {self.quota_size_bytes} bytes, "
-                f"{blocks} "
-                "more blocks of 64 KiB are needed. Delete datasets, or raise the quota"
+                f"{blocks} more blocks of 64 KiB are needed. Delete datasets, or raise the quota"
             )
 
     def _know(self, cid: Cid, manifest: DatasetManifest) -> None:
@@ -428,8 +426,7 @@ class IncomingDataset(ProcessBound):
             if (tree, size_bytes) != (manifest.tree, manifest.dataset_size_bytes):
                 raise ArchiveError(
                     f"wrong dataset: received {size_bytes} bytes with the tree {tree}, expected "
-                    f"{manifest.dataset_size_bytes} "
-                    f"bytes with the tree {manifest.tree}. Use another node"
+                    f"{manifest.dataset_size_bytes} bytes with the tree {manifest.tree}. Use another node"
                 )
             self._store._adopt(self._name, manifest)  # noqa: SLF001 - a part of the store
 

@@ -143,15 +143,13 @@ def open_statement(signed: SignedStatement, control_key: bytes) -> Statement:
     ):
         raise ArchiveError(
             f"the index is not signed by the control node {control_key.hex()}. Do not import it. Contact the owner of "
-            "the "
-            "community"
+            "the community"
         )
     version, key, dialect, profile, is_sealed, archives, deletions = STATEMENT.decode(signed.statement)
     if version != VERSION or key != control_key:
         raise ArchiveError(
             f"unsupported statement version {version} for {key.hex()} in the index, expected {VERSION}. A newer "
-            "version of "
-            "cablestore may support it"
+            "version of cablestore may support it"
         )
     commitments = tuple(_checked(Commitment(*each)) for each in archives)
     return Statement(control_key, dialect, profile, is_sealed, commitments, tuple(deletions))

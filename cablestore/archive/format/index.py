@@ -255,8 +255,7 @@ def _read_entry(profile: Profile, data: bytes, data_size_bytes: int | None, stat
     if stated is not None and name not in stated:
         raise ArchiveError(
             f"archive {name[:80]!r} is not among the {len(stated)} archives of the statement, which must equal those "
-            "of "
-            "the index, each once. Request a new index"
+            "of the index, each once. Request a new index"
         )
     if archive_id(metadata) != name:
         raise ArchiveError(

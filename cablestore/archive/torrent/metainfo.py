@@ -193,8 +193,7 @@ def _check_sizes(data_size_bytes: int, index_size_bytes: int) -> None:
     if not 0 < index_size_bytes <= limits.MAX_INDEX_SIZE_BYTES:
         raise ArchiveError(
             f"invalid size of an index: expected 1 to {limits.MAX_INDEX_SIZE_BYTES:,} bytes (MAX_INDEX_SIZE_BYTES), "
-            "got "
-            f"{index_size_bytes:,}"
+            f"got {index_size_bytes:,}"
         )
     if data_size_bytes + index_size_bytes > limits.MAX_TORRENT_SIZE_BYTES:
         raise ArchiveError(

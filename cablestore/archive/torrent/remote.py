@@ -140,8 +140,7 @@ class TorrentRemote(Closable):
         refused = self.swarm.pieces_refused
         return (
             f"fetch timed out: no piece of {self.metainfo.community} received for {self._config.stall_timeout_s:g} s "
-            "from "
-            f"{counted(peers, 'peer')}"
+            f"from {counted(peers, 'peer')}"
             + (f"; {counted(refused, 'wrong piece')} rejected, and their senders banned" if refused else "")
             + ". Fetched data is kept. Try again later, or add other peers"
         )
