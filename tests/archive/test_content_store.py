@@ -432,7 +432,7 @@ def test_a_second_opening_is_rejected_here_and_in_another_process(tmp_path: Path
 
 def test_a_folder_that_is_not_a_content_store_is_not_changed(tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("years of work")
-    with pytest.raises(ArchiveError, match="it holds thesis"):
+    with pytest.raises(ArchiveError, match="it contains thesis"):
         ContentStore.open(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
     store = tmp_path / "store"

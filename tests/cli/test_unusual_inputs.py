@@ -185,7 +185,7 @@ def test_a_user_without_name_and_home(tmp_path: Path) -> None:
     assert version[0] == 0
     assert (status, Invitation.parse(out).seed) == (0, bytes.fromhex(f"02{KEY}")), errors
     for found in others:
-        require_one_line(tuple(found), "Set HOME")
+        require_one_line(tuple(found), "set HOME")
     assert not (tmp_path / "~").exists()
 
 

@@ -110,9 +110,9 @@ def test_an_open_in_a_program_is_rejected_too(folder: Path) -> None:
 
     closed = ClosedStore(folder)
     for attempt in (partial(CableStore.open, folder), closed.rebuild, closed.check, closed.generations):
-        with pytest.raises(CorruptStoreError, match=rf"names {NINTH}, .*is not there.*{FIRST} \([\d,]+ bytes\)"):
+        with pytest.raises(CorruptStoreError, match=rf"names {NINTH}, .*is missing.*{FIRST} \([\d,]+ bytes\)"):
             attempt()
-    with pytest.raises(CorruptStoreError, match=rf"names {NINTH}, .*is not there"):
+    with pytest.raises(CorruptStoreError, match=rf"names {NINTH}, .*is missing"):
         ClosedStore(folder).export(folder.with_name("out"))
 
 

@@ -182,7 +182,7 @@ def compare(ours: Side, theirs: Side) -> None:
     theirs.inbox += ours.agreement.claim(is_certain=True)
 
 
-STEP = st.tuples(st.integers(0, 1), st.sampled_from(["change", "look", "take", "compare", "recent", "receive"]))
+STEP = st.tuples(st.integers(0, 1), st.sampled_from(["change", "check", "take", "compare", "recent", "receive"]))
 
 
 @given(st.lists(STEP))

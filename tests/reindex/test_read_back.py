@@ -302,7 +302,7 @@ def test_only_a_full_check_finds_a_wrong_derivation(derived: DerivedRows, export
         writer.write(rows)
         fields = writer.finish({**old.sizes, name: (count - 1, size_bytes - left_out)})
     derived.segments[place] = RowSegment.of(fields)
-    with pytest.raises(ReindexError, match=r"1 problems, the first: author: a missing row"):
+    with pytest.raises(ReindexError, match=r"Problems: 1. The first: author: a missing row"):
         run(exports, tmp_path, check=True)
     run(exports, tmp_path)
     with CableStore.open(tmp_path / "store") as store:
