@@ -437,7 +437,7 @@ def test_a_folder_that_is_not_a_content_store_is_not_changed(tmp_path: Path) -> 
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
     store = tmp_path / "store"
     ContentStore.open(store).close()
-    for header, message in (('{"format": 2}', "format 2"), ("[]", "not the header"), ("\xff", "not the header")):
+    for header, message in (('{"format": 2}', "format 2"), ("[]", "invalid header"), ("\xff", "invalid header")):
         (store / "CONTENT").write_text(header, encoding="latin-1")
         with pytest.raises(ArchiveError, match=message):
             ContentStore.open(store)
