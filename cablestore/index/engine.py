@@ -248,7 +248,7 @@ class Engine(ProcessBound):
         self._notify_waiting()
 
     def retry_writes(self) -> None:
-        """Accept writes again after a failed one, if the disk does. The next transaction would do that too."""
+        """Accept writes again after a failed one, if the disk accepts them. The next transaction would do that too."""
         with self.writing:
             if self.write_failure and self._is_open:
                 with suppress(CableStoreError):

@@ -308,7 +308,7 @@ class RemoteStore(_Store, Closable, ProcessBound):
 
     @property
     def last_sequence(self) -> int:
-        """Number of the latest event that was reported or that an own call returned, 0 before the first."""
+        """Number of the latest event that was reported or that a call returned, 0 before the first."""
         return self._link.state.last_sequence
 
     def watch(self, call: Callable[[], None], *, local: bool = False) -> Callable[[], None]:
