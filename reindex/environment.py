@@ -31,7 +31,7 @@ _OF_CONNECT: Final = re.compile(r"SPARK_(REMOTE|API_MODE|CONNECT_MODE_ENABLED)")
 _LOG_CONFIGURATION: Final = """\
 rootLogger.level = info
 rootLogger.appenderRef.console.ref = console
-# Spark uses the level of this class for all, or WARN if it has none, because it takes itself for a shell.
+# Spark thinks that it runs as a shell, so it logs everything at the level of this class, or at WARN without one.
 logger.gateway.name = org.apache.spark.api.python.PythonGatewayServer
 logger.gateway.level = info
 appender.console.type = Console

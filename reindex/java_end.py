@@ -1,4 +1,4 @@
-"""The end of Spark's Java process: its exit status, and the wait for its last child.
+"""The end of Spark's Java process: its exit status, and the wait until its last process has ended.
 
 PySpark does not report the status, and waits forever for a Java process that ends with status 0 before it listens. So
 SPARK_HOME names a script for PySpark to start. It writes Java's status to a named pipe and ends with status 1.

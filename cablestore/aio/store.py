@@ -183,7 +183,7 @@ class AsyncCableStore(AsyncQueries, ProcessBound):
 
     @property
     def write_state(self) -> WriteState:
-        """Whether writes fail, why, and how many have failed: see `CableStore.write_state`."""
+        """State of writes: see `CableStore.write_state`."""
         return self._blocking.write_state
 
     @property

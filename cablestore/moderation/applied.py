@@ -67,7 +67,7 @@ class AppliedModeration:
     must_be_stored: bool
     """True if the local rows of drops may differ from the decisions."""
     is_stored_swept: bool = False
-    """Whether the store has the local row that says `is_swept`."""
+    """True if the store has the local row for `is_swept`."""
 
     @classmethod
     def read(cls, reader: Reader, own_key: bytes, seed: Seed | None = None) -> Self:

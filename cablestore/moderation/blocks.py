@@ -93,7 +93,7 @@ class _Timeline:
             self._block(act)
 
     def _find_in_force(self) -> ModerationAct | None:
-        """Return the local user's action, or without one the latest of others (4.4.5).
+        """Return the local user's action, or if there is none, the latest of others (4.4.5).
 
         A private block persists (4.5.1).
         """

@@ -17,7 +17,7 @@ from cablestore.views.acts import act_in, record_of, targets_in
 _Item = TypeVar("_Item", bound=ModerationAct | Consent)
 
 BLOCKING: Final = 8
-"""Pair of post/block and post/unblock. The pairs of actions have the number of the doing one (5.1.3)."""
+"""Number of the pair post/block and post/unblock. A pair has the number of the action, not of the undoing (5.1.3)."""
 
 
 class HeldActs(Protocol):

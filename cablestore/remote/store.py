@@ -303,7 +303,7 @@ class RemoteStore(_Store, Closable, ProcessBound):
 
     @property
     def write_state(self) -> WriteState:
-        """Whether writes fail: see `CableStore.write_state`. It is reported after each write of any program."""
+        """State of writes: see `CableStore.write_state`. It is reported after each write of any program."""
         return WriteState(self._link.state.write_failure, self._link.state.failed_writes)
 
     @property

@@ -416,7 +416,7 @@ class CableStore(Queries, Closable, ProcessBound):
 
     @property
     def write_state(self) -> WriteState:
-        """Whether writes fail, why, and how many have failed."""
+        """State of writes: whether they fail, why, and how many have failed."""
         return WriteState(self._engine.write_failure, self._engine.failed_writes)
 
     def retry_writes(self) -> None:

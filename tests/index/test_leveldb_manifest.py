@@ -78,7 +78,7 @@ def test_parts_joined_have_all_rows_and_take_more(tmp_path: Path, rng: random.Ra
 
 
 def test_no_table_is_on_the_first_level(tmp_path: Path, rng: random.Random) -> None:
-    """There, each read would search all of them."""
+    """On the first level, each read would search all tables."""
     join_tables([made(tmp_path / "part", rows_of(rng, b"a", 3_000))], tmp_path / "joined")
     database = LevelDB(tmp_path / "joined")
     assert int(database._db.get_property(b"leveldb.num-files-at-level0")) == 0
