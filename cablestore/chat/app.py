@@ -354,7 +354,7 @@ class ChatApp(App[None]):
             self._driver.write(sequence)
 
     async def confirm_delete_last(self, place: CabalChannel) -> None:
-        """Request confirmation to delete the last own message. Raises CableStoreError if it is not near the end."""
+        """Request confirmation to delete the user's last message. Raises CableStoreError if it is not near the end."""
         await self._actions.delete_last(place)
 
     async def answer_of(self, screen: Screen[T]) -> T | None:

@@ -121,7 +121,7 @@ def test_a_newer_statement_is_rejected() -> None:
 
 
 def test_the_signature_of_a_statement_is_none_of_a_post() -> None:
-    """Both use the same key. A signature of one must never be valid for the other."""
+    """Posts and statements are signed with the same key. A signature of one must never be valid for the other."""
     statement = sign(statement_of(community(RFC61)), CONTROL)
     context = b"\xff" * 10 + b"cablestore archive index"
     for dialect in (LEGACY, DRAFT8):

@@ -365,7 +365,7 @@ def test_a_dataset_whose_manifest_cannot_be_written_leaves_nothing(tmp_path: Pat
 
 
 def test_a_dataset_that_cannot_be_removed_is_still_there(tmp_path: Path) -> None:
-    """Its size is counted, and deletion can be repeated."""
+    """The dataset's size is counted, and the deletion can be repeated."""
     with ContentStore.open(tmp_path) as store:
         cid = manifest_cid(store.put([b"payload"]))
         space = store.space()

@@ -158,7 +158,7 @@ print(json.dumps(found))
 
 
 def test_a_user_without_name_and_home(tmp_path: Path) -> None:
-    """As in a container. Only commands that need the default store report that it is missing."""
+    """Containers run such users. Only commands that need the default store report that it is missing."""
     (tmp_path / "store").mkdir()
     if os.geteuid() == 0:
         os.chown(tmp_path / "store", int(NOBODY), int(NOBODY))
