@@ -351,7 +351,7 @@ def test_an_unknown_command_is_reported(run: Run) -> None:
 
 
 def test_the_version(run: Run) -> None:
-    assert re.fullmatch(r"cablestore, version \d+\.\d+\.\d+\n", run("--version").stdout)
+    assert re.fullmatch(r"cablestore, version \d+\.\d+\.\d+(rc\d+)?\n", run("--version").stdout)
 
 
 @pytest.mark.thorough
