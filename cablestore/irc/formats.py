@@ -214,9 +214,9 @@ SUPYBOT: Final = LogFormat(
     "Supybot",
     rules(
         _SAY,
-        (LineKind.JOIN, rf" ?\*\*\* {_NICK} {_HOST} has joined {_CHANNEL}$"),
-        (LineKind.LEAVE, rf" ?\*\*\* {_NICK} {_HOST} has left (?P<channel>#\S+)"),
-        (LineKind.QUIT, rf" ?\*\*\* {_NICK} {_HOST} has quit IRC"),
+        (LineKind.JOIN, rf" ?\*\*\* {_NICK} (?:{_HOST} )?has joined {_CHANNEL}$"),
+        (LineKind.LEAVE, rf" ?\*\*\* {_NICK} (?:{_HOST} )?has left (?P<channel>#\S+)"),
+        (LineKind.QUIT, rf" ?\*\*\* {_NICK} (?:{_HOST} )?has quit IRC"),
         (LineKind.LEAVE, rf" ?\*\*\* {_NICK} was kicked by "),
         (LineKind.RENAME, rf" ?\*\*\* {_NICK} is now known as (?P<text>\S+)$"),
         (LineKind.TOPIC, rf' ?\*\*\* {_NICK} changes topic to "(?P<text>.*)"$'),
