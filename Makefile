@@ -69,10 +69,12 @@ pictures: $(READY)
 site: $(READY)
 	$(BIN)/python -m zensical build --clean --strict
 
-# Build the sdist and the wheel.
+# Build the sdist and the wheel, check them, and try the wheel in an empty environment.
 dist: $(READY)
-	rm -rf dist
-	$(BIN)/python -m build --outdir dist
+	$(BIN)/python tools/dist.py dist
+	$(BIN)/python -m venv --clear build/empty
+	build/empty/bin/pip install --quiet --disable-pip-version-check "$$(echo dist/*.whl)[cli]"
+	PATH="$(CURDIR)/build/empty/bin:$$PATH" tools/small-round
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis .cache .coverage*
