@@ -1,4 +1,4 @@
-# The interpreter is found by tools/find-python; `make PYTHON=python3.12` names one.
+# The interpreter is found by tools/find-python; `make PYTHON=python3.13` names one.
 PYTHON ?=
 VENV := .venv
 BIN := $(VENV)/bin
@@ -6,7 +6,7 @@ READY := $(VENV)/ready
 
 CLASSES := .cache/spark-classes.jsa
 
-.PHONY: demo test test-all lint bench soak coverage docs pictures site dist clean
+.PHONY: demo test test-all test-oldest lint bench soak coverage docs pictures site dist clean
 
 # Import a conversation and do everything with it: `make demo`, or `make demo LOGS=path` for real logs.
 demo: $(READY)
@@ -42,6 +42,19 @@ lint: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+# The core with the oldest versions of its dependencies that pyproject.toml allows, in an environment of its own.
+OLDEST := build/oldest
+OLDEST_TESTS := tests/index/test_order.py tests/index/test_parts.py tests/store tests/protocol/test_post_types.py \
+	tests/views tests/search tests/cli/test_cli.py tests/cli/test_bad_input.py tests/cli/test_completion.py \
+	tests/cli/test_serve_config.py
+test-oldest:
+	python=$$(tools/find-python $(PYTHON)) && "$$python" -m venv --clear $(OLDEST)
+	$(OLDEST)/bin/pip install --quiet --disable-pip-version-check uv
+	$(OLDEST)/bin/uv pip install --quiet --python $(OLDEST)/bin/python --resolution lowest-direct --editable '.[cli,search]'
+	$(OLDEST)/bin/uv pip install --quiet --python $(OLDEST)/bin/python hypothesis packaging pyte pytest pytest-timeout \
+		pytest-xdist
+	$(OLDEST)/bin/pytest -n 2 --tier short $(OLDEST_TESTS)
 
 bench: $(READY)
 	$(BIN)/python bench/run.py
@@ -81,5 +94,6 @@ clean:
 
 $(READY): pyproject.toml setup.py cablestore/_signatures.c
 	python=$$(tools/find-python $(PYTHON)) && "$$python" -m venv $(VENV)
+	for name in views reindex; do test -L cablestore/$$name || ln -s ../$$name cablestore/$$name; done # sdists have no links
 	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[all,dev]'
 	touch $@
