@@ -6,7 +6,7 @@ READY := $(VENV)/ready
 
 CLASSES := .cache/spark-classes.jsa
 
-.PHONY: demo test test-all test-oldest lint bench soak coverage docs pictures site dist clean
+.PHONY: demo test test-all test-core test-oldest lint bench soak coverage docs pictures site dist clean
 
 # Import a conversation and do everything with it: `make demo`, or `make demo LOGS=path` for real logs.
 demo: $(READY)
@@ -43,18 +43,22 @@ lint: $(READY)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-# The core with the oldest versions of its dependencies that pyproject.toml allows, in an environment of its own.
-OLDEST := build/oldest
-OLDEST_TESTS := tests/index/test_order.py tests/index/test_parts.py tests/store tests/protocol/test_post_types.py \
+# The core needs no library that a new Python may lack.
+CORE_TESTS := tests/index/test_order.py tests/index/test_parts.py tests/store tests/protocol/test_post_types.py \
 	tests/views tests/search tests/cli/test_cli.py tests/cli/test_bad_input.py tests/cli/test_completion.py \
 	tests/cli/test_serve_config.py
+test-core: $(READY)
+	$(BIN)/pytest -n 3 --dist worksteal --tier short $(CORE_TESTS)
+
+# The core with the oldest versions of its dependencies that pyproject.toml allows, in an environment of its own.
+OLDEST := build/oldest
 test-oldest:
 	python=$$(tools/find-python $(PYTHON)) && "$$python" -m venv --clear $(OLDEST)
 	$(OLDEST)/bin/pip install --quiet --disable-pip-version-check uv
 	$(OLDEST)/bin/uv pip install --quiet --python $(OLDEST)/bin/python --resolution lowest-direct --editable '.[cli,search]'
 	$(OLDEST)/bin/uv pip install --quiet --python $(OLDEST)/bin/python hypothesis packaging pyte pytest pytest-timeout \
 		pytest-xdist
-	$(OLDEST)/bin/pytest -n 2 --tier short $(OLDEST_TESTS)
+	$(OLDEST)/bin/pytest -n 2 --tier short $(CORE_TESTS)
 
 bench: $(READY)
 	$(BIN)/python bench/run.py

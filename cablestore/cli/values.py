@@ -37,7 +37,7 @@ _DAYS_AGO = {"today": 0, "yesterday": 1}
 T = TypeVar("T")
 
 if TYPE_CHECKING:
-    from click import ParamType
+    ParamType = click.ParamType
 else:
 
     class ParamType(click.ParamType):
