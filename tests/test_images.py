@@ -112,7 +112,7 @@ def test_the_package_is_built_from_the_files_that_docker_copies(tmp_path: Path) 
             shutil.copytree(ROOT / name, context / name, symlinks=True, ignore=ignore)
         else:
             shutil.copy(ROOT / name, context)
-    build = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", tmp_path, context]
+    build = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(tmp_path), str(context)]
     found = subprocess.run(build, capture_output=True, text=True, check=False)
     assert found.returncode == 0, found.stderr
     [wheel] = tmp_path.glob("*.whl")
