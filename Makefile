@@ -1,4 +1,4 @@
-# The interpreter is found by tools/find-python; `make PYTHON=python3.12` names one.
+# The interpreter is found by tools/find-python; `make PYTHON=python3.13` names one.
 PYTHON ?=
 VENV := .venv
 BIN := $(VENV)/bin
@@ -6,7 +6,7 @@ READY := $(VENV)/ready
 
 CLASSES := .cache/spark-classes.jsa
 
-.PHONY: demo test test-all lint bench soak coverage docs pictures site dist clean
+.PHONY: demo test test-all test-core test-oldest lint bench soak coverage docs pictures site dist clean
 
 # Import a conversation and do everything with it: `make demo`, or `make demo LOGS=path` for real logs.
 demo: $(READY)
@@ -43,6 +43,23 @@ lint: $(READY)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+# The core needs no library that a new Python may lack.
+CORE_TESTS := tests/index/test_order.py tests/index/test_parts.py tests/store tests/protocol/test_post_types.py \
+	tests/views tests/search tests/cli/test_cli.py tests/cli/test_bad_input.py tests/cli/test_completion.py \
+	tests/cli/test_serve_config.py
+test-core: $(READY)
+	$(BIN)/pytest -n 3 --dist worksteal --tier short $(CORE_TESTS)
+
+# The core with the oldest versions of its dependencies that pyproject.toml allows, in an environment of its own.
+OLDEST := build/oldest
+test-oldest:
+	python=$$(tools/find-python $(PYTHON)) && "$$python" -m venv --clear $(OLDEST)
+	$(OLDEST)/bin/pip install --quiet --disable-pip-version-check uv
+	$(OLDEST)/bin/uv pip install --quiet --python $(OLDEST)/bin/python --resolution lowest-direct --editable '.[cli,search]'
+	$(OLDEST)/bin/uv pip install --quiet --python $(OLDEST)/bin/python hypothesis packaging pyte pytest pytest-timeout \
+		pytest-xdist
+	$(OLDEST)/bin/pytest -n 2 --tier short $(CORE_TESTS)
+
 bench: $(READY)
 	$(BIN)/python bench/run.py
 
@@ -69,15 +86,18 @@ pictures: $(READY)
 site: $(READY)
 	$(BIN)/python -m zensical build --clean --strict
 
-# Build the sdist and the wheel.
+# Build the sdist and the wheel, check them, and try the wheel in an empty environment.
 dist: $(READY)
-	rm -rf dist
-	$(BIN)/python -m build --outdir dist
+	$(BIN)/python tools/dist.py dist
+	$(BIN)/python -m venv --clear build/empty
+	build/empty/bin/pip install --quiet --disable-pip-version-check "$$(echo dist/*.whl)[cli]"
+	PATH="$(CURDIR)/build/empty/bin:$$PATH" tools/small-round
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis .cache .coverage*
 
 $(READY): pyproject.toml setup.py cablestore/_signatures.c
 	python=$$(tools/find-python $(PYTHON)) && "$$python" -m venv $(VENV)
+	for name in views reindex; do test -L cablestore/$$name || ln -s ../$$name cablestore/$$name; done # sdists have no links
 	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[all,dev]'
 	touch $@

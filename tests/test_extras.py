@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from installing import PROJECT, Installed, install
+from folders import ROOT
+from installing import FROM_SOURCE, PROJECT, Installed, install
+from packaging.markers import Marker
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from waiting import LIMIT_S
@@ -19,6 +21,7 @@ from cablestore.extras import OPTIONAL
 from cablestore.sds import CausalLog
 
 EXTRAS: dict[str, list[str]] = PROJECT["optional-dependencies"]
+ALWAYS = Marker("python_version >= '3'")
 MAX_SIZE_BYTES = 45_000_000
 """Maximum installed size for a client that embeds the store."""
 
@@ -50,11 +53,10 @@ def test_all_is_every_extra_that_every_python_can_have() -> None:
 
 
 def test_little_is_installed(plain: Installed) -> None:
-    assert plain.distributions >= named(PROJECT["dependencies"]) - (
-        {"backports-zstd"} if sys.version_info >= (3, 14) else set()
-    )
+    here = [text for text in PROJECT["dependencies"] if (Requirement(text).marker or ALWAYS).evaluate()]
+    assert plain.distributions >= named(here)
     for name in ("click", "rich", "uvloop", "aiohttp", "libtorrent", "pycryptodome", "protobuf", "mmh3",
-                 "cryptography", "noiseprotocol", "zstandard", "pyspark"):  # fmt: skip
+                 "cryptography", "loky", "noiseprotocol", "psutil", "zstandard", "pyspark"):  # fmt: skip
         assert name not in plain.distributions
     files = [Path(folder, name) for folder, _, names in os.walk(plain.site, followlinks=True) for name in names]
     assert sum(file.stat().st_size for file in files) < MAX_SIZE_BYTES
@@ -112,11 +114,11 @@ def test_the_commands_work_without_other_extras(command: Installed, tmp_path: Pa
 
 
 MISSING = {
-    "archive list folder --control " + "11" * 32: "archives need pycryptodome: pip install 'cablestore[archive]'",
-    "sds status": "causal logs need mmh3: pip install 'cablestore[sds]'",
-    "search hello": "search needs apsw: pip install 'cablestore[search]'",
-    "verify-export s3://bucket/export": "URIs need pyarrow: pip install 'cablestore[storage]'",
-    "reindex export --out new": "this function needs pyarrow: pip install 'cablestore[reindex]'",
+    "archive list folder --control " + "11" * 32: "archives need pycryptodome: " + FROM_SOURCE.format("archive"),
+    "sds status": "causal logs need mmh3: " + FROM_SOURCE.format("sds"),
+    "search hello": "search needs apsw: " + FROM_SOURCE.format("search"),
+    "verify-export s3://bucket/export": "URIs need pyarrow: " + FROM_SOURCE.format("storage"),
+    "reindex export --out new": "this function needs pyarrow: " + FROM_SOURCE.format("reindex"),
 }
 
 
@@ -133,12 +135,98 @@ def test_a_missing_extra_is_named_in_one_line(command: Installed, tmp_path: Path
     ]
 
 
+def test_a_rebuild_works_in_one_process_without_the_extra_for_several(plain: Installed, tmp_path: Path) -> None:
+    code = """
+import os
+from cablestore import CableStore
+from cablestore.errors import MissingExtraError
+from cablestore.index import parallel
+from cablestore.store.closed import ClosedStore
+parallel.SHARED_OUT_FROM_SIZE_BYTES = 1
+path = os.environ["CABLESTORE_STORE"]
+with CableStore.open(path) as store:
+    store.post("default", "hello")
+store = ClosedStore(path)
+print(store.rebuild().lost_posts, store.check().is_clean)
+try:
+    store.rebuild(processes=2)
+except MissingExtraError as error:
+    print(error)
+"""
+    found = plain.python(code, tmp_path)
+    command = FROM_SOURCE.format("parallel")
+    assert found.stdout.splitlines() == ["0 True", f"work in several processes needs loky: {command}"], found.stderr
+
+
+ORIGINS = {
+    "an index": (None, "pip install 'cablestore[archive,sds]'"),
+    "a folder": ({"url": ROOT.as_uri(), "dir_info": {}}, f"pip install '{ROOT}[archive,sds]'"),
+    "an editable folder": (
+        {"url": ROOT.as_uri(), "dir_info": {"editable": True}},
+        f"pip install --editable '{ROOT}[archive,sds]'",
+    ),
+    "a folder that was removed": (
+        {"url": "file:///no/such/folder", "dir_info": {}},
+        "pip install 'PATH-OF-CABLESTORE[archive,sds]'",
+    ),
+    "a wheel": (
+        {"url": Path(__file__).as_uri(), "archive_info": {}},
+        f"pip install '{Path(__file__)}[archive,sds]'",
+    ),
+    "a repository": (
+        {"url": "https://example.org/cablestore", "vcs_info": {"vcs": "git", "commit_id": "5a" * 20}},
+        f"pip install 'cablestore[archive,sds] @ git+https://example.org/cablestore@{'5a' * 20}'",
+    ),
+    "a site": (
+        {"url": "https://example.org/cablestore.whl", "archive_info": {}},
+        "pip install 'cablestore[archive,sds] @ https://example.org/cablestore.whl'",
+    ),
+}
+
+
+@pytest.mark.parametrize("origin", ORIGINS)
+def test_the_command_for_an_extra_names_where_the_package_was_installed_from(
+    plain: Installed, tmp_path: Path, origin: str
+) -> None:
+    """pip writes the origin to the folder of the metadata (PEP 610), and does not for packages of an index."""
+    url, command = ORIGINS[origin]
+    metadata = tmp_path / "cablestore-1.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: cablestore\nVersion: 1\n")
+    if url is not None:
+        (metadata / "direct_url.json").write_text(json.dumps(url))
+    code = f"""
+import sys
+sys.path.insert(0, {str(tmp_path)!r})
+from cablestore.extras import install_command
+print(install_command("sds", "archive"))
+"""
+    found = plain.python(code, tmp_path)
+    assert found.stdout == f"{command}\n", found.stderr
+
+
+def test_the_command_for_an_extra_is_of_the_installer(plain: Installed, tmp_path: Path) -> None:
+    metadata = tmp_path / "cablestore-1.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: cablestore\nVersion: 1\n")
+    (metadata / "INSTALLER").write_text("uv")
+    code = f"import sys; sys.path.insert(0, {str(tmp_path)!r})\nfrom cablestore.extras import install_command; print(install_command('sds'))"
+    assert plain.python(code, tmp_path).stdout == "uv pip install 'cablestore[sds]'\n"
+
+
+def test_no_document_installs_the_package_by_its_name_alone() -> None:
+    """It is not on an index, so the documents name its folder."""
+    for document in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")):
+        found = re.findall(r"pip install [^\n`]*\bcablestore\b", document.read_text())
+        assert not found, document
+
+
 def test_the_command_names_its_extra(plain: Installed, tmp_path: Path) -> None:
     found = subprocess.run(
         plain.command("init"), cwd=tmp_path, env=plain.environment(), capture_output=True, text=True, check=False
     )
     assert (found.returncode, found.stdout) == (2, "")
-    assert found.stderr == "cablestore: the command needs click: pip install 'cablestore[cli]'\n"
+    assert found.stderr == f"cablestore: the command needs click: {FROM_SOURCE.format('cli')}\n"
 
 
 def test_a_missing_extra_is_named_to_programs_too(plain: Installed, tmp_path: Path) -> None:
@@ -162,7 +250,7 @@ except ModuleNotFoundError as error:
 """
     found = plain.python(code, tmp_path)
     assert found.stdout.splitlines() == [
-        "causal logs need mmh3: pip install 'cablestore[sds]'",
-        "pictures need aiohttp: pip install 'cablestore[archive]'",
+        "causal logs need mmh3: " + FROM_SOURCE.format("sds"),
+        "pictures need aiohttp: " + FROM_SOURCE.format("archive"),
         "No module named 'nonsense'",
     ], found.stderr

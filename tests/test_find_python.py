@@ -11,7 +11,7 @@ import pytest
 from folders import ROOT
 
 OLD = (3, 10, 0, "final", 0)
-NEW = (3, 13, 0, "final", 0)
+ON_ARM = "import platform, sysconfig\nsys.version_info = {version}\nplatform.machine = lambda: 'aarch64'"
 
 
 def find(*pythons: str | Path, **variables: str) -> subprocess.CompletedProcess[str]:
@@ -48,14 +48,14 @@ def test_the_first_that_fits_is_taken(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("before", "variables", "said"),
     [
-        (f"sys.version_info = {OLD}", {}, "cablestore needs Python 3.11 to 3.13, and {} is Python 3.10."),
-        ("sys.exit(1)", {}, "cablestore needs Python 3.11 to 3.13, and {} does not run."),
+        (f"sys.version_info = {OLD}", {}, "cablestore needs Python 3.11 to 3.14, and {} is Python 3.10."),
+        ("sys.exit(1)", {}, "cablestore needs Python 3.11 to 3.14, and {} does not run."),
         ("sys.modules['ensurepip'] = None", {}, "and cannot make an environment: its modules venv and ensurepip are missing."),
         ("", {"CC": "no-such-compiler"}, "and no-such-compiler cannot compile C for it: the compiler or Python's headers are missing."),
         (
-            f"import sysconfig\nsys.version_info = {NEW}",
+            ON_ARM.format(version=(3, 12, 0, "final", 0)),
             {"CXX": "no-such-compiler"},
-            "{} is Python 3.13, for which plyvel has no wheel: it is compiled, and LevelDB's headers or a C++ compiler are missing.",
+            "{} is Python 3.12, for which plyvel has no wheel here: it is compiled, and LevelDB's headers or a C++ compiler are missing.",
         ),
     ],
     ids=["too old", "broken", "no venv", "no compiler", "no headers of LevelDB"],
@@ -73,11 +73,21 @@ def test_what_is_missing_is_said_in_two_lines(
         for package in (
             "libleveldb-dev",
             "leveldb-devel",
+            "pacman -S leveldb",
             "apk add leveldb-dev",
             "brew install leveldb",
-            "make PYTHON=python3.12",
+            "make PYTHON=python3.13",
         ):
             assert package in second
+
+
+@pytest.mark.parametrize("minor", [13, 14])
+@pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
+def test_new_interpreters_do_not_need_the_headers_of_leveldb(minor: int, machine: str, tmp_path: Path) -> None:
+    version = (3, minor, 0, "final", 0)
+    python = interpreter(tmp_path, "python", ON_ARM.format(version=version).replace("aarch64", machine))
+    found = find(python, CXX="no-such-compiler")
+    assert (found.returncode, found.stdout, found.stderr) == (0, f"{python}\n", "")
 
 
 def test_make_says_it_and_downloads_nothing(tmp_path: Path) -> None:
@@ -86,5 +96,5 @@ def test_make_says_it_and_downloads_nothing(tmp_path: Path) -> None:
     command = ["make", "demo", "PYTHON=no-such-python"]
     found = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert found.returncode == 2
-    assert "there is no no-such-python.\nInstall it, or name another one: make PYTHON=python3.12\n" in found.stderr
+    assert "there is no no-such-python.\nInstall it, or name another one: make PYTHON=python3.13\n" in found.stderr
     assert not (tmp_path / ".venv").exists()

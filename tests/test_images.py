@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
 import yaml
 from compose_spec import PyCompose
 from folders import ROOT
-from serving import HERE, KEY, Served, environment
+from serving import HERE, KEY, Served, environment, fetch, own_host
 from waiting import LIMIT_S, wait_until
 
 DEPLOY = ROOT / "deploy"
@@ -77,3 +79,47 @@ def test_the_compose_file_fits_its_schema_and_its_settings_start_a_peer(tmp_path
     assert served.process.stdout is not None
     served.process.stdout.close()
     assert not {name for name in os.environ if name in more}
+
+
+def test_the_metrics_of_the_image_are_read_from_outside_the_container(tmp_path: Path) -> None:
+    """Another address of this machine stands for the address of the container."""
+    variables = dict(word.split("=", 1) for word in instruction("ENV").split())
+    host, _, port = variables["CABLESTORE_SERVE_METRICS"].rpartition(":")
+    assert port in instruction("EXPOSE").split()
+    served = Served(tmp_path / "store", "--create", "--listen", HERE, "--metrics", f"{host}:0")
+    free_port = served.hear("metrics").rpartition(":")[2]
+    try:
+        status, page = fetch(f"http://{own_host().rpartition(':')[0]}:{free_port}/metrics")
+        assert status == 200
+        assert "cablestore_posts" in page
+    finally:
+        assert served.stop() == 0
+        assert served.process.stdout is not None
+        served.process.stdout.close()
+    [service] = yaml.safe_load((DEPLOY / "compose.yaml").read_text())["services"].values()
+    assert f"127.0.0.1:{port}:{port}" in service["ports"], "only for this machine"
+
+
+@pytest.mark.thorough
+def test_the_package_is_built_from_the_files_that_docker_copies(tmp_path: Path) -> None:
+    patterns = [line for line in (ROOT / ".dockerignore").read_text().splitlines() if line and not line.startswith("#")]
+    assert patterns[0] == "*"
+    ignore = shutil.ignore_patterns(*(word.removeprefix("**/") for word in patterns if word.startswith("**/")))
+    context = tmp_path / "context"
+    context.mkdir()
+    for name in (word.removeprefix("!") for word in patterns if word.startswith("!")):
+        if (ROOT / name).is_dir():
+            shutil.copytree(ROOT / name, context / name, symlinks=True, ignore=ignore)
+        else:
+            shutil.copy(ROOT / name, context)
+    build = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(tmp_path), str(context)]
+    found = subprocess.run(build, capture_output=True, text=True, check=False)
+    assert found.returncode == 0, found.stderr
+    [wheel] = tmp_path.glob("*.whl")
+    names = set(zipfile.ZipFile(wheel).namelist())
+    assert {
+        "cablestore/_signatures.abi3.so",
+        "cablestore/views/data.py",
+        "cablestore/reindex/job.py",
+        "cablestore/py.typed",
+    } <= names

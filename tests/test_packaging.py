@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
 import shutil
 import subprocess
@@ -15,8 +17,10 @@ from typing import Any
 import pytest
 from documents import blocks
 from installing import install
+from serving import environment
 
 import cablestore
+from cablestore.extras import install_command
 
 ROOT = Path(__file__).parent.parent
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -54,9 +58,9 @@ def test_packages_reject_another_name(name: str) -> None:
 
 
 def test_importing_the_package_loads_nothing_heavy(tmp_path: Path) -> None:
-    code = "import sys, cablestore; bad = {'plyvel', 'nacl', 'click', 'rich', 'pyspark'} & set(sys.modules); assert not bad, bad"
+    code = "import sys, cablestore; bad = {'plyvel', 'plyvel_next', 'nacl', 'click', 'rich', 'pyspark'} & set(sys.modules); assert not bad, bad"
     assert python(code, tmp_path).returncode == 0
-    code = "import sys, cablestore.views; assert 'plyvel' not in sys.modules; assert 'pyspark' not in sys.modules"
+    code = "import sys, cablestore.views; assert not {'plyvel', 'plyvel_next'} & set(sys.modules); assert 'pyspark' not in sys.modules"
     found = python(code, tmp_path)
     assert found.returncode == 0, found.stderr
 
@@ -81,7 +85,7 @@ except SdsError as error:
     print(error)
 """
     found = python(code, tmp_path)
-    assert found.stdout.strip() == "the dialect nim needs FarmHash: pip install 'cablestore[sds-nim]'", found.stderr
+    assert found.stdout.strip() == f"the dialect nim needs FarmHash: {install_command('sds-nim')}", found.stderr
     assert "cityhash" not in " ".join(PROJECT["project"]["dependencies"])
     assert "cityhash" in " ".join(PROJECT["project"]["optional-dependencies"]["sds-nim"])
 
@@ -115,9 +119,11 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder with the sdist and its wheel. A copy is built, because a build writes to its source."""
     folder, source = tmp_path_factory.mktemp("dist"), tmp_path_factory.mktemp("copy") / "source"
     shutil.copytree(ROOT, source, symlinks=True, ignore=shutil.ignore_patterns(".*", "*.egg-info", "build", "dist"))
-    command = [sys.executable, "-m", "build", "--outdir", str(folder), str(source)]
-    found = subprocess.run(command, capture_output=True, text=True, check=False)
+    command = [sys.executable, str(ROOT / "tools" / "dist.py"), str(folder)]
+    found = subprocess.run(command, cwd=source, capture_output=True, text=True, check=False)
     assert found.returncode == 0, found.stdout + found.stderr
+    [wheel] = folder.glob("*.whl")
+    assert found.stdout.splitlines()[-1].startswith(f"{wheel}: ")
     return folder
 
 
@@ -129,6 +135,32 @@ def test_the_wheel_has_every_module_and_the_sample(built: Path) -> None:
     assert "cablestore/py.typed" in names
     assert sum(name.startswith("cablestore/sample/") for name in names) == 4
     assert not any(name.startswith(("views/", "reindex/", "tests/")) for name in names)
+
+
+def test_one_wheel_with_the_compiled_module_fits_all_later_pythons(built: Path) -> None:
+    [wheel] = built.glob("*.whl")
+    assert "-cp311-abi3-" in wheel.name
+    names = zipfile.ZipFile(wheel).namelist()
+    assert "cablestore/_signatures.abi3.so" in names
+    assert not any(name.endswith((".c", ".h")) for name in names)
+    auditing = [sys.executable, "-m", "abi3audit", "--strict", "--report", str(wheel)]
+    found = subprocess.run(auditing, capture_output=True, text=True, check=False)
+    assert found.returncode == 0, found.stdout + found.stderr
+    [module] = json.loads(found.stdout)["specs"][str(wheel)]["wheel"]
+    assert module["result"]["computed"] == module["result"]["baseline"] == "3.11"
+
+
+@pytest.mark.thorough
+def test_the_wheel_works_in_an_empty_environment(built: Path, tmp_path: Path) -> None:
+    """The dependencies come from the package index."""
+    [wheel] = built.glob("*.whl")
+    subprocess.run([sys.executable, "-m", "venv", str(tmp_path / "empty")], check=True)
+    programs = tmp_path / "empty" / "bin"
+    subprocess.run([programs / "pip", "install", "--quiet", f"{wheel}[cli]"], check=True)
+    variables = environment(PATH=f"{programs}:{os.environ['PATH']}")
+    command = [ROOT / "tools" / "small-round"]
+    found = subprocess.run(command, cwd=tmp_path, env=variables, capture_output=True, text=True, check=False)
+    assert (found.returncode, found.stdout) == (0, "init, post, log: works\n"), found.stderr
 
 
 def test_the_sdist_has_tests_and_documents(built: Path) -> None:

@@ -54,7 +54,7 @@ class _ArchiveGroup(click.Group):
 def archive() -> None:
     """Create, seed and fetch weekly archives of a community.
 
-    Archives need an extra: pip install 'cablestore[archive]'.
+    Archives need the extra `archive`.
     """
 
 

@@ -24,7 +24,7 @@ from cablestore.cli.options import all_of, store_option
 from cablestore.cli.output import safe
 from cablestore.cli.serve_options import AddressType, invited, joining_options, settings_of
 from cablestore.cli.service import StopSignal, run_on_loop
-from cablestore.cli.values import PathValue, channel_name
+from cablestore.cli.values import ParamType, PathValue, channel_name
 from cablestore.errors import ArgumentError
 from cablestore.extras import naming_extras
 from cablestore.peers import Address
@@ -44,7 +44,7 @@ _OF_A_NODE: Final = (
 """Options of the client's node."""
 
 
-class FurtherCabal(click.ParamType[tuple[Path, Path | None]]):
+class FurtherCabal(ParamType[tuple[Path, Path | None]]):
     """STORE or STORE=FILE."""
 
     name = "cabal"

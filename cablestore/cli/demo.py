@@ -17,11 +17,12 @@ from rich.text import Text
 from cablestore.cli.import_irc import print_import, run_import
 from cablestore.cli.output import NO_PROBLEMS, Output, safe, size
 from cablestore.cli.read import histogram
-from cablestore.cli.reindex import print_reindexed
+from cablestore.cli.reindex import print_counts
 from cablestore.cli.service import ending_on_sigterm
 from cablestore.cli.stores import open_store
 from cablestore.cli.values import PathValue
 from cablestore.errors import ArgumentError, CableStoreError
+from cablestore.extras import install_command
 from cablestore.files import LocalFolder
 from cablestore.irc.survey import Options, survey
 from cablestore.plurals import counted
@@ -29,7 +30,6 @@ from cablestore.protocol.body import Delete
 from cablestore.protocol.crypto import Identity
 from cablestore.protocol.post import Post, encode_post
 from cablestore.store import answers
-from cablestore.store.closed import ClosedStore
 from cablestore.store.display import Message
 from cablestore.store.options import system_clock_ms
 from cablestore.store.store import CableStore
@@ -66,15 +66,14 @@ class _Demo:
         self.out.say(Text(f"\n{len(self.rows) + 1}. {name}", style="bold"))
         started = time.perf_counter()
         result = work()
+        self.out.say(result)
         self.rows.append({"stage": name, "seconds": round(time.perf_counter() - started, 2), "result": result})
 
     def _import(self) -> str:
-        started = time.perf_counter()
         found = survey([self._logs], Options())
         report = run_import(self.store, self.out, found.logs, SEED_PHRASE)
-        rate = report.posts.total() / (time.perf_counter() - started)
         print_import(self.out, report, found)
-        return f"{report.lines:,} lines, {report.posts.total():,} posts, {rate:,.0f} a second"
+        return f"{counted(report.lines, 'line')}, {counted(report.posts.total(), 'post')}"
 
     def _people(self) -> str:
         channels = list(self.store.channels())
@@ -85,7 +84,8 @@ class _Demo:
         self.out.table(("channel", "members", "messages", "topic"), rows)
         members = sorted(safe(member.name) for member in self.store.members(self._channel))
         self.out.say(f"in {self._channel}: {', '.join(members[:12])}{' ...' if len(members) > 12 else ''}")
-        return f"{len(channels)} channels, {len(members)} people in {self._channel}"
+        people = counted(len(members), "person", "people")
+        return f"{counted(len(channels), 'channel')}, {people} in {self._channel}"
 
     def _messages(self) -> str:
         page = self.store.messages(self._channel, 8).messages
@@ -161,14 +161,14 @@ class _Reindexing:
             oldest = store.messages(busiest_channel(store), 200, newest_first=False).messages
             self._deletions = [deletion for _, deletion in deletions_of(store, oldest)]
             manifest = store.export(self._exports[0])
-        segments = len(manifest.segments)
-        return f"{sum(manifest.posts.values()):,} posts, {manifest.tombstones:,} tombstones, {segments} segments"
+        posts, deleted = sum(manifest.posts.values()), counted(manifest.tombstones, "deleted post")
+        return f"{counted(posts, 'post')}, and the hashes of {deleted}"
 
     def _export_elsewhere(self) -> str:
         with open_store(self._scratch / "another") as store:
             store.ingest([post.raw for post in self._deletions])
             manifest = store.export(self._exports[1])
-        return f"{manifest.tombstones:,} tombstones of posts that only the first export contains"
+        return f"{counted(manifest.tombstones, 'deletion')} of posts that only the first export contains"
 
     def _reindex(self) -> str:
         from cablestore.reindex import reindex  # noqa: PLC0415 - needs the extra cablestore[reindex]
@@ -176,9 +176,10 @@ class _Reindexing:
         out = self._stages.out
         with out.stages() as progress:
             report = reindex(self._exports, self._folder, catalog=installed_catalog(), progress=progress)
-        print_reindexed(out, report, self._folder)
-        posts = sum(report.derived.posts.values())
-        return f"{posts:,} posts, {report.rows:,} rows, {report.derived.counts['deleted']} deleted across exports"
+        print_counts(out, report.derived)
+        out.say(f"loaded {counted(report.rows, 'row')} into the next database of the store, which was checked")
+        posts, deleted = sum(report.derived.posts.values()), report.derived.counts["deleted"]
+        return f"{counted(posts, 'post')}, {counted(report.rows, 'row')}, {deleted} deleted across exports"
 
     def _verify(self) -> str:
         with open_store(self._folder, create=False) as store:
@@ -191,8 +192,7 @@ class _Reindexing:
             store.rebuild()
             if store.dump_digest() != by_spark:
                 raise CableStoreError("the rows from Spark differ from those of a rebuild in this process")
-        for found in ClosedStore(self._folder).generations():
-            self._stages.out.say(f"{found.name}: {found.state}, {size(found.size_bytes)}")
+        self._stages.out.say("rebuilt every view again without Spark, and compared the dumps")
         return f"deleted {len(targets)} more messages; a rebuild in this process gives the same dump"
 
 
@@ -269,12 +269,12 @@ def demo(logs: Path | None, keep: Path | None, as_json: bool) -> None:
             stages = _Demo(store, Output(as_json=False, quiet=as_json), logs or sample())
             stages.run()
         if find_spec("pyspark") is None:
-            stages.out.note("\nskipped: reindexing on Spark, which needs pip install 'cablestore[reindex]'")
+            stages.out.note(f"\nskipped: reindexing on Spark, which needs: {install_command('reindex')}")
         else:
             _Reindexing(folder, stages, Path(scratch)).run()
     out = Output(as_json=as_json)
     out.say(Text("\nSummary:", style="bold"))
-    out.table(("stage", "seconds", "result"), stages.rows)
+    out.table(("stage", "result"), stages.rows)  # with --json also the seconds
     if keep is not None:
         out.note(f"\nthe store is in {keep}. Try: cablestore stats -s {keep}")
 

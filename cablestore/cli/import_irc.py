@@ -13,7 +13,7 @@ import click
 from cablestore.cli.options import common_options, stored_channel
 from cablestore.cli.output import Output, safe
 from cablestore.cli.stores import open_store
-from cablestore.cli.values import PathValue, time_zone
+from cablestore.cli.values import ParamType, PathValue, time_zone
 from cablestore.irc.importer import ImportReport, import_logs, names_in
 from cablestore.irc.survey import MOST_NOT_UNDERSTOOD, LogFile, Options, Survey, survey
 from cablestore.store.store import CableStore
@@ -21,7 +21,7 @@ from cablestore.store.store import CableStore
 _SHOWN_FILES: Final = 3
 
 
-class _Encoding(click.ParamType[str]):
+class _Encoding(ParamType[str]):
     """Name of a text encoding that Python supports."""
 
     name = "NAME"

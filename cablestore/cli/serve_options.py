@@ -13,7 +13,7 @@ import click
 from cablestore.cli.config_file import read_tables
 from cablestore.cli.options import all_of
 from cablestore.cli.output import safe
-from cablestore.cli.values import PathValue, cabal_key, channel_name, duration, duration_text, prologue
+from cablestore.cli.values import ParamType, PathValue, cabal_key, channel_name, duration, duration_text, prologue
 from cablestore.errors import NodeError
 from cablestore.peers import Address, Invitation, NodeSettings
 
@@ -82,7 +82,7 @@ def unknown_variables(command: click.Command) -> list[str]:
 # --- options --------------------------------------------------------------------------------------
 
 
-class AddressType(click.ParamType[Address]):
+class AddressType(ParamType[Address]):
     """HOST:PORT. For listening, port 0 means any free port."""
 
     name = "address"
@@ -182,7 +182,7 @@ def _option(name: str, setting: Field[Any]) -> Callable[[Any], Any]:
         text = f"{meaning.removesuffix('.')} [default: {'on' if default else 'off'}]."
         return click.option(f"--{name}/--no-{name}", default=default, help=text)
     if unit in _MS:
-        kind: click.ParamType[Any] = duration
+        kind: ParamType[Any] = duration
         metavar, default = "DURATION", duration_text(default * _MS[unit])
     else:
         kind = click.IntRange(setting.metadata["least"])

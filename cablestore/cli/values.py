@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from datetime import UTC, datetime, time, timedelta, tzinfo
 from pathlib import Path
-from typing import Any, Final, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 from zoneinfo import ZoneInfo
 
 import click
@@ -36,8 +36,18 @@ _UNITS = {
 _DAYS_AGO = {"today": 0, "yesterday": 1}
 T = TypeVar("T")
 
+if TYPE_CHECKING:
+    ParamType = click.ParamType
+else:
 
-class TextValue(click.ParamType[T]):
+    class ParamType(click.ParamType):
+        """Type of a parameter. It is generic from click 8.4 on, and Debian 13 has 8.1.8."""
+
+        def __class_getitem__(cls, _: object) -> type:
+            return cls
+
+
+class TextValue(ParamType[T]):
     """Type of values of the class `made`, which `parse` returns. `parse` raises ValueError with the reason."""
 
     def __init__(self, name: str, made: type, parse: Callable[[str], T]) -> None:
@@ -84,7 +94,7 @@ class PathValue(click.Path):
         return path if self.file_okay else path.resolve()
 
 
-class FolderValue(click.ParamType[ObjectFolder]):
+class FolderValue(ParamType[ObjectFolder]):
     """Folder of whole files: a path, or a URI of an object store."""
 
     name = "path or URI"
@@ -124,7 +134,7 @@ class Integer(click.IntRange):
 # --- times ----------------------------------------------------------------------------------------
 
 
-class Moment(click.ParamType[int]):
+class Moment(ParamType[int]):
     """Point in time: a date, a date and time, `today` or `yesterday` at midnight, or a duration before now (90d)."""
 
     name = "time"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import sys
 from pathlib import Path
 from typing import Final
@@ -25,11 +26,11 @@ from cablestore.cli.stores import identity_of, open_store
 from cablestore.cli.values import PathValue
 from cablestore.errors import CorruptStoreError
 from cablestore.protocol.body import INFO, Text, Topic
-from cablestore.protocol.crypto import Identity
+from cablestore.protocol.crypto import KEY_SIZE_BYTES, Identity
 from cablestore.protocol.dialect import DIALECTS, dialect_named
 from cablestore.protocol.post import Post
 from cablestore.scripts import is_invisible
-from cablestore.store.key_file import load_identity, save_identity
+from cablestore.store.key_file import load_identity, save_identity, save_secret
 from cablestore.store.lookup import typed_name
 from cablestore.store.store import CableStore, own_key
 
@@ -131,16 +132,21 @@ def identity(store: CableStore, out: Output, target: Path | None) -> None:
 
 @click.command()
 @click.argument("target", metavar="FILE", type=PathValue(allow_dash=True))
+@click.option("--cabal", "is_cabal_key", is_flag=True, help="Create a cabal key instead, which all members share.")
 @json_option
-def keygen(target: Path, as_json: bool) -> None:
+def keygen(target: Path, is_cabal_key: bool, as_json: bool) -> None:
     """Write a new secret key to a file.
 
     FILE must be new and is created with mode 0600; - prints the key. `cablestore init --import-key FILE` creates a
-    store that uses it.
+    store that uses it. `serve`, `chat` and `sync` take a cabal key: --cabal-key @FILE.
 
     Example: `cablestore keygen key-file`
     """
-    out, made = Output(as_json=as_json), Identity.generate()
+    out = Output(as_json=as_json)
+    if is_cabal_key:
+        _new_cabal_key(out, target)
+        return
+    made = Identity.generate()
     public_key = made.public_key.hex()
     if str(target) == "-":
         out.say(made.seed.hex(), secret_key=made.seed.hex(), public_key=public_key)
@@ -149,6 +155,17 @@ def keygen(target: Path, as_json: bool) -> None:
         save_identity(made, target)
         out.say(f"{public_key}  {target}", public_key=public_key, path=str(target))
         out.note(f"the secret key is in {target}: anyone who has it can write as you")
+
+
+def _new_cabal_key(out: Output, target: Path) -> None:
+    key = secrets.token_bytes(KEY_SIZE_BYTES)
+    if str(target) == "-":
+        out.say(key.hex(), cabal_key=key.hex())
+        out.note("this is a cabal key: anyone who has it can join the cabal")
+    else:
+        save_secret(key, target, "cabal key")
+        out.say(f"cabal key  {target}", path=str(target))
+        out.note(f"the cabal key is in {target}: anyone who has it can join the cabal")
 
 
 @click.command()

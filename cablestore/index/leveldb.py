@@ -20,14 +20,13 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Final
 
-import plyvel
-
 from cablestore import forks
 from cablestore.closable import Closable
 from cablestore.errors import CorruptStoreError, StorageError, StoreClosedError
 from cablestore.files import make_folder, set_files, storage_errors, sync_file, sync_folder
 from cablestore.index.bulk_writer import BulkWriter
 from cablestore.index.database import Database, Row
+from cablestore.index.leveldb_binding import plyvel
 from cablestore.index.leveldb_files import holds_data, holds_database, require_room
 from cablestore.index.leveldb_manifest import is_misnamed, is_outdated
 from cablestore.index.leveldb_thread import THREAD, TRIAL_TIMEOUT_S, no_thread

@@ -7,12 +7,11 @@ import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import plyvel
-
 from cablestore.errors import CorruptStoreError, StorageError
 from cablestore.files import is_foreign
 from cablestore.index.database import Row
 from cablestore.index.leveldb import LevelDB, LevelSnapshot, damaged
+from cablestore.index.leveldb_binding import plyvel
 
 
 @contextlib.contextmanager

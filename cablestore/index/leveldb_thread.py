@@ -6,10 +6,9 @@ import tempfile
 from concurrent.futures import wait
 from typing import Final
 
-import plyvel
-
 from cablestore import forks
 from cablestore.errors import CableStoreError
+from cablestore.index.leveldb_binding import plyvel
 from cablestore.interruptible import in_thread
 
 TRIAL_TIMEOUT_S: Final = 2.0

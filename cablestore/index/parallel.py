@@ -31,7 +31,7 @@ from cablestore.index.leveldb import LevelDB
 from cablestore.index.leveldb_files import link_database
 from cablestore.index.leveldb_manifest import join_tables
 from cablestore.index.meta import Sizes, add_sizes
-from cablestore.index.processes import in_order, process_pool
+from cablestore.index.processes import can_start_processes, in_order, process_pool
 from cablestore.index.read_only import open_read_only
 from cablestore.index.reader import AFTER_HEX, DATA_PREFIX, Reader
 from cablestore.index.rebuild import Loader, RebuildReport, add_rest, add_summaries, load_posts, rebuild
@@ -118,7 +118,9 @@ def is_shared_out(size_bytes: int, processes: int | None) -> bool:
 
     `processes` is the requested number.
     """
-    return processes != 1 if processes is not None else size_bytes >= SHARED_OUT_FROM_SIZE_BYTES
+    if processes is not None:
+        return processes != 1
+    return size_bytes >= SHARED_OUT_FROM_SIZE_BYTES and can_start_processes()
 
 
 def posts_in(size_bytes: int) -> int:

@@ -16,10 +16,12 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import BrokenExecutor, Executor
 from contextlib import contextmanager
+from importlib.util import find_spec
 from threading import Thread, current_thread, main_thread
 from typing import Any, Final, TypeVar
 
 from cablestore.errors import StorageError
+from cablestore.extras import naming_extras
 from cablestore.index.cores import usable_cores
 
 _PARENT_POLL_S: Final = 0.5
@@ -35,6 +37,11 @@ def _nothing() -> None:
     pass
 
 
+def can_start_processes() -> bool:
+    """Return True if the extra that process pools need is installed. Without it one process does all work."""
+    return find_spec("loky") is not None
+
+
 @contextmanager
 def process_pool(
     number: int | None, begin: Callable[..., None] = _nothing, arguments: tuple[Any, ...] = ()
@@ -42,9 +49,10 @@ def process_pool(
     """Yield a pool of `number` processes, by default one per usable core. Each process calls `begin` first.
 
     Python's `hash` of the same bytes is the same in all of them. If the body raises, the processes are killed. Raises
-    StorageError if a process is killed from outside.
+    StorageError if a process is killed from outside, MissingExtraError if `can_start_processes` returns False.
     """
-    from loky.process_executor import ProcessPoolExecutor  # noqa: PLC0415 - a fifth of the import time of a store
+    with naming_extras("work in several processes needs"):
+        from loky.process_executor import ProcessPoolExecutor  # noqa: PLC0415 - a fifth of the import time of a store
 
     environment = {"PYTHONHASHSEED": str(secrets.randbelow(2**32))}
     pool: ProcessPoolExecutor | None = None

@@ -149,10 +149,10 @@ class ClosedStore:
     ) -> RebuildReport:
         """Rebuild every view from the posts, even if the store cannot be opened: outdated views, damaged files.
 
-        By default, a large store is rebuilt in one process per core; `processes=1` stays in this process. Unreadable
-        parts are left out and reported; then the old database is kept beside the new one. The number of lost posts is
-        unknown if the rows that count them may be lost too. Raises StorageError if files cannot be read, IdentityError
-        if the key of local-only posts is missing.
+        By default, a large store is rebuilt in one process per core if the extra `parallel` is installed;
+        `processes=1` stays in this process. Unreadable parts are left out and reported; then the old database is kept
+        beside the new one. The number of lost posts is unknown if the rows that count them may be lost too. Raises
+        StorageError if files cannot be read, IdentityError if the key of local-only posts is missing.
 
         With `only_whole`, nothing changes if parts would be left out. CorruptStoreError names them.
 
@@ -194,7 +194,7 @@ class ClosedStore:
     ) -> CheckReport:
         """Compare every row with the posts. With `signatures`, also verify every post.
 
-        By default, a large store is checked in one process per core.
+        By default, a large store is checked in one process per core if the extra `parallel` is installed.
         """
         check(signatures=signatures, progress=progress)
         check_given(processes=processes)

@@ -110,8 +110,13 @@ def save_identity(identity: Identity, path: Path) -> None:
     The file appears under its name only when it is complete. Raises IdentityError if the file exists, StorageError if
     it cannot be written.
     """
-    draft = draft_identity(identity, path)
-    with storage_errors(f"cannot write the identity to {path}"):
+    save_secret(identity.seed, path, "identity")
+
+
+def save_secret(secret: bytes, path: Path, what: str) -> None:
+    """Write a new file with a secret, as `save_identity`. `what` is its name in errors."""
+    draft = _draft(secret, path, what)
+    with storage_errors(f"cannot write the {what} to {path}"):
         try:
             _name(draft, path)
         except FileExistsError:
@@ -123,15 +128,19 @@ def save_identity(identity: Identity, path: Path) -> None:
 
 def draft_identity(identity: Identity, path: Path) -> Path:
     """Write a key file beside `path` under a temporary name, and flush it to disk. Returns the temporary path."""
+    return _draft(identity.seed, path, "identity")
+
+
+def _draft(secret: bytes, path: Path, what: str) -> Path:
     if path.is_dir():
-        raise IdentityError(f"cannot write the identity to {path}: it is a folder. Name a new file in it")
+        raise IdentityError(f"cannot write the {what} to {path}: it is a folder. Name a new file in it")
     draft = path.with_name(path.name + unique_suffix())
-    with storage_errors(f"cannot write the identity to {path}"):
+    with storage_errors(f"cannot write the {what} to {path}"):
         descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, MODE)
         try:
             with os.fdopen(descriptor, "w") as file:
                 os.fchmod(descriptor, MODE)  # regardless of the umask
-                file.write(identity.seed.hex() + "\n")
+                file.write(secret.hex() + "\n")
                 file.flush()
                 os.fsync(descriptor)
         except BaseException:

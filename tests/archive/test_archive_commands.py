@@ -32,6 +32,7 @@ from cablestore.archive.local import local_archives
 from cablestore.archive.member import ANNOUNCEMENT_WAIT_MS, announce
 from cablestore.cli.archive_fetch import FetchProgress
 from cablestore.cli.output import Output
+from cablestore.extras import install_command
 from cablestore.protocol.dialect import ARCHIVES_CHANNEL, LEGACY
 from cablestore.store.options import system_clock_ms
 
@@ -585,7 +586,7 @@ def test_without_the_extra_it_is_said_how_to_get_it(made: Made) -> None:
     for words in (["list", str(made.folder), "--control", made.community], ["--help"], []):
         command = [sys.executable, "-c", hide, "archive", *words]
         found = subprocess.run(command, capture_output=True, text=True, check=False)
-        told = "cablestore: archives need pycryptodome: pip install 'cablestore[archive]'\n"
+        told = f"cablestore: archives need pycryptodome: {install_command('archive')}\n"
         assert (found.returncode, found.stderr) == (2, told)
 
 
@@ -598,7 +599,7 @@ def test_without_the_extra_where_the_store_is_open_it_is_said_how_to_get_it(made
         assert holder.stdout.readline() == b"open\n"
         found = archive("create", made.folder, store=made.store)
         assert found.returncode == 2
-        needs = "the process that has the store open needs pycryptodome: pip install 'cablestore[archive]'"
+        needs = f"the process that has the store open needs pycryptodome: {install_command('archive')}"
         assert found.stderr == f"cablestore: {needs}\n"
         assert holder.communicate(timeout=LIMIT_S) == (b"", b"")
 

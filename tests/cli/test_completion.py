@@ -98,6 +98,29 @@ def test_a_new_key_is_for_its_owner_alone(tmp_path: Path) -> None:
     assert told["public_key"] in cablestore("identity", store=store).stdout
 
 
+def test_a_new_cabal_key_is_for_members_and_is_named_so(tmp_path: Path) -> None:
+    key, store = tmp_path / "cabal-key", tmp_path / "store"
+    made = cablestore("keygen", "--cabal", key, store=store)
+    assert (made.returncode, made.stdout) == (0, f"cabal key  {key}\n")
+    note = f"the cabal key is in {key}: anyone who has it can join the cabal"
+    assert made.stderr.replace("\n", "").replace(" ", "") == note.replace(" ", "")  # wrapped to the width
+    assert stat.S_IMODE(key.stat().st_mode) == 0o600
+    again = cablestore("keygen", "--cabal", key, store=store)
+    assert (again.returncode, again.stdout) == (2, "")
+    assert "already exists and is not overwritten" in again.stderr
+    missing = cablestore("keygen", "--cabal", tmp_path / "no" / "key", store=store)
+    assert f"cannot write the cabal key to {tmp_path / 'no' / 'key'}" in missing.stderr
+    printed = cablestore("keygen", "--cabal", "-", store=store)
+    assert len(bytes.fromhex(printed.stdout)) == 32
+    assert printed.stderr.startswith("this is a cabal key: ")
+    told = json.loads(cablestore("keygen", "--cabal", "-", "--json", store=store).stdout)
+    assert len(bytes.fromhex(told["cabal_key"])) == 32
+    assert not store.exists()
+    assert cablestore("init", store=store).returncode == 0
+    invited = cablestore("invite", "--cabal-key", f"@{key}", "--peer", "127.0.0.1:13333", "--json", store=store)
+    assert key.read_text().strip() in invited.stdout, invited.stderr
+
+
 def test_a_new_key_is_printed(tmp_path: Path) -> None:
     first, second = (cablestore("keygen", "-", store=tmp_path) for _ in range(2))
     key = tmp_path / "key"

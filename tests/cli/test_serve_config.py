@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from documents import blocks
+from folders import ROOT
 from serving import HERE, KEY, OTHER_KEY, Served, cablestore
 
 from cablestore import CableStore, limits
 from cablestore.cli import serve as service
 from cablestore.cli.serve_options import config_keys
 from cablestore.cli.serve_plan import ServePlan
-from cablestore.moderation import UserRole
+from cablestore.moderation import Seed, UserRole
 from cablestore.peers import Address, Invitation, NodeSettings
 from cablestore.protocol.secure_channel import PROLOGUE
 
@@ -25,6 +27,26 @@ def toml(tmp_path: Path, text: str) -> Path:
     path = tmp_path / "cablestore.toml"
     path.write_text(text)
     return path
+
+
+def test_the_example_settings_of_the_service_are_accepted(
+    tmp_path: Path, run: Command, plans: list[ServePlan], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also with the settings that are comments there."""
+    monkeypatch.setenv("CABLESTORE_SERVE_CABAL_KEY", KEY)  # the unit passes it
+    (tmp_path / "seed").write_text(Seed(((bytes(32), UserRole.ADMIN),), 0).write().hex())
+    example = (ROOT / "deploy" / "serve.toml").read_text()
+    service = (ROOT / "deploy" / "cablestore.service").read_text()
+    assert "--config /etc/cablestore/serve.toml" in service
+    complete = re.sub(r"^# (?=[a-z-]+ = )", "", example, flags=re.MULTILINE)
+    for text in (example, complete.replace("/etc/cablestore/seed", str(tmp_path / "seed"))):
+        file = toml(tmp_path, text.replace("/var/lib/cablestore", str(tmp_path)))
+        assert run("serve", "--config", file) == (0, "", "")
+    first, second = plans
+    assert first.listen == (Address("0.0.0.0", 13333), Address("::", 13333))
+    assert first.settings.window_ms is None
+    assert second.settings.window_ms == 52 * 7 * 86_400_000
+    assert second.connect == (Address("peer.example", 13333),)
 
 
 def test_options_win_over_the_environment_over_the_file(

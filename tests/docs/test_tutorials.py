@@ -273,7 +273,7 @@ def test_a_peer_is_run_as_the_page_says(peers: Peers) -> None:
                 commands.append(command)
                 peers.type(command, printed)
     assert sum("cablestore" in command for command in commands) > 10
-    assert len((peers.folder / "cabal-key").read_text()) == 64
+    assert len(bytes.fromhex((peers.folder / "cabal-key").read_text())) == 32
     served = next(command for command in commands if "--listen" in command)
     peers.type(served, "")  # "Start `serve` again as in step 2"
     peers.type("cablestore log default -s home", "...this peer is always here...and this one is not...")

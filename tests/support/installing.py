@@ -22,6 +22,9 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from serving import environment
 
+FROM_SOURCE: Final = f"pip install '{ROOT}[{{}}]'"
+"""Command that the error of a missing extra names where `install` linked the checkout."""
+
 PROJECT: Final[dict[str, Any]] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 
@@ -97,5 +100,6 @@ def _required(requirements: Iterable[str], extras: Iterable[str], seen: set[str]
         if is_wanted and name not in seen:
             seen.add(name)
             found = distribution(name)
-            yield found
+            if name != "cablestore":  # an extra that needs another one
+                yield found
             yield from _required(found.requires or (), {"", *requirement.extras}, seen)

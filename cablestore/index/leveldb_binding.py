@@ -1,0 +1,10 @@
+"""plyvel, the binding to LevelDB. From Python 3.13 on it is plyvel-next, a fork with wheels for Linux and macOS."""
+
+from __future__ import annotations
+
+try:
+    import plyvel
+except ModuleNotFoundError:
+    import plyvel_next as plyvel
+
+__all__ = ["plyvel"]
