@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 from collections.abc import Iterable
 from datetime import date, datetime, tzinfo
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -12,7 +13,7 @@ import click
 
 from cablestore.cli.options import common_options, stored_channel
 from cablestore.cli.output import Output, safe
-from cablestore.cli.stores import open_store
+from cablestore.cli.stores import open_store, or_connect
 from cablestore.cli.values import PathValue, time_zone
 from cablestore.irc.importer import ImportReport, import_logs, names_in
 from cablestore.irc.survey import MOST_NOT_UNDERSTOOD, LogFile, Options, Survey, survey
@@ -85,7 +86,7 @@ def import_irc(
     from this or another log, are skipped. Private conversations are left out. Exit status 1 if a file is not a log,
     ends early, or has too many lines that cannot be parsed.
     """
-    with open_store(path) as store:
+    with or_connect(partial(open_store, path), path) as store:
         channel = None if channel is None else stored_channel(store, channel)
         options = Options(channel, _day(day), zone, encoding, with_queries=queries, is_lenient=lenient)
         found = survey(files, options, names_in(store))

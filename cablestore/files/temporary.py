@@ -46,7 +46,7 @@ def make_temporary(size_bytes: int, *, outside: Path) -> TemporaryFolder:
     It is in TMPDIR. If that is full or read-only, it is on another disk, or in memory. Raises StorageError.
     """
     for place in _places(outside):
-        _remove_unused(place)
+        remove_unused(place, _PREFIX)
         with suppress(OSError):
             if shutil.disk_usage(place).free >= size_bytes + _MARGIN_SIZE_BYTES:
                 return _make_in(place)
@@ -73,9 +73,9 @@ def _make_in(place: Path) -> TemporaryFolder:
         os.close(descriptor)  # another process removed it as left over
 
 
-def _remove_unused(place: Path) -> None:
-    """Remove the folders of this user that killed processes left."""
-    for path in place.glob(f"{_PREFIX}*"):
+def remove_unused(place: Path, prefix: str) -> None:
+    """Remove the folders with a prefix that killed processes of this user left: no process has locked them."""
+    for path in place.glob(f"{prefix}*"):
         with suppress(OSError):
             descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
             try:
