@@ -214,10 +214,10 @@ def test_a_backup_after_a_post_is_gone_writes_what_is_new(tmp_path: Path, loses:
 
 
 def as_of_0_12(out: Path) -> None:
-    """Change the manifest of a backup to format 1, which has no sizes and no signature."""
+    """Change the manifest of a backup to format 1, which has no time, no sizes and no signature."""
     manifest = read_backup(folder_of(out))
     pieces = tuple(replace(piece, file_size_bytes=None) for piece in manifest.pieces)
-    old = replace(manifest, format=1, pieces=pieces, signed_by=None, signature=None)
+    old = replace(manifest, format=1, made_ms=0, pieces=pieces, signed_by=None, signature=None)
     (out / "backup.json").write_bytes(old.encode())
     assert read_backup(folder_of(out)) == old
 
