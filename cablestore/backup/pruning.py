@@ -11,7 +11,6 @@ from cablestore.backup.manifest import KEY_FILE, MANIFEST, BackupManifest, damag
 from cablestore.backup.points import EarlierPoints
 from cablestore.files import ObjectFolder, sync_folder
 
-
 _ADJUSTED_MS: Final = 60_000
 """If the clock was adjusted by less than this, the new point still follows the last one."""
 
