@@ -43,7 +43,7 @@ class Maintenance:
         self._backups = BackupSchedule(store, clock=clock)
         self._retention = Retention(store, clock=clock)
         self._tasks: list[asyncio.Task[None]] = []
-        registry.register(MaintenanceMetrics(lambda: self._backups.state, lambda: self._retention.removed, clock))
+        registry.register(MaintenanceMetrics(lambda: self.backup_state, lambda: self._retention.removed, clock))
         self.change(plan)
 
     @property

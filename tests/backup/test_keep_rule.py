@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cablestore import limits
 from cablestore.backup.keep import KeepRule
 from cablestore.errors import ArgumentError
 
@@ -117,6 +118,13 @@ def test_a_year_of_daily_backups() -> None:
         "2026-08-31", "2026-09-30", "2026-10-31", "2026-11-08", "2026-11-15", "2026-11-22", "2026-11-23", "2026-11-24",
         "2026-11-25", "2026-11-26", "2026-11-27", "2026-11-28",
     ]  # fmt: skip
+
+
+def test_the_number_of_periods_is_limited() -> None:
+    most = limits.MAX_PERIODS_KEPT
+    assert KeepRule.parse(f"{most}d{most}h").counts == {"d": most, "h": most}
+    with pytest.raises(ArgumentError, match="invalid rule"):
+        KeepRule.parse(f"{most + 1}d")
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,10 @@ from backing_up import rows_of
 from people import ANN, START_MS, raws
 from serving import HERE, Served, cablestore
 
-from cablestore import CableStore, connect
+from cablestore import CableStore, connect, limits
 from cablestore.backup import restore, verify_backup
 from cablestore.export import verify_export
+from cablestore.index.arrival_log import LOG_PREFIX
 from cablestore.index.leveldb import LevelDB
 from cablestore.store.key_file import load_identity
 
@@ -98,6 +100,26 @@ def test_logs_are_imported(tmp_path: Path, served: Served) -> None:
     with connect(served.store) as store:
         messages = store.messages("irc", 100, newest_first=False).messages
         assert [message.text for message in messages] == [f"line {day}" for day in range(1, 7)]
+
+
+def test_an_import_is_written_in_small_batches(tmp_path: Path, served: Served) -> None:
+    """Other programs can write in between."""
+    log = tmp_path / "chat.log"
+    number = 3 * limits.IMPORT_BATCH_POSTS
+    log.write_text("".join(f"2020-01-01T10:{n // 60:02}:{n % 60:02} <ann> line {n}\n" for n in range(number)))
+    with connect(served.store) as store:
+        before = store.last_sequence
+        told(served, "import-irc", log, "--channel", "irc")
+        events = list(store.events(before, timeout_s=0))
+    assert len(events) > number
+    assert served.stop() == 0
+    with CableStore.open(served.store) as store, store.snapshot() as state:
+        rows = [value for _, value in state.reader.prefix(LOG_PREFIX)]
+    assert max(map(len, rows)) <= limits.IMPORT_BATCH_POSTS * 33
+
+
+def test_threads_of_serve_wait_less_than_those_of_other_programs() -> None:
+    assert sys.getswitchinterval() > limits.SWITCH_INTERVAL_S
 
 
 def test_prune_lists_first_and_then_discards(served: Served) -> None:

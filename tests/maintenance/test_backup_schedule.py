@@ -18,7 +18,7 @@ from prometheus_client import CollectorRegistry
 from serving import HERE, Served, fetch
 from waiting import LIMIT_S, wait_until
 
-from cablestore import CableStore
+from cablestore import CableStore, limits
 from cablestore.backup import backup, read_backup, verify_backup
 from cablestore.files import folder_of
 from cablestore.maintenance import BackupPlan, BackupState, Maintenance, MaintenancePlan, wait_ms
@@ -142,6 +142,25 @@ def test_failures_are_logged_once_per_kind_until_a_backup_succeeds(
                 await until(lambda: running.backup_state.last_ms)
                 assert running.backup_state.failure == ""
                 assert len(logged("backups succeed again")) == 1
+
+    run(work())
+
+
+def test_a_failed_backup_is_repeated_after_a_while(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "MAINTENANCE_CHECK_MS", 50)  # the clock is moved
+    out, clock = tmp_path / "backup", Clock()
+    out.write_bytes(b"a file")
+
+    async def work() -> None:
+        with CableStore.open(tmp_path / "store") as store:
+            store.post("default", "x")
+            async with maintained(store, BackupPlan(str(out)), clock) as running:
+                await until(lambda: running.backup_state.failures)
+                out.unlink()
+                assert running.backup_state.failures == 1
+                clock.offset_ms += limits.BACKUP_RETRY_MS
+                await until(lambda: running.backup_state.last_ms)
+                assert running.backup_state.failure == ""
 
     run(work())
 

@@ -160,6 +160,22 @@ def test_an_interrupted_removal_is_continued(tmp_path: Path) -> None:
         assert store.check().is_clean
 
 
+def test_posts_are_removed_when_they_become_old(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "RETENTION_EVERY_MS", 20)
+    now_ms = NOW_MS
+    with filled(LEGACY, [ANN.text("default", "1", at=NOW_MS)]) as store:
+
+        async def work() -> None:
+            nonlocal now_ms
+            plan = MaintenancePlan(None, KeepAges(DAY_MS))
+            async with Maintenance(store, plan, CollectorRegistry(), clock=lambda: now_ms):
+                assert held(store) == 1
+                now_ms += 2 * DAY_MS
+                await until(lambda: held(store) == 0)
+
+        asyncio.run(work())
+
+
 @pytest.mark.thorough
 def test_serve_removes_old_posts_and_does_not_request_them(tmp_path: Path, serving: Callable[..., Served]) -> None:
     now_ms = system_clock_ms()
