@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, Self
 
@@ -29,8 +29,17 @@ class Points:
     """Number of points that are not kept."""
 
     @classmethod
-    def read(cls, folder: ObjectFolder, last: BackupManifest | None, now_ms: int, keep: str | None) -> Self:
+    def read(
+        cls,
+        folder: ObjectFolder,
+        last: BackupManifest | None,
+        now_ms: int,
+        keep: str | None,
+        is_own: Callable[[BackupManifest], bool],
+    ) -> Self:
         """Read the points of a backup and apply the rule, by default that of the last run.
+
+        `is_own` tells which points the store wrote. Others, which anyone may have added, do not replace them.
 
         A backup without a rule keeps only the newest point. If the rule was lost with the last point, all earlier ones
         are kept.
@@ -45,8 +54,10 @@ class Points:
             made_ms += 1
         rule = keep or (None if last is None else last.keep)
         if rule is not None:
-            times = KeepRule.parse(rule).kept({*taken, made_ms}, made_ms)
-            kept = tuple(point for point in points if point.made_ms in times)
+            kept_of = KeepRule.parse(rule).kept
+            own = {point.made_ms for point in points if is_own(point)}
+            times, own_times = kept_of({*taken, made_ms}, made_ms), kept_of({*own, made_ms}, made_ms)
+            kept = tuple(p for p in points if p.made_ms in (own_times if p.made_ms in own else times))
         else:
             kept = tuple(points) if earlier.points or earlier.problems else ()
         return cls(made_ms, rule, kept, earlier, len(points) - len(kept))

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Final
@@ -22,7 +23,6 @@ from cablestore import limits
 from cablestore.backup.causal_logs import causal_log_rows
 from cablestore.backup.keep import KeepRule
 from cablestore.backup.manifest import (
-    FORMAT,
     KEY_FILE,
     MANIFEST,
     BackupManifest,
@@ -195,7 +195,7 @@ def _write_claimed(
     is_complete = last is not None and not any(piece.file in damaged for piece in last.of("posts"))
     rows = writer.add("rows", _other_rows(reader), limits.BACKUP_ROWS_SIZE_BYTES)
     # The backup that this one extends; None if all posts are written.
-    base = last if last is not None and is_complete and not full and _is_own(last, identity) else None
+    base = last if last is not None and is_complete and not full and _is_own(identity, last) else None
     posts = None if base is None else _posts_since(reader, base, place, writer, progress)
     if posts is None:
         base, posts = None, _all_posts(reader, writer, progress)
@@ -205,7 +205,7 @@ def _write_claimed(
     through = arrival_log.next_sequence(reader) - 1
     known = last.key if last is not None and KEY_FILE in present else None
     key, is_key_mended = _put_key(source, place, known, wanted=with_key, again=full)
-    points = Points.read(place, last, source.now_ms, keep)
+    points = Points.read(place, last, source.now_ms, keep, partial(_is_own, identity))
     manifest = BackupManifest(
         made_ms=points.made_ms,
         keep=points.keep,
@@ -246,11 +246,11 @@ def _write_claimed(
     )
 
 
-def _is_own(last: BackupManifest, identity: Identity | None) -> bool:
-    """Return True if the store wrote a backup, so that this one may include its files and sign them."""
+def _is_own(identity: Identity | None, point: BackupManifest) -> bool:
+    """Return True if the store wrote a restore point, so that a backup may include its files and sign them."""
     if identity is None:
-        return last.format == FORMAT and last.signature is None
-    return last.signed_by == identity.public_key.hex() and last.is_signed
+        return point.format > 1 and point.signature is None
+    return point.signed_by == identity.public_key.hex() and point.is_signed
 
 
 def _signer(source: _Source) -> Identity | None:

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -227,6 +228,20 @@ def test_a_forged_point_is_rejected_with_the_key(tmp_path: Path) -> None:
     assert [problem.file for problem in verify_backup(out)[1]] == [file.name]
     report = restore(out, tmp_path / "restored", at_ms=START_MS, identity=AUTHORS[0])
     assert (report.is_authentic, [problem.file for problem in report.problems]) == (False, [file.name])
+
+
+def test_planted_points_do_not_replace_those_of_the_store(tmp_path: Path) -> None:
+    path, out = tmp_path / "store", tmp_path / "backup"
+    days = [START_MS + number * DAY_MS for number in range(3)]
+    states = grow(path, out, days, "3d")
+    for point in restore_points(out)[0]:
+        later = replace(point.manifest, made_ms=point.manifest.made_ms + 1_000, signed_by=None, signature=None)
+        (out / later.point_file).write_bytes(later.encode())
+    states |= grow(path, out, [days[2] + 5_000])
+    assert set(days[:2]) <= set(times_in(out))
+    for time_ms in days[:2]:
+        restore(out, tmp_path / f"{time_ms}", at_ms=time_ms, identity=AUTHORS[0])
+        assert rows_of(tmp_path / f"{time_ms}") == states[time_ms]
 
 
 # --- kills ------------------------------------------------------------------------------------------
