@@ -22,6 +22,7 @@ from waiting import LIMIT_S, wait_until
 
 from cablestore import CableStore, limits
 from cablestore.errors import NodeError
+from cablestore.maintenance import BackupState, MaintenanceMetrics
 from cablestore.peers import Address, Node
 from cablestore.peers.metrics_http import STUCK_S, exporter
 
@@ -53,7 +54,9 @@ def exported(store: CableStore, work: Callable[[Node, str], Any]) -> Any:
 
 
 def test_the_table_of_the_documents_is_the_registry(chat: CableStore) -> None:
-    def work(_: Node, url: str) -> None:
+    def work(node: Node, url: str) -> None:
+        registry = node.parts.context.metrics.registry
+        registry.register(MaintenanceMetrics(lambda: BackupState("a folder"), lambda: 0))  # as `serve` does
         status, text = fetch(f"{url}/metrics")
         assert status == 200
         families = {family.name: family for family in text_string_to_metric_families(text)}
@@ -101,7 +104,8 @@ def test_the_table_of_logs_has_every_event_of_a_node() -> None:
             events, level, fields = line.strip("| ").split(" | ")
             told |= dict.fromkeys(quoted(events), (level, set(quoted(fields))))
     command = ("serve.py", "serve_plan.py", "service.py", "stores.py")
-    sources = [*(ROOT / "cablestore/peers").glob("*.py"), *(ROOT / "cablestore/cli" / name for name in command)]
+    packages = (*(ROOT / "cablestore/peers").glob("*.py"), *(ROOT / "cablestore/maintenance").glob("*.py"))
+    sources = [*packages, *(ROOT / "cablestore/cli" / name for name in command)]
     calls = [call for path in sources for call in log_calls(path.read_text())]
     assert {call.event for call in calls} == set(told)
     for call in calls:
