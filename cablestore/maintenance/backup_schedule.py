@@ -20,7 +20,7 @@ from typing import Final
 from cablestore import limits
 from cablestore.backup import read_backup
 from cablestore.backup.manifest import MANIFEST
-from cablestore.errors import BackupError, CableStoreError
+from cablestore.errors import BackupError
 from cablestore.files import folder_of
 from cablestore.index.header import peek
 from cablestore.remote.checkpoint import checkpoint
@@ -119,7 +119,7 @@ class BackupSchedule:
             self.state = replace(self.state, last_ms=last_ms, is_running=True)
             await self._back_up(plan)
             last_ms = await asyncio.to_thread(self._last_ms, plan)
-        except (CableStoreError, OSError) as error:
+        except Exception as error:  # noqa: BLE001 - of any kind: the next attempt may succeed
             self._failed(error, plan)
             return retry_ms
         finally:
@@ -134,7 +134,8 @@ class BackupSchedule:
             return None
         manifest = read_backup(folder)
         header = None if self._store.path is None else peek(self._store.path)
-        return manifest.made_ms if header is not None and manifest.store == header.store_id else None
+        is_own = header is not None and manifest.store == header.store_id
+        return (manifest.made_ms or None) if is_own else None  # older formats have no time
 
     async def _back_up(self, plan: BackupPlan) -> None:
         """Run the command in a separate process. Raises BackupError with its error."""
@@ -147,6 +148,7 @@ class BackupSchedule:
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.DEVNULL,
                 stderr=asyncio.subprocess.PIPE,
+                start_new_session=True,  # Ctrl-C reaches only this process, which stops the command
             )
             try:
                 with suppress(OSError):  # it has ended

@@ -15,7 +15,7 @@ from contextlib import suppress
 from typing import Final
 
 from cablestore import limits
-from cablestore.errors import CableStoreError, StoreClosedError
+from cablestore.errors import StoreClosedError
 from cablestore.index.batches import batches
 from cablestore.index.verdict import Verdict
 from cablestore.interruptible import in_thread
@@ -67,7 +67,7 @@ class Retention:
             raise
         except StoreClosedError:
             return
-        except CableStoreError as error:
+        except Exception as error:  # noqa: BLE001 - of any kind: the next removal may succeed
             if str(error) != self._failure:
                 self._failure = str(error)
                 _LOG.error("cannot remove old posts", extra={"reason": self._failure})

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Final, Self
+from typing import Self
 
 from prometheus_client import CollectorRegistry
 
@@ -16,8 +15,6 @@ from cablestore.maintenance.retention import Retention
 from cablestore.store.keep_ages import KeepAges
 from cablestore.store.options import system_clock_ms
 from cablestore.store.store import CableStore
-
-_LOG: Final = logging.getLogger("cablestore.node")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +54,7 @@ class Maintenance:
         self._retention.change(plan.ages)
 
     async def __aenter__(self) -> Self:
-        self._tasks = [asyncio.create_task(_logged(part.run())) for part in (self._backups, self._retention)]
+        self._tasks = [asyncio.create_task(part.run()) for part in (self._backups, self._retention)]
         return self
 
     async def __aexit__(self, *exc_info: object) -> None:
@@ -65,11 +62,3 @@ class Maintenance:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-
-
-async def _logged(work: Coroutine[Any, Any, None]) -> None:
-    try:
-        await work
-    except Exception:
-        _LOG.exception("a task failed")
-        raise

@@ -70,7 +70,8 @@ class Histories:
     def window_start_ms(self, channel: str) -> int:
         """Return the date of the oldest posts of a channel that are requested."""
         settings, now_ms = self._context.settings, system_clock_ms()
-        kept_from_ms = settings.keep.oldest_ms(self._context.dialect.channel_id(channel), now_ms)
+        dialect = self._context.dialect
+        kept_from_ms = settings.keep.of(dialect).oldest_ms(dialect.channel_id(channel), now_ms)
         return kept_from_ms if settings.window_ms is None else max(kept_from_ms, now_ms - settings.window_ms)
 
     async def fetch(self, channel: str, *, whole: bool) -> int:
