@@ -72,7 +72,7 @@ class Metrics(Collector):
         self.posts_in: Final = {verdict: posts.labels(verdict.value.replace(" ", "_")) for verdict in Verdict}
         connections = Counter("cablestore_connections", "Connections", ["by"], registry=self.registry)
         self.connections: Final = {True: connections.labels("us"), False: connections.labels("them")}
-        """By whether this node connected."""
+        """The key is True if this node connected."""
         self.vanished: Final = Counter(
             "cablestore_vanished_peers", "Connections closed because the peer did not answer", registry=self.registry
         )

@@ -113,7 +113,7 @@ def test_an_import_is_written_in_small_batches(tmp_path: Path, served: Served) -
         events = list(store.events(before, timeout_s=0))
     assert len(events) > number
     assert served.stop() == 0
-    with CableStore.open(served.store) as store, store.snapshot() as state:
+    with CableStore.open(served.store) as opened, opened.snapshot() as state:
         rows = [value for _, value in state.reader.prefix(LOG_PREFIX)]
     assert max(map(len, rows)) <= limits.IMPORT_BATCH_POSTS * 33
 
