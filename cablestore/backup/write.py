@@ -128,11 +128,12 @@ def backup(
 
     A second backup into the same folder writes only the changes. When this returns, the folder contains only this state
     of the store, without deleted posts, and the restore points that `keep` selects: "7d4w12m" keeps the last one of
-    each of 7 days, 4 weeks and 12 months (`cablestore.backup.keep`). Later runs keep the rule. Until this returns, the last backup stays intact, and an interrupted backup resumes when it is run again. Files that are missing, too
-    short or too long are written again. `with_key` adds the store's key file; an existing one is kept. `full` writes
-    every file again. For a closed store, `identity` signs the backup if the store has no key file, and `clock` gives
-    the time. With `read_only` nothing is written into the folder of the store, as in `CableStore.open`. `progress`
-    counts the posts read.
+    each of 7 days, 4 weeks and 12 months (`cablestore.backup.keep`). Later runs keep the rule. Until this returns, the
+    last backup stays intact, and an interrupted backup resumes when it is run again. Files that are missing, too short
+    or too long are written again. `with_key` adds the store's key file; an existing one is kept. `full` writes every
+    file again. For a closed store, `identity` signs the backup if the store has no key file, and `clock` gives the
+    time. With `read_only` nothing is written into the folder of the store, as in `CableStore.open`. `progress` counts
+    the posts read.
 
     Raises BackupError for a folder that is in use or contains other files, StoreLockedError if another process has the
     store or its causal logs open. Raises StorageError if reading or writing fails, IdentityError if the key is missing.

@@ -94,7 +94,7 @@ def _print(report: BackupReport, out: Output) -> None:
         f"{size(report.written_size_bytes)}",
         **_fields(report),
     )
-    if report.points > 1 or report.removed_points:
+    if report.points > 1 or report.keep is not None:
         removed = f"; removed {report.removed_points:,}" if report.removed_points else ""
         out.note(f"{counted(report.points, 'restore point')}{removed}")
     if report.points > 1 and report.keep is None:

@@ -49,7 +49,7 @@ def make_temporary(size_bytes: int, *, outside: Path) -> TemporaryFolder:
         remove_unused(place, _PREFIX)
         with suppress(OSError):
             if shutil.disk_usage(place).free >= size_bytes + _MARGIN_SIZE_BYTES:
-                return _make_in(place)
+                return make_locked(place, _PREFIX)
     raise StorageError(
         f"no temporary folder has {size_bytes + _MARGIN_SIZE_BYTES:,} bytes of free space. Set TMPDIR to a folder on "
         "another disk"
@@ -64,13 +64,15 @@ def _places(outside: Path) -> Iterator[Path]:
             yield place
 
 
-def _make_in(place: Path) -> TemporaryFolder:
+def make_locked(place: Path, prefix: str) -> TemporaryFolder:
+    """Create a folder in `place` that `remove_unused` keeps while it is used. Raises OSError."""
     while True:
-        path = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=place))
-        descriptor = os.open(path, os.O_RDONLY)
-        if try_lock(descriptor) and path.exists():
-            return TemporaryFolder(path, descriptor)
-        os.close(descriptor)  # another process removed it as left over
+        path = Path(tempfile.mkdtemp(prefix=prefix, dir=place))
+        with suppress(FileNotFoundError):  # another process removed it as left over
+            descriptor = os.open(path, os.O_RDONLY)
+            if try_lock(descriptor) and path.exists():
+                return TemporaryFolder(path, descriptor)
+            os.close(descriptor)
 
 
 def remove_unused(place: Path, prefix: str) -> None:

@@ -44,9 +44,12 @@ def link_open_database(path: Path, copy: Path, writing: AbstractContextManager[o
 
 def _link_tables(path: Path, copy: Path) -> None:
     for table in path.glob("*.ldb"):
-        if not (copy / table.name).exists():
-            with suppress(FileNotFoundError):  # it is not needed any more, or the copy is repeated
-                link_table(table, copy / table.name)
+        link = copy / table.name
+        with suppress(FileNotFoundError):  # it is not needed any more, or the copy is repeated
+            if link.exists() and link.stat().st_size != table.stat().st_size:
+                link.unlink()  # without links, it was copied while LevelDB wrote it
+            if not link.exists():
+                link_table(table, link)
 
 
 def _is_complete(copy: Path, name: str) -> bool:

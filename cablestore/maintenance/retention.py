@@ -41,7 +41,7 @@ class Retention:
         """Number of posts removed since the start."""
 
     def change(self, ages: KeepAges) -> None:
-        """Follow other ages from now on."""
+        """Follow other ages from now on. A removal in progress ends after its present step."""
         if ages != self._ages:
             self._ages = ages
             self._changed.set()
@@ -81,7 +81,8 @@ class Retention:
 
         Between two steps, this waits several times as long as the last step took. So requests are not delayed.
         """
-        now_ms, ages = self._clock(), self._ages.of(self._store.dialect)
+        now_ms, chosen = self._clock(), self._ages
+        ages = chosen.of(self._store.dialect)
         removed = 0
         with self._store.snapshot() as state:
             old = older_than(state.reader, lambda channel: ages.oldest_ms(channel, now_ms))
@@ -92,5 +93,7 @@ class Retention:
                 removed += found
                 self.removed += found
                 if self._stopped.wait(limits.RETENTION_PAUSE_RATIO * (time.monotonic() - began_s)):
+                    break
+                if self._ages is not chosen:
                     break
         return removed

@@ -49,7 +49,7 @@ class Maintenance:
         return self._backups.state
 
     def change(self, plan: MaintenancePlan) -> None:
-        """Follow another plan from now on. Work in progress ends first."""
+        """Follow another plan from now on. A backup or a step of a removal in progress is completed."""
         self._backups.change(plan.backup)
         self._retention.change(plan.ages)
 

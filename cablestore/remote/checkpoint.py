@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from cablestore.errors import ArgumentError
-from cablestore.files import open_folder, remove_unused, storage_errors, try_lock
+from cablestore.files import make_locked, remove_unused, storage_errors
 from cablestore.files.access import SHARED_FOLDER, is_shared
 from cablestore.index.folder import CHECKPOINT
 from cablestore.index.reader import Reader
@@ -35,16 +32,14 @@ def checkpoint(store: CableStore) -> Iterator[Path]:
         raise ArgumentError("invalid argument store: a store in memory has no folder. Use CableStore.open")
     remove_unused(store.path, CHECKPOINT)
     with storage_errors(store.path):
-        target = Path(tempfile.mkdtemp(prefix=CHECKPOINT, dir=store.path))
+        folder = make_locked(store.path, CHECKPOINT)
     try:
-        with open_folder(target) as descriptor:
-            try_lock(descriptor)
-            if is_shared(store.path):
-                os.fchmod(descriptor, SHARED_FOLDER)
-            run(store, checkpoint_open, target)
-            yield target
+        if is_shared(store.path):
+            folder.path.chmod(SHARED_FOLDER)
+        run(store, checkpoint_open, folder.path)
+        yield folder.path
     finally:
-        shutil.rmtree(target, ignore_errors=True)
+        folder.remove()
 
 
 @contextmanager

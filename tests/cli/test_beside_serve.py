@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -36,7 +35,7 @@ def served(tmp_path: Path, serving: Callable[..., Served]) -> Served:
     return served
 
 
-def told(served: Served, *words: object) -> dict[str, Any]:
+def run_json(served: Served, *words: object) -> dict[str, Any]:
     done = cablestore(*words, "--json", store=served.store)
     assert (done.returncode, done.stderr) == (0, ""), done.stderr
     assert list(served.store.glob("checkpoint-*")) == []
@@ -45,16 +44,16 @@ def told(served: Served, *words: object) -> dict[str, Any]:
 
 
 def test_check(served: Served) -> None:
-    assert told(served, "check", "--signatures")["problems"] == 0
-    assert told(served, "check")["posts"] == 8
+    assert run_json(served, "check", "--signatures")["problems"] == 0
+    assert run_json(served, "check")["posts"] == 8
 
 
 def test_backup_with_points(tmp_path: Path, served: Served) -> None:
     out = tmp_path / "backup"
-    assert told(served, "backup", out, "--keep", "3h")["posts"] == 8
+    assert run_json(served, "backup", out, "--keep", "3h")["posts"] == 8
     with connect(served.store) as store:
         store.post("default", "later")
-    report = told(served, "backup", out)
+    report = run_json(served, "backup", out)
     assert (report["full"], report["points"], report["keep"]) == (False, 1, "3h")
     assert verify_backup(out)[1] == []
     assert served.stop() == 0
@@ -64,8 +63,8 @@ def test_backup_with_points(tmp_path: Path, served: Served) -> None:
 
 def test_export(tmp_path: Path, served: Served) -> None:
     whole, part = tmp_path / "whole", tmp_path / "part"
-    content = told(served, "export", whole)["content_blake3"]
-    assert told(served, "export", part, "--channel", "default")["posts"] == {
+    content = run_json(served, "export", whole)["content_blake3"]
+    assert run_json(served, "export", part, "--channel", "default")["posts"] == {
         "text": 5,
         "delete": 1,
         "info": 1,
@@ -73,14 +72,14 @@ def test_export(tmp_path: Path, served: Served) -> None:
     }
     assert verify_export(whole, signatures=True).is_clean
     assert served.stop() == 0
-    assert told(served, "export", tmp_path / "again")["content_blake3"] == content
+    assert run_json(served, "export", tmp_path / "again")["content_blake3"] == content
 
 
 @pytest.mark.thorough
 def test_archives(tmp_path: Path, served: Served) -> None:
-    beside = told(served, "archive", "create", tmp_path / "beside")
+    beside = run_json(served, "archive", "create", tmp_path / "beside")
     assert served.stop() == 0
-    assert told(served, "archive", "create", tmp_path / "closed") == beside
+    assert run_json(served, "archive", "create", tmp_path / "closed") == beside
     files = {path.relative_to(tmp_path / "beside") for path in (tmp_path / "beside").rglob("*") if path.is_file()}
     assert files
     for file in files:
@@ -92,10 +91,10 @@ def test_logs_are_imported(tmp_path: Path, served: Served) -> None:
     lines = [f"2020-01-0{day}T10:0{day}:00 <ann> line {day}\n" for day in range(1, 7)]
     log.write_text("".join(lines[:4]))
     words = ("import-irc", log, "--channel", "irc")
-    first = told(served, *words)
-    assert first["posts"] == {"text": 4, "info": 1} | {"text": 4, "info": 1}
+    first = run_json(served, *words)
+    assert first["posts"] == {"text": 4, "info": 1}
     log.write_text("".join(lines))
-    again = told(served, *words)
+    again = run_json(served, *words)
     assert again["verdicts"]["accepted"] == 2
     with connect(served.store) as store:
         messages = store.messages("irc", 100, newest_first=False).messages
@@ -109,7 +108,7 @@ def test_an_import_is_written_in_small_batches(tmp_path: Path, served: Served) -
     log.write_text("".join(f"2020-01-01T10:{n // 60:02}:{n % 60:02} <ann> line {n}\n" for n in range(number)))
     with connect(served.store) as store:
         before = store.last_sequence
-        told(served, "import-irc", log, "--channel", "irc")
+        run_json(served, "import-irc", log, "--channel", "irc")
         events = list(store.events(before, timeout_s=0))
     assert len(events) > number
     assert served.stop() == 0
@@ -118,8 +117,14 @@ def test_an_import_is_written_in_small_batches(tmp_path: Path, served: Served) -
     assert max(map(len, rows)) <= limits.IMPORT_BATCH_POSTS * 33
 
 
-def test_threads_of_serve_wait_less_than_those_of_other_programs() -> None:
-    assert sys.getswitchinterval() > limits.SWITCH_INTERVAL_S
+def test_its_threads_wait_briefly_for_each_other(tmp_path: Path, serving: Callable[..., Served]) -> None:
+    file = tmp_path / "interval"
+    at_the_end = f"lambda: open({str(file)!r}, 'w').write(str(sys.getswitchinterval()))"
+    (tmp_path / "sitecustomize.py").write_text(f"import atexit, sys\natexit.register({at_the_end})\n")
+    served = serving(tmp_path / "store", "--create", "--listen", HERE, PYTHONPATH=str(tmp_path))
+    assert served.address
+    assert served.stop() == 0
+    assert float(file.read_text()) == pytest.approx(limits.SWITCH_INTERVAL_S)
 
 
 def test_prune_lists_first_and_then_discards(served: Served) -> None:
@@ -128,14 +133,14 @@ def test_prune_lists_first_and_then_discards(served: Served) -> None:
     assert "default" in done.stdout
     with connect(served.store) as store:
         before = store.dump_digest()
-        assert told(served, "prune", "--keep", "2", "--dry-run") == {"would_discard": 3}
+        assert run_json(served, "prune", "--keep", "2", "--dry-run") == {"would_discard": 3}
         assert store.dump_digest() == before
-        assert told(served, "prune", "--keep", "2") == {"discarded": 3}
+        assert run_json(served, "prune", "--keep", "2") == {"discarded": 3}
         assert [message.text for message in store.messages("default").messages if message.text] == ["text 5", "text 4"]
-    assert told(served, "prune", "--keep", "2", "--dry-run") == {"would_discard": 0}
-    assert told(served, "compact")["after_size_bytes"]
+    assert run_json(served, "prune", "--keep", "2", "--dry-run") == {"would_discard": 0}
+    assert run_json(served, "compact")["after_size_bytes"]
     assert served.stop() == 0
-    assert told(served, "check")["problems"] == 0
+    assert run_json(served, "check")["problems"] == 0
 
 
 @pytest.mark.thorough

@@ -112,7 +112,7 @@ def test_each_channel_has_its_age(monkeypatch: pytest.MonkeyPatch) -> None:
     deletion = BOB.delete(gone, at=NOW_MS - 8 * DAY_MS)
     topics = [ANN.topic("a", f"{day}", at=NOW_MS - day * DAY_MS) for day in days]
     names = [BOB.named(f"bob{day}", at=NOW_MS - day * DAY_MS) for day in days]
-    options = StoreOptions(verify_threads=1, clock=lambda: NOW_MS - 9 * DAY_MS)
+    options = StoreOptions(verify_threads=1, clock=lambda: NOW_MS - 6 * DAY_MS)
     with CableStore.in_memory(identity=AUTHORS[0], options=options) as store:
         own = store.post("a", "own")
         store.moderation.hide(posts=[own.hash])
@@ -132,6 +132,20 @@ def test_each_channel_has_its_age(monkeypatch: pytest.MonkeyPatch) -> None:
         assert store.get(topics[5].hash) is None
         assert store.get(names[5].hash) is None
         assert store.check().is_clean
+
+
+def test_other_ages_end_a_removal_in_progress(monkeypatch: pytest.MonkeyPatch) -> None:
+    with filled(LEGACY, [ANN.text("default", f"{number}", at=1_000_000 + number) for number in range(100)]) as store:
+        removing, discard = Retention(store, clock=lambda: NOW_MS), store.discard
+
+        def change_and_discard(hashes: list[bytes]) -> object:
+            removing.change(KeepAges())
+            return discard(hashes)
+
+        removing.change(KeepAges(DAY_MS))
+        monkeypatch.setattr(store, "discard", change_and_discard)
+        assert removing.remove_old() == limits.RETENTION_STEP_POSTS
+        assert held(store) == 100 - limits.RETENTION_STEP_POSTS
 
 
 def held(store: CableStore) -> int:
@@ -191,6 +205,7 @@ def test_serve_removes_old_posts_and_does_not_request_them(tmp_path: Path, servi
     whole = serving(tmp_path / "whole", "--listen", HERE)
     words = ("--keep", "2d", "--keep-channel", "news=4d", "--keep-channel", "all=forever", "--metrics", HERE)
     small = serving(tmp_path / "small", "--connect", whole.address, *words)
+    assert small.hear("metrics")  # it is ready
     expected = {"default": ["0", "1"], "news": ["0", "1", "2"], "all": ["0", "1", "2", "3", "4"]}
 
     def held() -> dict[str, list[str]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import random
 import signal
 import stat
@@ -17,12 +18,12 @@ from remote_stores import owner_of
 from waiting import LIMIT_S
 
 import cablestore
-from cablestore import CableStore, StoreOptions, Tuning
+from cablestore import CableStore, StoreOptions
 from cablestore.backup import backup, restore
 from cablestore.errors import ArgumentError, StoreClosedError
 from cablestore.remote.checkpoint import checkpoint
 from cablestore.sds import causal_log
-from cablestore.store.closed import ClosedStore
+from cablestore.store import ClosedStore, Tuning
 
 OPTIONS = StoreOptions(tuning=Tuning(write_buffer_size_bytes=65_536), verify_threads=1)
 """With a small buffer, LevelDB often writes, merges and removes tables."""
@@ -57,10 +58,18 @@ def test_a_checkpoint_is_the_present_state(tmp_path: Path) -> None:
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("seed", range(3))
-def test_checkpoints_while_tables_are_written_and_merged(tmp_path: Path, seed: int) -> None:
+@pytest.mark.parametrize("has_links", [True, False])
+def test_checkpoints_while_tables_are_written_and_merged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, has_links: bool
+) -> None:
     """Every checkpoint has exactly the first posts, in the order in which they were stored."""
-    rng = random.Random(seed)
+
+    def refuse(*_: object) -> None:
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    if not has_links:
+        monkeypatch.setattr(Path, "hardlink_to", refuse)
+    rng = random.Random("checkpoints")
     posts = [ANN.text("default", f"{number} {rng.randbytes(300).hex()}") for number in range(3_000)]
     failed: list[BaseException] = []
     with CableStore.open(tmp_path / "store", options=OPTIONS) as store:
