@@ -172,7 +172,7 @@ def _option_name(setting: Field[Any]) -> str:
     return str(setting.metadata["option"] or name)
 
 
-_SETTINGS: Final = {_option_name(setting): setting for setting in fields(NodeSettings) if setting.metadata}
+_SETTINGS: Final = {_option_name(setting): setting for setting in fields(NodeSettings) if "help" in setting.metadata}
 """Fields of the settings that an option of `serve` sets, by the name of the option."""
 
 

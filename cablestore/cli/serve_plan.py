@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 import click
@@ -115,7 +114,7 @@ class SettingsReloader:
 
     def _apply(self, plan: ServePlan, node: Node, watched: RunningNode) -> None:
         logging.getLogger("cablestore").setLevel(log_level_of(self._params).upper())
-        node.change_settings(replace(node.settings.with_numbers_of(plan.settings), keep=plan.settings.keep))
+        node.change_settings(node.settings.with_changes_of(plan.settings))
         descriptors.allow(plan.settings.max_peers)
         for port, before, now in (
             (node, self.plan.connect, plan.connect),

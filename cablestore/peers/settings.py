@@ -43,7 +43,7 @@ class NodeSettings:
     """
     window_ms: int | None = None
     """Maximum age of requested posts, None for all."""
-    keep: KeepAges = field(default_factory=KeepAges)
+    keep: KeepAges = field(default_factory=KeepAges, metadata={"changes": True})
     """Age by channel after which posts are removed, and not requested any more."""
     page_hashes: int = PAGE_HASHES
     """Hashes in one page of history. Older ones are requested in further pages."""
@@ -112,7 +112,7 @@ class NodeSettings:
         if self.cabal_key is not None and len(self.cabal_key) != KEY_SIZE_BYTES:
             raise NodeError(f"the cabal key has {len(self.cabal_key)} bytes, expected {KEY_SIZE_BYTES}")
 
-    def with_numbers_of(self, other: NodeSettings) -> NodeSettings:
-        """Return these settings with the numbers of `other` that a running node can change: limits and intervals."""
+    def with_changes_of(self, other: NodeSettings) -> NodeSettings:
+        """Return these settings with those of `other` that a running node can change: limits, intervals and ages."""
         names = [each.name for each in fields(NodeSettings) if each.metadata.get("changes")]
         return replace(self, **{name: getattr(other, name) for name in names})

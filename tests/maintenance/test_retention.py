@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import signal
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -188,6 +189,23 @@ def test_posts_are_removed_when_they_become_old(monkeypatch: pytest.MonkeyPatch)
                 await until(lambda: held(store) == 0)
 
         asyncio.run(work())
+
+
+def test_serve_applies_other_ages_after_a_signal(tmp_path: Path, serving: Callable[..., Served]) -> None:
+    now_ms = system_clock_ms()
+    with CableStore.open(tmp_path / "store") as store:
+        store.ingest(raws(*(ANN.text("default", str(day), at=now_ms - day * DAY_MS - 1) for day in range(9))))
+    file = tmp_path / "serve.toml"
+    lines = f'[serve]\nlisten = ["{HERE}"]\nmetrics = "{HERE}"\n'
+    file.write_text(lines)
+    served = serving(tmp_path / "store", "--config", file)
+    assert served.metric("cablestore_removed_posts_total") == 0
+    for keep, removed in (('keep = "6d"', 3), ('keep = "6d"\nkeep-channel = ["default=2d"]', 7)):
+        file.write_text(f"{lines}{keep}\n")
+        served.process.send_signal(signal.SIGHUP)
+        wait_until(lambda removed=removed: served.metric("cablestore_removed_posts_total") == removed)
+    assert [line["changed"] for line in served.logged("settings reloaded")] == [["keep"], ["keep-channel"]]
+    assert served.stop() == 0
 
 
 @pytest.mark.thorough
