@@ -31,8 +31,8 @@ def verify_backup(
 ) -> tuple[BackupManifest, list[BackupProblem]]:
     """Read every file of a backup, and verify every post as in a restore. `progress` counts items.
 
-    Return the manifest of its newest restore point, and the problems of all points. Only `restore` can check that the store's key signed the backup, because it
-    has the key. Here the signature is compared with the key in the backup.
+    Return the manifest of its newest restore point, and the problems of all points. Only `restore` can check that the
+    store's key signed the backup, because it has the key. Here the signature is compared with the key in the backup.
 
     Raises BackupError if the folder is not a backup or its manifest is damaged.
     """
