@@ -48,15 +48,15 @@ def exported(store: CableStore, work: Callable[[Node, str], Any]) -> Any:
     async def main() -> Any:
         async with Node(store) as node:
             with exporter(node, Address("127.0.0.1", 0)) as address:
+                registry = node.parts.context.metrics.registry
+                registry.register(MaintenanceMetrics(lambda: BackupState("a folder"), lambda: 0))  # as `serve` does
                 return await asyncio.to_thread(work, node, f"http://{address}")
 
     return asyncio.run(main())
 
 
 def test_the_table_of_the_documents_is_the_registry(chat: CableStore) -> None:
-    def work(node: Node, url: str) -> None:
-        registry = node.parts.context.metrics.registry
-        registry.register(MaintenanceMetrics(lambda: BackupState("a folder"), lambda: 0))  # as `serve` does
+    def work(_: Node, url: str) -> None:
         status, text = fetch(f"{url}/metrics")
         assert status == 200
         families = {family.name: family for family in text_string_to_metric_families(text)}
