@@ -33,6 +33,7 @@ def plan(*, quick: bool) -> dict[str, list[str]]:
         "fairness.py": [],
         "networks.py": ["--posts", "2000"] if quick else [],
         "backup.py": small,
+        "maintenance.py": small,
         "archive.py": small,
         "aio.py": ["2000"] if quick else [],
         "remote.py": ["2000"] if quick else [],

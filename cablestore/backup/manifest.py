@@ -1,6 +1,8 @@
 """Format of a backup: the files in its folder, its manifest, and the lock of the folder.
 
-    backup.json             the list of pieces, their content, and its own checksum; replaced by rename at the end
+    backup.json             the newest restore point: the list of its pieces, their content, and its own checksum;
+                            replaced by rename at the end
+    point-TIME.json         an earlier restore point, in the same form
     posts-HASH.seg          the bytes of posts, in order of their hashes
     arrivals-HASH.seg       [key, value] of rows of the arrival log
     rows-HASH.seg           [key, value] of tombstones, sealed local-only posts and local rows, in order of keys
@@ -8,10 +10,10 @@
     identity                the key file of the store, mode 0600, if it was requested
 
 A piece is a segment as in exports. HASH is the BLAKE3 of its msgpack before compression, so the content of a name never
-changes. Files that backup.json does not name are not part of the backup: an interrupted run left them, and the next one
+changes. Files that no restore point names are not part of the backup: an interrupted run left them, and the next one
 uses or removes them (docs/reference/FORMAT.md).
 
-backup.json is signed by the store's identity, and contains the hashes of all content. So a reader with the key can
+A restore point is signed by the store's identity, and contains the hashes of all content. So a reader with the key can
 verify that the store wrote it. Anyone who can write the folder can create checksums.
 """
 
@@ -21,6 +23,7 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from itertools import islice
 from typing import Annotated, Any, Final, Literal, Self
 
@@ -30,7 +33,7 @@ from msgspec import Meta, Struct, to_builtins
 from cablestore.documents import as_declared, read_checked, with_checksum
 from cablestore.errors import BackupError, ExportError, IdentityError
 from cablestore.export.segment import read_segment
-from cablestore.files import LocalFolder, ObjectFile, ObjectFolder, cache_folder, open_folder, restrict, try_lock
+from cablestore.files import LocalFolder, ObjectFolder, cache_folder, open_folder, restrict, try_lock
 from cablestore.index import arrival_log
 from cablestore.index.database import Row
 from cablestore.index.local import PREFIX as LOCAL_PREFIX
@@ -41,9 +44,12 @@ from cablestore.protocol.dialect import DIALECTS
 from cablestore.protocol.keys import SEPARATOR
 from cablestore.store.key_file import load_identity
 
-FORMAT: Final = 2
-"""Version of the format of a backup: docs/reference/FORMAT.md. Format 1 (0.12) has no signature and no file sizes."""
+FORMAT: Final = 3
+"""Version of the format of a backup: docs/reference/FORMAT.md. Formats 1 (0.12) and 2 have no time. Format 1 has no
+signature and no file sizes.
+"""
 MANIFEST: Final = "backup.json"
+POINT_GLOB: Final = "point-*.json"
 KEY_FILE: Final = "identity"
 
 PieceKind = Literal["posts", "arrivals", "rows", "causal-logs"]
@@ -56,11 +62,18 @@ _PREFIXES: Final[dict[PieceKind, tuple[bytes, ...]]] = {
 """Prefixes of the keys in a piece of rows. Rows with another key could replace verified posts."""
 _CONTEXT: Final = b"cablestore backup "
 """Prefix of the message that is signed. Posts do not begin with it."""
+_TIME: Final = r"\d{4}-\d\d-\d\dT\d{6}\.\d{3}Z"
+"""A time in UTC without colons, which some file systems reject."""
 _OWN: Final = re.compile(
-    rf"(({'|'.join(KINDS)})-[0-9a-f]{{64}}\.seg|{re.escape(MANIFEST)}|{KEY_FILE})(\.[0-9a-f]+\.tmp)?"
+    rf"(({'|'.join(KINDS)})-[0-9a-f]{{64}}\.seg|{re.escape(MANIFEST)}|point-{_TIME}\.json|{KEY_FILE})(\.[0-9a-f]+\.tmp)?"
 )
 _Count = Annotated[int, Meta(ge=0)]
 _Hex = Annotated[str, Meta(pattern=r"\A([0-9a-f]{2})*\Z")]
+_Moment = Annotated[int, Meta(ge=0, le=253_402_300_799_999)]
+"""A time up to the year 9999, in ms."""
+
+
+_Rule = Annotated[str, Meta(pattern=r"\A([0-9]{1,4}[hdwmy])+\Z")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,9 +100,13 @@ class Piece:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackupManifest:
-    """Description of a backup: the fields of backup.json in their order."""
+    """Description of a restore point: the fields of backup.json in their order."""
 
     format: int = FORMAT
+    made_ms: _Moment = 0
+    """The time of the backed-up state, 0 in formats 1 and 2."""
+    keep: _Rule | None = None
+    """The rule by which restore points are kept, None if only the newest is."""
     dialect: str
     store: str
     """The id of the store."""
@@ -112,6 +129,17 @@ class BackupManifest:
     signed_by: _Hex | None = None
     """The public key of the store's identity, in hex, None if the backup is not signed."""
     signature: _Hex | None = None
+
+    @property
+    def time(self) -> str:
+        """The time of the backed-up state, in UTC: 2024-01-31T120000.000Z."""
+        moment = datetime.fromtimestamp(self.made_ms // 1000, UTC)
+        return f"{moment:%Y-%m-%dT%H%M%S}.{self.made_ms % 1000:03}Z"
+
+    @property
+    def point_file(self) -> str:
+        """The name of the file when it is not the newest restore point."""
+        return f"point-{self.time}.json"
 
     def of(self, kind: PieceKind) -> tuple[Piece, ...]:
         """Return the pieces of a kind."""
@@ -151,6 +179,8 @@ class BackupManifest:
         """Return all fields but the signature."""
         fields: dict[str, Any] = to_builtins(self)
         del fields["signature"]
+        if self.format < 3:
+            del fields["made_ms"], fields["keep"]
         if self.format == 1:
             del fields["signed_by"]
             for piece in fields["pieces"]:
@@ -163,13 +193,13 @@ class _Version(Struct):
 
 
 def read_backup(folder: ObjectFolder) -> BackupManifest:
-    """Return the manifest of a backup. Its own checksum is verified.
+    """Return the manifest of the newest restore point of a backup. Its own checksum is verified.
 
     Raises BackupError if the backup is missing, unfinished, damaged or of another format.
     """
     path = folder.file(MANIFEST)
     try:
-        return _manifest_of(path, folder.read(MANIFEST))
+        return read_manifest(folder, MANIFEST)
     except FileNotFoundError:
         raise BackupError(
             f"{folder} is not a finished backup: {MANIFEST} is missing. Run `cablestore backup` first"
@@ -181,13 +211,15 @@ def read_backup(folder: ObjectFolder) -> BackupManifest:
         ) from None
 
 
-def _manifest_of(path: ObjectFile, data: bytes) -> BackupManifest:
-    """Return the manifest in the bytes of backup.json. Raises ValueError if they are damaged."""
+def read_manifest(folder: ObjectFolder, name: str) -> BackupManifest:
+    """Return the manifest in a file. Raises ValueError if it is damaged, FileNotFoundError if it is missing."""
+    data = folder.read(name)
     fields = read_checked(data)
     version = as_declared(fields, _Version).format
-    if version not in (1, FORMAT):
+    if not 1 <= version <= FORMAT:
         raise BackupError(
-            f"{path} has format {version}, but this version of cablestore reads 1 and {FORMAT}. Install another version"
+            f"{folder.file(name)} has format {version}, but this version of cablestore reads 1 to {FORMAT}. Install "
+            "another version"
         )
     manifest = as_declared(fields, BackupManifest)
     if manifest.dialect not in DIALECTS:

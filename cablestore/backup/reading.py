@@ -39,6 +39,8 @@ class BackupReading:
     folder: ObjectFolder
     manifest: BackupManifest
     salvage: bool
+    file: str = MANIFEST
+    """The file with the manifest."""
     problems: dict[str, BackupProblem] = field(default_factory=dict)
     """Files that differ from those that the store wrote, by name."""
     _listed: dict[str, BackupProblem] = field(init=False)
@@ -97,7 +99,7 @@ class BackupReading:
                 f"{text}. Name the key of the store. If this is the key of the store, someone changed the backup: use "
                 "another copy, or restore the authentic part with --salvage"
             )
-        self.problems[MANIFEST] = BackupProblem(MANIFEST, f"{text}. Someone changed the backup, or the key is wrong")
+        self.problems[self.file] = BackupProblem(self.file, f"{text}. Someone changed the backup, or the key is wrong")
         return False
 
     def is_authentic(self, identity: Identity | None) -> bool:
@@ -106,14 +108,14 @@ class BackupReading:
         Raises IdentityError like `require_key` if another key than `identity` signed it.
         """
         manifest = self.manifest
-        if manifest.signature is None or MANIFEST in self.problems:
+        if manifest.signature is None or self.file in self.problems:
             return False
         if identity is not None and not self.require_key(manifest.signed_by, identity, "is signed by"):
             return False
         if not manifest.is_signed:
-            self.problems[MANIFEST] = BackupProblem(
-                MANIFEST,
-                f"{self.folder.file(MANIFEST)} has an invalid signature: someone without the store's key changed the "
+            self.problems[self.file] = BackupProblem(
+                self.file,
+                f"{self.folder.file(self.file)} has an invalid signature: someone without the store's key changed the "
                 "backup. Use another copy of the backup",
             )
             return False

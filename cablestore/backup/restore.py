@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Final
 
 from cablestore.backup.causal_logs import make_causal_logs
-from cablestore.backup.manifest import KEY_FILE, BackupProblem, claimed, load_key, read_backup
+from cablestore.backup.manifest import KEY_FILE, BackupProblem, claimed, load_key
+from cablestore.backup.points import point_at
 from cablestore.backup.reading import BackupReading
 from cablestore.backup.trusted import TrustedRows
 from cablestore.errors import BackupError, IdentityError, StoreLockedError
@@ -64,6 +65,8 @@ other stores, and from earlier ones of this store.
 class RestoreReport:
     """Report of a restore."""
 
+    made_ms: int
+    """The time of the restored state, 0 if the backup does not have it."""
     posts: int
     """Posts that are not local-only."""
     sealed: int
@@ -95,6 +98,7 @@ def restore(
     folder: Location,
     path: Path | str,
     *,
+    at_ms: int | None = None,
     identity: Identity | None = None,
     without_sealed: bool = False,
     salvage: bool = False,
@@ -110,6 +114,7 @@ def restore(
     counted. If the store's key signed the backup, the store has the same dump and local rows as the original one.
     Otherwise local rows, causal logs and tombstones without a post/delete are omitted, unless `unverified` is set.
 
+    `at_ms` selects the last restore point made at or before this time, by default the newest one.
     `identity` is the store's key if the backup does not have it. Local-only posts cannot be restored without it:
     `without_sealed` omits them. `salvage` restores the intact part of a damaged backup. The remains of an interrupted
     restore are not mistaken for a store; run it again.
@@ -120,8 +125,8 @@ def restore(
     source, target = folder_of(folder), store_path(path).absolute()
     _reject_full(target)
     with claimed(source):
-        manifest = read_backup(source)
-        reading = BackupReading(source, manifest, salvage)
+        point = point_at(source, at_ms)
+        reading = BackupReading(source, point.manifest, salvage, point.file)
         known = _key_of(reading, identity, without_sealed=without_sealed)
         is_authentic = reading.is_authentic(known)
         if not salvage:
@@ -134,6 +139,7 @@ def restore(
             make_causal_logs(work, trusted.causal_logs())
             _move_out(work, target)
     return RestoreReport(
+        made_ms=point.manifest.made_ms,
         posts=trusted.posts,
         sealed=trusted.sealed,
         tombstones=report.tombstones,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import replace
 
 from cablestore.backup.manifest import (
     KEY_FILE,
@@ -12,8 +13,8 @@ from cablestore.backup.manifest import (
     Piece,
     claimed,
     load_key,
-    read_backup,
 )
+from cablestore.backup.points import RestorePoint, restore_points
 from cablestore.backup.reading import BackupReading
 from cablestore.errors import IdentityError
 from cablestore.files import Location, ObjectFolder, folder_of
@@ -30,27 +31,42 @@ def verify_backup(
 ) -> tuple[BackupManifest, list[BackupProblem]]:
     """Read every file of a backup, and verify every post as in a restore. `progress` counts items.
 
-    Return its manifest and its problems. Only `restore` can check that the store's key signed the backup, because it
-    has the key. Here the signature is compared with the key in the backup.
+    Return the manifest of its newest restore point, and the problems of all points. Only `restore` can check that the
+    store's key signed the backup, because it has the key. Here the signature is compared with the key in the backup.
 
     Raises BackupError if the folder is not a backup or its manifest is damaged.
     """
     place = folder_of(folder)
     with claimed(place), closing(SignatureVerifier()) as verifier:
-        manifest = read_backup(place)
-        reading = BackupReading(place, manifest, salvage=True)
-        reading.is_authentic(None)
-        for piece, posts, rejected in reading.posts(Intake(dialect_named(manifest.dialect), verifier, clock)):
-            if rejected:
-                reading.problems[piece.file] = _rejected_in(place, piece, rejected)
-            progress(len(posts) + len(rejected))
-        for kind in ("arrivals", "rows", "causal-logs"):
-            for rows in reading.rows(kind):
-                progress(len(rows))
-        problems = dict(reading.problems)
-        if manifest.key is not None and (problem := _problem_of_key(place, manifest.key)) is not None:
+        points, damaged = restore_points(place)
+        problems = {problem.file: problem for problem in damaged}
+        newest = points[-1].manifest
+        intake = Intake(dialect_named(newest.dialect), verifier, clock)
+        verified: set[str] = set()
+        for point in reversed(points):
+            problems |= _problems_of(place, point, verified, intake, progress)
+            verified.update(piece.file for piece in point.manifest.pieces)
+        if newest.key is not None and (problem := _problem_of_key(place, newest.key)) is not None:
             problems[KEY_FILE] = problem
-    return manifest, list(problems.values())
+    return newest, list(problems.values())
+
+
+def _problems_of(
+    place: ObjectFolder, point: RestorePoint, verified: set[str], intake: Intake, progress: Progress
+) -> dict[str, BackupProblem]:
+    """Return the problems of a restore point by file. Pieces that other points have too are verified once."""
+    whole = BackupReading(place, point.manifest, salvage=True, file=point.file)
+    whole.is_authentic(None)
+    new = replace(point.manifest, pieces=tuple(p for p in point.manifest.pieces if p.file not in verified))
+    reading = BackupReading(place, new, salvage=True, problems=whole.problems)
+    for piece, posts, rejected in reading.posts(intake):
+        if rejected:
+            reading.problems[piece.file] = _rejected_in(place, piece, rejected)
+        progress(len(posts) + len(rejected))
+    for kind in ("arrivals", "rows", "causal-logs"):
+        for rows in reading.rows(kind):
+            progress(len(rows))
+    return reading.problems
 
 
 def _rejected_in(place: ObjectFolder, piece: Piece, rejected: list[Outcome]) -> BackupProblem:

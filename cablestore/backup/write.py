@@ -1,5 +1,9 @@
 """A backup of one state of a store. The first one writes everything, later ones the new entries of the arrival log.
 
+Every state is a restore point. Points share pieces. backup.json names the newest one, and replacing it completes a run.
+Then points that the rule does not keep are removed, and after that the pieces that no point names. So a kill at any
+instant leaves every point complete.
+
 Posts are most of the data, so they are written once: later posts into separate pieces. Pieces with removed posts are
 written again without them. All other rows are read completely each time, and only changed pieces are written. From time
 to time all posts are written again, to limit the number of pieces.
@@ -7,17 +11,18 @@ to time all posts are written again, to limit the number of pieces.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Final
 
 from cablestore import limits
 from cablestore.backup.causal_logs import causal_log_rows
+from cablestore.backup.keep import KeepRule
 from cablestore.backup.manifest import (
-    FORMAT,
     KEY_FILE,
     MANIFEST,
     BackupManifest,
@@ -30,6 +35,7 @@ from cablestore.backup.manifest import (
     read_posts,
 )
 from cablestore.backup.pieces import PieceWriter, as_posts
+from cablestore.backup.pruning import Points
 from cablestore.errors import BackupError, IdentityError
 from cablestore.files import Location, ObjectFolder, folder_of, storage_errors, sync_folder
 from cablestore.index import arrival_log
@@ -47,6 +53,7 @@ from cablestore.protocol.keys import after_prefix
 from cablestore.remote.store import run
 from cablestore.store.closed import locked_folder, open_reader
 from cablestore.store.key_file import StoreIdentity, draft_identity
+from cablestore.store.options import system_clock_ms
 from cablestore.store.store import CableStore
 from cablestore.views.data import VIEW as DATA
 
@@ -73,6 +80,16 @@ class BackupReport:
     written_size_bytes: int
     size_bytes: int
     """Size of all files."""
+    keep: str | None
+    """The rule by which restore points are kept."""
+    points: int
+    """Restore points, this one included."""
+    removed_points: int
+    """Restore points removed by this run."""
+    damaged_points: int
+    """Earlier restore points that are unreadable or lack files. Nothing is removed while one is unreadable."""
+    made_ms: int
+    """The time of the backed-up state."""
     mended: int
     """Files of the last backup that were missing or damaged, according to their sizes, and were replaced."""
     has_lost_key: bool
@@ -91,6 +108,8 @@ class _Source:
     identity: StoreIdentity
     is_read_only: bool
     """True if the store's folder must not be written to."""
+    now_ms: int
+    """The time of the state."""
 
 
 def backup(
@@ -99,32 +118,36 @@ def backup(
     *,
     with_key: bool = False,
     full: bool = False,
+    keep: str | None = None,
     identity: Identity | None = None,
     read_only: bool = False,
+    clock: Callable[[], int] = system_clock_ms,
     progress: Progress = no_progress,
 ) -> BackupReport:
     """Back up a store, an open one or the one in a folder, into a folder or to a URI.
 
     A second backup into the same folder writes only the changes. When this returns, the folder contains only this state
-    of the store, without deleted posts. Until then the last backup stays intact, and an interrupted backup resumes when
-    it is run again. Files that are missing, too short or too long are written again. `with_key` adds the store's key
-    file; an existing one is kept. `full` writes every file again. `identity` is the store's own if a closed store has
-    no key file: it signs the backup. With `read_only` nothing is written into the folder of the store, as in
-    `CableStore.open`. `progress` counts the posts read.
+    of the store, without deleted posts, and the restore points that `keep` selects: "7d4w12m" keeps the last one of
+    each of 7 days, 4 weeks and 12 months (`cablestore.backup.keep`). Later runs keep the rule. Until this returns, the
+    last backup stays intact, and an interrupted backup resumes when it is run again. Files that are missing, too short
+    or too long are written again. `with_key` adds the store's key file; an existing one is kept. `full` writes every
+    file again. For a closed store, `identity` signs the backup if the store has no key file, and `clock` gives the
+    time. With `read_only` nothing is written into the folder of the store, as in `CableStore.open`. `progress` counts
+    the posts read.
 
     Raises BackupError for a folder that is in use or contains other files, StoreLockedError if another process has the
     store or its causal logs open. Raises StorageError if reading or writing fails, IdentityError if the key is missing.
     """
     if not isinstance(store, Path | str):
-        return run(store, backup_open, out, with_key=with_key, full=full, progress=progress)
+        return run(store, backup_open, out, with_key=with_key, full=full, keep=keep, progress=progress)
     path = store_path(store)
     with (
         locked_folder(path, read_only=read_only) as folder,
         open_reader(folder, folder.header.generation) as (_, reader),
     ):
         known = StoreIdentity(identity, path, read_only=read_only)
-        source = _Source(folder.path, folder.header, reader, known, read_only)
-        return _write(source, out, with_key=with_key, full=full, progress=progress)
+        source = _Source(folder.path, folder.header, reader, known, read_only, clock())
+        return _write(source, out, with_key=with_key, full=full, keep=keep, progress=progress)
 
 
 def backup_open(
@@ -133,6 +156,7 @@ def backup_open(
     *,
     with_key: bool = False,
     full: bool = False,
+    keep: str | None = None,
     progress: Progress = no_progress,
 ) -> BackupReport:
     """Back up a store that is open in this process: see `backup`."""
@@ -141,22 +165,26 @@ def backup_open(
         raise BackupError("a store in memory cannot be backed up. Export it instead")
     with store.snapshot() as state:
         known = StoreIdentity(None if store.public_key is None else store.identity, None)
-        source = _Source(store.path, header, state.reader, known, store.is_read_only)
-        return _write(source, out, with_key=with_key, full=full, progress=progress)
+        source = _Source(store.path, header, state.reader, known, store.is_read_only, store.parts.intake.clock())
+        return _write(source, out, with_key=with_key, full=full, keep=keep, progress=progress)
 
 
-def _write(source: _Source, out: Location, *, with_key: bool, full: bool, progress: Progress) -> BackupReport:
+def _write(
+    source: _Source, out: Location, *, with_key: bool, full: bool, keep: str | None, progress: Progress
+) -> BackupReport:
     place = folder_of(out)
+    if keep is not None:
+        KeepRule.parse(keep)
     if with_key and not place.is_local:
         raise BackupError(
             f"the key is never sent to a URI: {place}. Back up without the key, and keep a copy of it elsewhere"
         )
     with claimed(place, to_write=True):
-        return _write_claimed(source, place, with_key=with_key, full=full, progress=progress)
+        return _write_claimed(source, place, with_key=with_key, full=full, keep=keep, progress=progress)
 
 
 def _write_claimed(
-    source: _Source, place: ObjectFolder, *, with_key: bool, full: bool, progress: Progress
+    source: _Source, place: ObjectFolder, *, with_key: bool, full: bool, keep: str | None, progress: Progress
 ) -> BackupReport:
     present = own_sizes(place)
     last = read_backup(place) if MANIFEST in present else None
@@ -168,7 +196,7 @@ def _write_claimed(
     is_complete = last is not None and not any(piece.file in damaged for piece in last.of("posts"))
     rows = writer.add("rows", _other_rows(reader), limits.BACKUP_ROWS_SIZE_BYTES)
     # The backup that this one extends; None if all posts are written.
-    base = last if last is not None and is_complete and not full and _is_own(last, identity) else None
+    base = last if last is not None and is_complete and not full and _is_own(identity, last) else None
     posts = None if base is None else _posts_since(reader, base, place, writer, progress)
     if posts is None:
         base, posts = None, _all_posts(reader, writer, progress)
@@ -178,7 +206,10 @@ def _write_claimed(
     through = arrival_log.next_sequence(reader) - 1
     known = last.key if last is not None and KEY_FILE in present else None
     key, is_key_mended = _put_key(source, place, known, wanted=with_key, again=full)
+    points = Points.read(place, last, source.now_ms, keep, partial(_is_own, identity))
     manifest = BackupManifest(
+        made_ms=points.made_ms,
+        keep=points.keep,
         dialect=reader.dialect.name,
         store=source.header.store_id,
         generation=source.header.generation,
@@ -192,51 +223,41 @@ def _write_claimed(
     )
     if identity is not None:
         manifest = manifest.signed(identity)
+    if last is not None and points.keeps(last):
+        place.write(last.point_file, last.encode())
     place.write(MANIFEST, manifest.encode())
-    has_lost_key = last is not None and last.key is not None and key is None
-    mended = len(damaged) + is_key_mended
-    return _finished(place, manifest, writer, is_full=base is None, mended=mended, has_lost_key=has_lost_key)
+    removed = points.remove_others(place, manifest)
+    present = own_sizes(place)
+    return BackupReport(
+        posts=manifest.items("posts"),
+        sealed=manifest.sealed,
+        is_full=base is None,
+        has_key=manifest.key is not None,
+        written=writer.written,
+        written_size_bytes=writer.written_size_bytes,
+        size_bytes=sum(present.values()),
+        keep=points.keep,
+        points=len(points.kept) + 1 + points.others - removed,
+        removed_points=removed,
+        damaged_points=points.damaged(place, present),
+        made_ms=manifest.made_ms,
+        mended=len(damaged) + is_key_mended,
+        has_lost_key=last is not None and last.key is not None and key is None,
+        is_signed=manifest.signature is not None,
+    )
 
 
-def _is_own(last: BackupManifest, identity: Identity | None) -> bool:
-    """Return True if the store wrote a backup, so that this one may include its files and sign them."""
+def _is_own(identity: Identity | None, point: BackupManifest) -> bool:
+    """Return True if the store wrote a restore point, so that a backup may include its files and sign them."""
     if identity is None:
-        return last.format == FORMAT and last.signature is None
-    return last.signed_by == identity.public_key.hex() and last.is_signed
+        return point.format > 1 and point.signature is None
+    return point.signed_by == identity.public_key.hex() and point.is_signed
 
 
 def _signer(source: _Source) -> Identity | None:
     with suppress(IdentityError):  # a store with a damaged key file can be backed up too
         return source.identity.load()
     return None
-
-
-def _finished(
-    place: ObjectFolder,
-    manifest: BackupManifest,
-    writer: PieceWriter,
-    *,
-    is_full: bool,
-    mended: int,
-    has_lost_key: bool,
-) -> BackupReport:
-    """Remove outdated files, and return the report."""
-    named = {MANIFEST, *(piece.file for piece in manifest.pieces)} | ({KEY_FILE} if manifest.key else set())
-    for name in own_sizes(place):
-        if name not in named:
-            place.remove(name)
-    return BackupReport(
-        posts=manifest.items("posts"),
-        sealed=manifest.sealed,
-        is_full=is_full,
-        has_key=manifest.key is not None,
-        written=writer.written,
-        written_size_bytes=writer.written_size_bytes,
-        size_bytes=sum(own_sizes(place).values()),
-        mended=mended,
-        has_lost_key=has_lost_key,
-        is_signed=manifest.signature is not None,
-    )
 
 
 # --- posts -------------------------------------------------------------------------------------

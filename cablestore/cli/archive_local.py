@@ -27,7 +27,7 @@ from cablestore.cli.archive_options import (
     key_of,
     print_created,
 )
-from cablestore.cli.options import json_option, on_mount, with_store, with_store_to_read
+from cablestore.cli.options import json_option, on_mount, reading_options, with_store, with_store_to_read
 from cablestore.cli.output import NO_PROBLEMS, Output
 from cablestore.cli.seeding_status import seeding_now
 from cablestore.errors import ArchiveError
@@ -40,8 +40,8 @@ from cablestore.store.store import CableStore, own_key
 @on_mount("folder")
 @click.command("create")
 @creating_options("Archive only weeks that ended at least this long ago: 30m.")
-@with_store_to_read
-def create_command(store: CableStore, out: Output, **making: Any) -> None:
+@reading_options
+def create_command(path: Path, out: Output, read_only: bool, **making: Any) -> None:
     """Create archives of all past weeks below FOLDER.
 
     Run it again each week: existing archives stay.
@@ -49,7 +49,7 @@ def create_command(store: CableStore, out: Output, **making: Any) -> None:
     Example: `cablestore archive create archives --cabal-key @cabal-key`
     """
     with out.progress("archiving (counts each post twice: read and archived)", None) as progress:
-        made = create(store, progress, **making)
+        made = create(path, progress, read_only=read_only, **making)
     print_created(out, made)
 
 

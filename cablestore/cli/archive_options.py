@@ -11,13 +11,13 @@ import click
 
 from cablestore.cli.options import all_of
 from cablestore.cli.output import Output, size
+from cablestore.cli.stores import on_closed_store, open_to_read
 from cablestore.cli.values import Moment, PathValue, cabal_key_hex, duration, public_key_hex
 from cablestore.files import make_folder
 from cablestore.index.batches import Progress
 from cablestore.plurals import counted
-from cablestore.remote.store import run
 from cablestore.store.options import system_clock_ms
-from cablestore.store.store import CableStore, own_key
+from cablestore.store.store import own_key
 
 if TYPE_CHECKING:
     from cablestore.archive.writer import CreateReport
@@ -154,7 +154,7 @@ def writable(folder: Path) -> Path:
 
 
 def create(
-    store: CableStore,
+    path: Path,
     progress: Progress,
     *,
     folder: Path,
@@ -163,21 +163,22 @@ def create(
     public: bool,
     leave_out_hidden: bool,
     settle_ms: int | None,
+    read_only: bool = False,
 ) -> dict[str, Any]:
     """Create archives of past weeks, with the parameters of `creating_options`. Returns the fields to print."""
     from cablestore.archive.create import create_below  # noqa: PLC0415 - needs the extra cablestore[archive]
 
-    created = run(
-        store,
-        create_below,
-        writable(folder),
-        profile,
-        None if public else key_of(cabal_key),
-        system_clock_ms() - (settle_ms or 0),
-        leaves_out_hidden=leave_out_hidden,
-        progress=progress,
-    )
-    return created_fields(own_key(store).hex(), created)
+    key = None if public else key_of(cabal_key)
+    until_ms = system_clock_ms() - (settle_ms or 0)
+
+    def work(path: Path) -> dict[str, Any]:
+        with open_to_read(path, read_only=read_only) as store:
+            created = create_below(
+                store, writable(folder), profile, key, until_ms, leaves_out_hidden=leave_out_hidden, progress=progress
+            )
+            return created_fields(own_key(store).hex(), created)
+
+    return on_closed_store(path, work)
 
 
 def created_fields(community: str, created: CreateReport, **more: Any) -> dict[str, Any]:

@@ -211,8 +211,7 @@ class _ControlNode:
 
     def _make(self) -> None:
         now_ms = system_clock_ms()
-        with open_or_connect(self.store) as store:
-            made = create(store, no_progress, **self.making)
+        made = create(self.store, no_progress, **self.making)
         if not self.community:
             self.community = made["community"]
             self.giving.offer(self.making["folder"] / self.community, self.stack)

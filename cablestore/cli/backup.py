@@ -9,11 +9,20 @@ from typing import Any, Final
 
 import click
 
-from cablestore.backup import BackupProblem, BackupReport, RestoreReport, backup, restore, verify_backup
+from cablestore.backup import (
+    BackupProblem,
+    BackupReport,
+    RestoreReport,
+    backup,
+    restore,
+    restore_points,
+    verify_backup,
+)
+from cablestore.backup.points import point_sizes
 from cablestore.cli.options import common_options, on_mount, reading_options
 from cablestore.cli.output import NO_PROBLEMS, Output, safe, size
-from cablestore.cli.stores import open_or_connect
-from cablestore.cli.values import FolderValue, PathValue
+from cablestore.cli.stores import on_closed_store, open_or_connect
+from cablestore.cli.values import FolderValue, Moment, PathValue
 from cablestore.errors import StoreLockedError
 from cablestore.files import ObjectFolder
 from cablestore.plurals import counted
@@ -29,33 +38,50 @@ _JSON_NAMES: Final = {"sealed": "local_only", "is_full": "full", "is_signed": "s
 @click.option("--with-key", is_flag=True, help="Also back up the secret key of the store, with mode 0600.")
 @click.option("--full", is_flag=True, help="Write every file again, including those that DIR already has.")
 @click.option(
+    "--keep",
+    metavar="RULE",
+    help="Keep restore points: 7d4w12m keeps the last one of each of 7 days, 4 weeks and 12 months. Later runs keep "
+    "the rule [default: only the newest].",
+)
+@click.option("--list", "lists", is_flag=True, help="Only list the restore points in DIR.")
+@click.option(
     "--check",
     is_flag=True,
     help="Only verify the backup in DIR: every checksum, and every post (about 20,000 per second and core).",
 )
 @reading_options
 def backup_command(
-    path: Path, out: Output, folder: ObjectFolder, with_key: bool, full: bool, check: bool, read_only: bool
+    path: Path,
+    out: Output,
+    folder: ObjectFolder,
+    with_key: bool,
+    full: bool,
+    keep: str | None,
+    lists: bool,
+    check: bool,
+    read_only: bool,
 ) -> int:
     """Back up the store to a folder, incrementally.
 
     DIR is a path, or a URI such as s3://BUCKET/FOLDER with credentials in the environment. The backup contains posts,
     deletions, local-only posts (sealed), causal logs and local data of this store. Only data that changed since the
-    last backup is written. The last backup stays valid until the new one is complete. With --check, exit status 1 if
-    problems are found.
+    last backup is written. The last backup stays valid until the new one is complete. With --check or --list, exit
+    status 1 if problems are found.
 
     Example: `cablestore backup /media/disk/backup`
     """
-    if check:
-        if with_key or full:
-            raise click.UsageError("--check writes nothing and cannot be combined with --with-key or --full")
-        return _check(folder, out)
+    if check or lists:
+        if with_key or full or keep is not None:
+            name = "--check" if check else "--list"
+            raise click.UsageError(f"{name} writes nothing and cannot be combined with --with-key, --full or --keep")
+        return _check(folder, out) if check else _list(folder, out)
     with out.progress("backing up", None) as progress:
+        options: dict[str, Any] = {"with_key": with_key, "full": full, "keep": keep, "progress": progress}
         try:
-            report = backup(path, folder, with_key=with_key, full=full, read_only=read_only, progress=progress)
-        except StoreLockedError:
+            report = on_closed_store(path, lambda path: backup(path, folder, read_only=read_only, **options))
+        except StoreLockedError:  # the process that has the store open also has its causal logs open
             with open_or_connect(path, read_only=read_only) as store:
-                report = backup(store, folder, with_key=with_key, full=full, progress=progress)
+                report = backup(store, folder, **options)
     _print(report, out)
     return 0
 
@@ -68,6 +94,16 @@ def _print(report: BackupReport, out: Output) -> None:
         f"{size(report.written_size_bytes)}",
         **_fields(report),
     )
+    if report.points > 1 or report.keep is not None:
+        removed = f"; removed {report.removed_points:,}" if report.removed_points else ""
+        out.note(f"{counted(report.points, 'restore point')}{removed}")
+    if report.points > 1 and report.keep is None:
+        out.note("the rule for restore points is lost, so all are kept. Use --keep to set it again")
+    if report.damaged_points:
+        out.note(
+            f"{counted(report.damaged_points, 'earlier restore point')} damaged. Run `cablestore backup --check` to list "
+            "the files"
+        )
     if report.mended:
         out.note(f"replaced {counted(report.mended, 'missing or damaged file')} of the last backup")
     if report.has_lost_key:
@@ -84,6 +120,26 @@ def _print(report: BackupReport, out: Output) -> None:
 def _fields(report: BackupReport | RestoreReport) -> dict[str, Any]:
     """Return the fields of a report under their JSON names."""
     return {_JSON_NAMES.get(name, name): value for name, value in asdict(report).items()}
+
+
+def _list(folder: ObjectFolder, out: Output) -> int:
+    points, problems = restore_points(folder)
+    rows = [
+        {
+            "time": point.manifest.time if point.manifest.made_ms else None,
+            "posts": point.manifest.items("posts"),
+            "local_only": point.manifest.sealed,
+            "size_bytes": size.size_bytes,
+            "own_size_bytes": size.own_size_bytes,
+            "newest": point.is_newest,
+            "made_ms": point.manifest.made_ms,
+            "signed_by": point.manifest.signed_by,
+        }
+        for point, size in zip(points, point_sizes(points), strict=True)
+    ]
+    out.table(("time", "posts", "local_only", "size_bytes", "own_size_bytes"), rows)
+    _print_problems(problems, out)
+    return 1 if problems else 0
 
 
 def _check(folder: ObjectFolder, out: Output) -> int:
@@ -114,6 +170,14 @@ def _print_problems(problems: Iterable[BackupProblem], out: Output) -> None:
 @click.command("restore")
 @click.argument("folder", metavar="DIR", type=FolderValue())
 @click.option(
+    "--at",
+    "at_ms",
+    type=Moment(),
+    metavar="TIME",
+    help="Restore the last point made at or before this time: one that `backup --list` prints, 2024-01-31, or 3d "
+    "[default: the newest].",
+)
+@click.option(
     "--key", "key_file", type=PathValue(), metavar="FILE", help="Key file of the store, if DIR does not contain it."
 )
 @click.option(
@@ -130,6 +194,7 @@ def restore_command(
     path: Path,
     out: Output,
     folder: ObjectFolder,
+    at_ms: int | None,
     key_file: Path | None,
     without_local_only: bool,
     salvage: bool,
@@ -146,6 +211,7 @@ def restore_command(
         report = restore(
             folder,
             path,
+            at_ms=at_ms,
             identity=None if key_file is None else load_identity(key_file),
             without_sealed=without_local_only,
             salvage=salvage,

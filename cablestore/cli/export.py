@@ -11,9 +11,8 @@ import click
 from cablestore.cli.options import common_options, json_option, on_mount, reading_options, stored_channels
 from cablestore.cli.output import Output, no_problems, safe
 from cablestore.cli.service import ending_on_sigterm
-from cablestore.cli.stores import open_or_connect, open_store, or_connect
+from cablestore.cli.stores import on_closed_store, open_or_connect, open_store, or_connect
 from cablestore.cli.values import FolderValue, Moment, public_key
-from cablestore.errors import StoreLockedError
 from cablestore.export.importer import ImportSummary, manifests_of
 from cablestore.export.manifest import Filters
 from cablestore.export.verify import verify_export
@@ -62,12 +61,13 @@ def export(
     chosen = Filters(frozenset(channels), frozenset(authors), after_ms, before_ms, leave_out_hidden)
     filters = None if chosen == Filters() else chosen
     with out.progress("exporting (counts each post twice: read and written)", None) as progress:
-        try:
-            closed = ClosedStore(path, catalog=installed_catalog(), read_only=read_only)
-            manifest = closed.export(folder, filters=filters, progress=progress)
-        except StoreLockedError:
-            with open_or_connect(path, read_only=read_only) as store:
-                manifest = store.export(folder, filters=filters, progress=progress)
+        catalog = installed_catalog()
+        manifest = on_closed_store(
+            path,
+            lambda path: ClosedStore(path, catalog=catalog, read_only=read_only).export(
+                folder, filters=filters, progress=progress
+            ),
+        )
     posts, size_bytes = sum(manifest.posts.values()), sum(segment.size_bytes for segment in manifest.segments)
     out.say(
         f"exported {counted(posts, 'post')} and {counted(manifest.tombstones, 'tombstone')}, {size_bytes:,} bytes",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 from collections.abc import Iterable
 from datetime import date, datetime, tzinfo
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -12,7 +13,7 @@ import click
 
 from cablestore.cli.options import common_options, stored_channel
 from cablestore.cli.output import Output, safe
-from cablestore.cli.stores import open_store
+from cablestore.cli.stores import open_store, or_connect
 from cablestore.cli.values import ParamType, PathValue, time_zone
 from cablestore.irc.importer import ImportReport, import_logs, names_in
 from cablestore.irc.survey import MOST_NOT_UNDERSTOOD, LogFile, Options, Survey, survey
@@ -87,7 +88,7 @@ def import_irc(
 
     Example: `cablestore import-irc logs --timezone Europe/Berlin`
     """
-    with open_store(path) as store:
+    with or_connect(partial(open_store, path), path) as store:
         channel = None if channel is None else stored_channel(store, channel)
         options = Options(channel, _day(day), zone, encoding, with_queries=queries, is_lenient=lenient)
         found = survey(files, options, names_in(store))

@@ -9,9 +9,12 @@ import click
 
 from cablestore.cli.options import common_options, reading_options, with_store, with_store_to_read
 from cablestore.cli.output import Output, no_problems, safe
+from cablestore.cli.stores import on_closed_store, open_or_connect, open_to_read
 from cablestore.cli.values import Moment, public_key
+from cablestore.index.check import CheckReport
 from cablestore.index.rebuild import RebuildReport
 from cablestore.plurals import counted
+from cablestore.store import retention
 from cablestore.store.closed import ClosedStore
 from cablestore.store.options import StoreOptions
 from cablestore.store.store import CableStore
@@ -26,14 +29,11 @@ from cablestore.views.installed import installed_catalog
 def check(path: Path, out: Output, signatures: bool, read_only: bool) -> int:
     """Verify every row against the posts. Exit status 1 if problems are found.
 
+    If `serve` is running, the present state is verified, and `serve` continues to answer.
+
     Example: `cablestore check --signatures`
     """
-    catalog = installed_catalog()
-    with CableStore.open(path, create=False, options=StoreOptions(catalog=catalog), read_only=read_only) as store:
-        posts = sum(store.stats().posts.values())
-    with out.progress("checking", posts) as progress:
-        closed = ClosedStore(path, catalog=catalog, read_only=read_only)
-        report = closed.check(signatures=signatures, progress=progress)
+    report = on_closed_store(path, lambda path: _checked(path, out, signatures=signatures, read_only=read_only))
     for problem in report.problems:
         out.say(f"✗ {safe(str(problem))}", problem=problem.what, view=problem.view, key=problem.key.hex())
     if report.problem_count > len(report.problems):
@@ -52,6 +52,15 @@ def check(path: Path, out: Output, signatures: bool, read_only: bool) -> int:
         problems=report.problem_count,
     )
     return 0 if report.is_clean else 1
+
+
+def _checked(path: Path, out: Output, *, signatures: bool, read_only: bool) -> CheckReport:
+    catalog = installed_catalog()
+    with CableStore.open(path, create=False, options=StoreOptions(catalog=catalog), read_only=read_only) as store:
+        posts = sum(store.stats().posts.values())
+    with out.progress("checking", posts) as progress:
+        closed = ClosedStore(path, catalog=catalog, read_only=read_only)
+        return closed.check(signatures=signatures, progress=progress)
 
 
 @click.command()
@@ -146,9 +155,15 @@ def dump(store: CableStore, out: Output, digest: bool) -> None:
     help="Discard all but the newest N messages of each channel.",
 )
 @click.option("--author", "by_author", type=public_key, help="Discard all posts of this public key.")
-@with_store
+@click.option("--dry-run", is_flag=True, help="Only list the posts that would be discarded, by channel and type.")
+@common_options
 def prune(
-    store: CableStore, out: Output, before_ms: int | None, keep_newest: int | None, by_author: bytes | None
+    path: Path,
+    out: Output,
+    before_ms: int | None,
+    keep_newest: int | None,
+    by_author: bytes | None,
+    dry_run: bool,
 ) -> None:
     """Discard posts from this store only, to save space. Deletions are kept.
 
@@ -156,9 +171,29 @@ def prune(
     """
     if before_ms is None and keep_newest is None and by_author is None:
         raise click.UsageError("missing option: select the posts to discard with --before, --keep or --author")
-    with out.progress("pruning", None) as progress:
+    if dry_run:
+        _print_chosen(path, out, before_ms, keep_newest, by_author)
+        return
+    with open_or_connect(path) as store, out.progress("pruning", None) as progress:
         count = store.prune(before_ms=before_ms, keep_newest=keep_newest, by_author=by_author, progress=progress)
     out.say(f"discarded {counted(count, 'post')}", discarded=count)
+
+
+def _print_chosen(
+    path: Path, out: Output, before_ms: int | None, keep_newest: int | None, by_author: bytes | None
+) -> None:
+    def find(path: Path) -> list[retention.ChosenPosts]:
+        with open_to_read(path, read_only=True) as store, store.snapshot() as state:
+            hashes = retention.chosen(state.reader, before_ms, keep_newest, by_author)
+            return retention.summary(state.reader, hashes, progress)
+
+    with out.progress("reading", None) as progress:
+        found = on_closed_store(path, find)
+    if found:
+        rows = [each._asdict() | {"first": out.when(each.first_ms), "last": out.when(each.last_ms)} for each in found]
+        out.table(("channel", "type_name", "posts", "first", "last"), rows)
+    count = sum(each.posts for each in found)
+    out.say(f"would discard {counted(count, 'post')}", would_discard=count)
 
 
 @click.command()

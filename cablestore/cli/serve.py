@@ -6,7 +6,7 @@ import asyncio
 import logging
 import sys
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import AsyncExitStack
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -15,9 +15,10 @@ from typing import Any, Final
 import click
 import structlog
 
-from cablestore import __version__
+from cablestore import __version__, limits
 from cablestore.chat.hosting import RunningNode, with_stored_channels
 from cablestore.cli import values
+from cablestore.cli.maintenance_options import maintenance_options
 from cablestore.cli.options import common_options, on_mount
 from cablestore.cli.output import Output, safe, size
 from cablestore.cli.sections import SectionedCommand
@@ -37,6 +38,7 @@ from cablestore.cli.service import StopSignal, call_on_sigusr1, fast_loop, notif
 from cablestore.cli.stores import offered, open_store
 from cablestore.errors import NodeError, StorageError
 from cablestore.index.header import peek
+from cablestore.maintenance import Maintenance
 from cablestore.moderation import Seed, UserRole
 from cablestore.peers import Address, Invitation, Node, NodeSettings, SyncReport, descriptors
 from cablestore.peers.metrics_http import exporter
@@ -78,6 +80,7 @@ _SECTIONS: Final = {
         "rows_per_s",
         "rows_in_advance",
     ),
+    "Maintenance": ("backup_to", "backup_every", "backup_keep", "backup_require_mount", "keep", "keep_channel"),
     "Output and logs": ("log_format", "log_level", "quiet", "as_json"),
 }
 """Options of `serve` by section of its help."""
@@ -92,6 +95,7 @@ def run(store: CableStore, path: Path, out: Output, reloader: SettingsReloader) 
     # A new identity is created here, so that a problem with its file is reported early.
     public_key = store.identity.public_key.hex()
     descriptors.allow(plan.settings.max_peers)
+    sys.setswitchinterval(limits.SWITCH_INTERVAL_S)
     load_functions()
     watched = RunningNode(plan.settings.cabal_key, plan.connect)
     with offered(store, "serve", watched):
@@ -103,19 +107,21 @@ def run(store: CableStore, path: Path, out: Output, reloader: SettingsReloader) 
 
 async def _serve(store: CableStore, out: Output, watched: RunningNode, reloader: SettingsReloader) -> int:
     async with Node(store, reloader.plan.settings) as node:
-        stop = StopSignal(partial(reloader.reload, node, watched))
+        maintenance = Maintenance(store, reloader.plan.maintenance, node.parts.context.metrics.registry)
+        stop = StopSignal(partial(reloader.reload, node, watched, maintenance))
         call_on_sigusr1(node.dial_now)
         watching = asyncio.create_task(watched.follow(node))
-        with ExitStack() as stack:
+        async with AsyncExitStack() as stack:
             # Looking up the host of a listening address may take long, and a signal must not wait for it.
             starting = asyncio.create_task(_open_ports(node, stack, out, watched, reloader.plan))
+            await stack.enter_async_context(maintenance)
             name, status = await stop.wait(starting)
         watching.cancel()
         _LOG.info("stopping", extra={"signal": name, "peers": len(node.connections)})
     return status
 
 
-async def _open_ports(node: Node, stack: ExitStack, out: Output, watched: RunningNode, plan: ServePlan) -> None:
+async def _open_ports(node: Node, stack: AsyncExitStack, out: Output, watched: RunningNode, plan: ServePlan) -> None:
     """Listen and connect according to the plan, and report that the service is ready."""
     if plan.metrics is not None:
         address = stack.enter_context(exporter(node, await _by_address(plan.metrics)))
@@ -208,6 +214,7 @@ def _safe_on_terminals(_: Any, __: str, fields: structlog.typing.EventDict) -> s
     metavar="HOST:PORT",
     help="Serve Prometheus metrics on this address [default: off].",
 )
+@maintenance_options
 @setting_options
 @click.option(
     "--log-format",

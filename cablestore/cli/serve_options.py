@@ -11,11 +11,13 @@ from typing import Any, Final
 import click
 
 from cablestore.cli.config_file import read_tables
+from cablestore.cli.maintenance_options import PARAMETERS
 from cablestore.cli.options import all_of
 from cablestore.cli.output import safe
 from cablestore.cli.values import ParamType, PathValue, cabal_key, channel_name, duration, duration_text, prologue
 from cablestore.errors import NodeError
 from cablestore.peers import Address, Invitation, NodeSettings
+from cablestore.store.keep_ages import KeepAges
 
 PREFIX: Final = "CABLESTORE_SERVE"
 """Prefix of the environment variables that `serve` reads."""
@@ -170,7 +172,7 @@ def _option_name(setting: Field[Any]) -> str:
     return str(setting.metadata["option"] or name)
 
 
-_SETTINGS: Final = {_option_name(setting): setting for setting in fields(NodeSettings) if setting.metadata}
+_SETTINGS: Final = {_option_name(setting): setting for setting in fields(NodeSettings) if "help" in setting.metadata}
 """Fields of the settings that an option of `serve` sets, by the name of the option."""
 
 
@@ -195,7 +197,7 @@ setting_options = all_of(*(_option(name, setting) for name, setting in _SETTINGS
 
 
 CHANGEABLE: Final = frozenset(
-    {"connect", "reconcile_connect", "log_level"}
+    {"connect", "reconcile_connect", "log_level", *PARAMETERS}
     | {name.replace("-", "_") for name, setting in _SETTINGS.items() if setting.metadata["changes"]}
 )
 """Parameters of `serve` that can change while it runs."""
@@ -231,5 +233,6 @@ def settings_of(chosen: dict[str, Any]) -> NodeSettings:
         has_separate_static_key=chosen["separate_static_key"],
         channels=channels if chosen.get("follow", True) else frozenset(),
         window_ms=chosen.get("window"),
+        keep=KeepAges(chosen.get("keep"), dict(chosen.get("keep_channel", ()))),
         **more,
     )

@@ -9,9 +9,11 @@ from typing import Any, Final, NamedTuple
 import click
 
 from cablestore.chat.hosting import RunningNode
+from cablestore.cli.maintenance_options import maintenance_of
 from cablestore.cli.sections import ARGUMENTS
 from cablestore.cli.serve_options import CHANGEABLE, invited, settings_of
 from cablestore.errors import CableStoreError
+from cablestore.maintenance import Maintenance, MaintenancePlan
 from cablestore.moderation import Seed
 from cablestore.peers import Address, Invitation, Node, NodeSettings, descriptors
 
@@ -29,6 +31,7 @@ class ServePlan(NamedTuple):
     reconcile_connect: tuple[Address, ...] = ()
     invitation: Invitation | None = None
     moderation_seed: str | None = None
+    maintenance: MaintenancePlan = MaintenancePlan()
 
 
 def plan_of(params: Mapping[str, Any], known: Invitation | None = None) -> ServePlan:
@@ -53,6 +56,7 @@ def plan_of(params: Mapping[str, Any], known: Invitation | None = None) -> Serve
         chosen["reconcile_connect"],
         invitation,
         seed,
+        maintenance_of(chosen),
     )
     if not (plan.listen or plan.connect or plan.reconcile_listen or plan.reconcile_connect):
         raise click.UsageError("missing address: use --listen 127.0.0.1:13333, --connect HOST:PORT, or both")
@@ -85,7 +89,7 @@ class SettingsReloader:
         self._params = dict(ctx.params)
         self.plan = plan
 
-    def reload(self, node: Node, watched: RunningNode) -> None:
+    def reload(self, node: Node, watched: RunningNode, maintenance: Maintenance) -> None:
         """Read the settings again and apply those that can change. The log names the others, or the error."""
         try:
             params = self._read()
@@ -100,6 +104,7 @@ class SettingsReloader:
         changed = different & CHANGEABLE
         self._params |= {name: params[name] for name in changed}
         self._apply(plan, node, watched)
+        maintenance.change(plan.maintenance)
         fields = {"changed": _options(changed), "needs_restart": _options(different - changed)}
         _LOG.warning("settings reloaded", extra=fields)  # logged at any log level
 
@@ -109,7 +114,7 @@ class SettingsReloader:
 
     def _apply(self, plan: ServePlan, node: Node, watched: RunningNode) -> None:
         logging.getLogger("cablestore").setLevel(log_level_of(self._params).upper())
-        node.change_settings(node.settings.with_numbers_of(plan.settings))
+        node.change_settings(node.settings.with_changes_of(plan.settings))
         descriptors.allow(plan.settings.max_peers)
         for port, before, now in (
             (node, self.plan.connect, plan.connect),

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from cablestore.cli.output import Output
 from cablestore.errors import IdentityError, StorageError, StoreLockedError
@@ -22,6 +23,10 @@ from cablestore.views.installed import installed_catalog
 if TYPE_CHECKING:
     from cablestore.remote.node import WatchedNode
 
+T = TypeVar("T")
+
+_NICENESS: Final = 10
+"""How much lower the priority of long work beside `serve` is, as in nice(1)."""
 _LOG: Final = logging.getLogger("cablestore.node")
 
 
@@ -74,6 +79,25 @@ def or_connect(open_here: Callable[[], CableStore], path: Path) -> CableStore:
         if store is None:
             raise
         return store
+
+
+def on_closed_store(path: Path, work: Callable[[Path], T]) -> T:
+    """Call a function that works for long on a store that no process has open, and return its result.
+
+    If another process has the store open and serves it, the function works on a checkpoint of its present state, at low
+    priority. So that process continues to answer.
+    """
+    try:
+        return work(path)
+    except StoreLockedError:
+        store = connect_to_owner(path)
+        if store is None:
+            raise
+    from cablestore.remote.checkpoint import checkpoint  # noqa: PLC0415 - most commands do not need it
+
+    with store, checkpoint(store) as copy:
+        os.setpriority(os.PRIO_PROCESS, 0, max(_NICENESS, os.getpriority(os.PRIO_PROCESS, 0)))
+        return work(copy)
 
 
 def connect_to_owner(path: Path) -> CableStore | None:

@@ -33,6 +33,7 @@ _UNITS = {
     "w": timedelta(weeks=1),
     "y": timedelta(days=365),
 }
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _DAYS_AGO = {"today": 0, "yesterday": 1}
 T = TypeVar("T")
 
@@ -153,7 +154,7 @@ class Moment(ParamType[int]):
                 moment = datetime.now(UTC) - int(match[1]) * _UNITS[match[2]]
             else:
                 moment = datetime.fromisoformat(str(value)).astimezone()
-            return max(0, int(moment.timestamp() * 1000))
+            return max(0, (moment - _EPOCH) // timedelta(milliseconds=1))  # exact, unlike a float
         except (ValueError, OverflowError):
             self.fail(
                 f"invalid time {value!r}: expected 2024-01-31, 2024-01-31T12:00, today, yesterday, or 90d for 90 days "

@@ -25,7 +25,7 @@ from cablestore.files.location import Location, check_location, folder_of
 from cablestore.files.many import for_each, remove
 from cablestore.files.mounts import require_mount
 from cablestore.files.remote import is_request_in_progress
-from cablestore.files.temporary import TemporaryFolder, make_temporary
+from cablestore.files.temporary import TemporaryFolder, make_locked, make_temporary, remove_unused
 
 __all__ = [
     "LocalFolder",
@@ -46,11 +46,13 @@ __all__ = [
     "is_request_in_progress",
     "lock",
     "make_folder",
+    "make_locked",
     "make_part",
     "make_temporary",
     "open_folder",
     "read_small",
     "remove",
+    "remove_unused",
     "require_mount",
     "restrict",
     "set_access",

@@ -46,10 +46,10 @@ def make_temporary(size_bytes: int, *, outside: Path) -> TemporaryFolder:
     It is in TMPDIR. If that is full or read-only, it is on another disk, or in memory. Raises StorageError.
     """
     for place in _places(outside):
-        _remove_unused(place)
+        remove_unused(place, _PREFIX)
         with suppress(OSError):
             if shutil.disk_usage(place).free >= size_bytes + _MARGIN_SIZE_BYTES:
-                return _make_in(place)
+                return make_locked(place, _PREFIX)
     raise StorageError(
         f"no temporary folder has {size_bytes + _MARGIN_SIZE_BYTES:,} bytes of free space. Set TMPDIR to a folder on "
         "another disk"
@@ -64,18 +64,20 @@ def _places(outside: Path) -> Iterator[Path]:
             yield place
 
 
-def _make_in(place: Path) -> TemporaryFolder:
+def make_locked(place: Path, prefix: str) -> TemporaryFolder:
+    """Create a folder in `place` that `remove_unused` keeps while it is used. Raises OSError."""
     while True:
-        path = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=place))
-        descriptor = os.open(path, os.O_RDONLY)
-        if try_lock(descriptor) and path.exists():
-            return TemporaryFolder(path, descriptor)
-        os.close(descriptor)  # another process removed it as left over
+        path = Path(tempfile.mkdtemp(prefix=prefix, dir=place))
+        with suppress(FileNotFoundError):  # another process removed it as left over
+            descriptor = os.open(path, os.O_RDONLY)
+            if try_lock(descriptor) and path.exists():
+                return TemporaryFolder(path, descriptor)
+            os.close(descriptor)
 
 
-def _remove_unused(place: Path) -> None:
-    """Remove the folders of this user that killed processes left."""
-    for path in place.glob(f"{_PREFIX}*"):
+def remove_unused(place: Path, prefix: str) -> None:
+    """Remove the folders with a prefix that killed processes of this user left: no process has locked them."""
+    for path in place.glob(f"{prefix}*"):
         with suppress(OSError):
             descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
             try:

@@ -10,10 +10,11 @@ from functools import partial
 from pathlib import Path
 from typing import Final, Self
 
-from cablestore.errors import CableStoreError, OutdatedViewError, StorageError
+from cablestore.errors import ArgumentError, CableStoreError, OutdatedViewError, StorageError
 from cablestore.forks import ProcessBound, bind
 from cablestore.index import arrival_log, meta, notes
 from cablestore.index.batches import Progress
+from cablestore.index.checkpoint import write_checkpoint
 from cablestore.index.database import Database, Row, Source
 from cablestore.index.databases import (
     make_database,
@@ -360,6 +361,15 @@ class Engine(ProcessBound):
     def compact(self) -> None:
         """Rewrite the database to use the least space."""
         self._database.compact()
+
+    def checkpoint(self, target: Path) -> None:
+        """Write a checkpoint of the present state to an empty folder on the same disk. Writers wait for a moment."""
+        if self.folder is None:
+            raise ArgumentError("invalid argument store: a store in memory has no folder. Use CableStore.open")
+        with self.writing:
+            self.settle()
+            self.live_readers()  # raises StoreClosedError after `close`
+        write_checkpoint(self.folder, target, self.writing)
 
     def approximate_size_bytes(self, start: bytes, stop: bytes) -> int:
         """Return the approximate size on the disk of a range of keys."""

@@ -72,6 +72,8 @@ from cablestore.protocol.dialect import LEGACY, Dialect
 LOCK_FILE: Final = "lock"
 IDENTITY_FILE: Final = "identity"
 _SCRATCH: Final = "scratch-"
+CHECKPOINT: Final = "checkpoint-"
+"""Prefix of the folders of checkpoints (`cablestore.index.checkpoint`), which are locked while they are used."""
 CAUSAL_LOGS: Final = "sds"
 """Folder of causal logs. It may exist before the store, and a rebuild does not change it."""
 SEARCH_INDEX: Final = "search.sqlite"
@@ -189,6 +191,7 @@ class Folder(ProcessBound):
         files.sign_lock(self._lock)
         for scratch in (*self.path.glob(f"{_SCRATCH}*"), self.path / RESTORING):
             shutil.rmtree(scratch, ignore_errors=True)
+        files.remove_unused(self.path, CHECKPOINT)
         named = {self.header.generation, *self.header.kept}
         for name in names_of(self.path):
             mark = mark_of(self.path / name)
@@ -369,7 +372,7 @@ def _find(path: Path, dialect: Dialect | None, *, create: bool) -> Header | None
 
 def is_own(name: str) -> bool:
     """Return True if this is the name of a store's file or folder."""
-    return name in _OWN_NAMES or name.startswith(_SCRATCH) or NUMBERED.fullmatch(name) is not None
+    return name in _OWN_NAMES or name.startswith((_SCRATCH, CHECKPOINT)) or NUMBERED.fullmatch(name) is not None
 
 
 def _acquire(path: Path) -> int:

@@ -23,6 +23,7 @@ from cablestore.irc.survey import BYTE_ORDER_MARK, LogFile
 from cablestore.protocol.body import INFO, TYPE_NAMES
 from cablestore.protocol.dialect import Dialect
 from cablestore.protocol.post import Post
+from cablestore.remote.checkpoint import readable
 from cablestore.store.store import CableStore
 from cablestore.views import activity
 
@@ -173,7 +174,7 @@ def import_logs(
     *,
     seed_phrase: str,
     progress: Callable[[int], None] = lambda _: None,
-    batch_posts: int = 500,
+    batch_posts: int = limits.IMPORT_BATCH_POSTS,
 ) -> ImportReport:
     """Store the lines of logs. Lines that are already stored from any log, with the same phrase, are skipped.
 
@@ -181,10 +182,10 @@ def import_logs(
     """
     report, found = ImportReport(), list(logs)
     _keep_names(store, found)
-    with store.snapshot() as state:
-        roster = Roster(NickKeys(seed_phrase), nicks_of_authors(state.reader))
-        deleted = deletions(state.reader)
-        used = {name for name, counts in activity.channels(state.reader) if any(counts)}
+    with readable(store) as reader:
+        roster = Roster(NickKeys(seed_phrase), nicks_of_authors(reader))
+        deleted = deletions(reader)
+        used = {name for name, counts in activity.channels(reader) if any(counts)}
     writer = _Writer(store, report, batch_posts)
     for channel, own in groupby(enumerate(_opened(found), 1), key=lambda item: item[1][0].channel):
         converter = LogConverter(channel, roster, store.dialect, report.skips)
@@ -195,8 +196,8 @@ def import_logs(
                 latest_ms = _add_all(writer, converter, number, events)
             else:
                 writer.flush()
-                with store.snapshot() as state:
-                    known = StoredChannel(state.reader, channel, roster, deleted)
+                with readable(store) as reader:
+                    known = StoredChannel(reader, channel, roster, deleted)
                     latest_ms = _add_new(writer, converter, known, number, log.start_ms, events)
             until_ms = max(until_ms, latest_ms)
             progress(log.size_bytes)

@@ -194,6 +194,31 @@ MAX_BACKUP_ARRIVALS: Final = 1_000_000
 """Entries of the arrival log since the last backup, 100 bytes of memory each. With more entries, a backup writes all
 posts."""
 
+SWITCH_INTERVAL_S: Final = 0.001
+"""How long a thread of `serve` may run Python code while another one waits. An answer passes through several threads,
+and waits this long in each while long work runs, such as `prune`."""
+
+BACKUP_RETRY_MS: Final = 600_000
+"""Pause after a failed regular backup, unless backups are more frequent."""
+
+MAINTENANCE_CHECK_MS: Final = 60_000
+"""How often `serve` compares the clock with the time of the next backup, because the clock may be set."""
+
+RETENTION_EVERY_MS: Final = 3_600_000
+"""How often `serve` removes posts that are older than `keep`."""
+
+RETENTION_STEP_POSTS: Final = 20
+"""Old posts that are removed in one write. Other writes wait for it, so it must take few milliseconds."""
+
+RETENTION_PAUSE_RATIO: Final = 4.0
+"""Pause between two such writes, as a multiple of the time that the last one took."""
+
+IMPORT_BATCH_POSTS: Final = 100
+"""Posts of chat logs in one write. Other writes wait for it."""
+
+MAX_PERIODS_KEPT: Final = 1_000
+"""Periods of each unit whose last restore point a backup keeps. Each run reads the list of files of every point."""
+
 MAX_RUN_SIZE_BYTES: Final = 67_108_864
 """Pieces of rows that a rebuild, a check or a task holds in memory before it writes a run. Python needs twice as much
 memory."""

@@ -67,17 +67,19 @@ class Histories:
         self._passed: dict[str, _Pass] = {}
         """Complete passes by channel."""
 
-    def window_start_ms(self) -> int:
-        """Return the date of the oldest posts that are requested."""
-        window_ms = self._context.settings.window_ms
-        return 0 if window_ms is None else max(0, system_clock_ms() - window_ms)
+    def window_start_ms(self, channel: str) -> int:
+        """Return the date of the oldest posts of a channel that are requested."""
+        settings, now_ms = self._context.settings, system_clock_ms()
+        dialect = self._context.dialect
+        kept_from_ms = settings.keep.of(dialect).oldest_ms(dialect.channel_id(channel), now_ms)
+        return kept_from_ms if settings.window_ms is None else max(kept_from_ms, now_ms - settings.window_ms)
 
     async def fetch(self, channel: str, *, whole: bool) -> int:
         """Fetch a channel's history: with `whole` from the start of the window, else from the end of the last pass.
 
         Return the date from which a live request must list posts.
         """
-        now_ms, window_ms = system_clock_ms(), self.window_start_ms()
+        now_ms, window_ms = system_clock_ms(), self.window_start_ms(channel)
         marks = await self._context.current_marks()
         mark, epoch = marks.get(self._peer_name, channel), marks.epoch
         if mark is not None and max(mark.until_ms, mark.full_at_ms) > now_ms:

@@ -169,13 +169,15 @@ class Node(ProcessBound):
         return self._settings
 
     def change_settings(self, settings: NodeSettings) -> None:
-        """Change limits and intervals. Limits of rows apply to new connections.
+        """Change limits, intervals and ages of posts. Limits of rows apply to new connections.
 
         Raises NodeError if another setting differs.
         """
         check_instance("settings", settings, NodeSettings)
-        if self._settings.with_numbers_of(settings) != settings:
-            raise NodeError("only limits and intervals of a node can change. Create a new node for other settings")
+        if self._settings.with_changes_of(settings) != settings:
+            raise NodeError(
+                "only limits, intervals and ages of a node can change. Create a new node for other settings"
+            )
         if self._life is not None:
             self.parts.context.settings = settings
         self._settings = settings

@@ -133,8 +133,8 @@ class PeerSync:
                 await coverage.failure()
 
     async def _poll_uncovered(self) -> None:
-        start_ms = self._histories.window_start_ms()
-        left = [name for name in self._followed if not self._connection.coverage.reaches(name, start_ms)]
+        start_ms_of, coverage = self._histories.window_start_ms, self._connection.coverage
+        left = [name for name in self._followed if not coverage.reaches(name, start_ms_of(name))]
         await self._by_turns(self._poll, sorted(left))
         await self._settle()
 
@@ -302,7 +302,7 @@ class PeerSync:
 
         For a compared channel, only new posts are requested.
         """
-        coverage, start_ms = self._connection.coverage, self._histories.window_start_ms()
+        coverage, start_ms = self._connection.coverage, self._histories.window_start_ms(channel)
         is_live = self._is_live and len(self._live) < limits.MAX_LIVE_CHANNELS
         if self._is_live:
             (self._live if is_live else self._quiet).add(channel)

@@ -191,7 +191,11 @@ class Reconciler:
         channels = None
         if settings.channels:
             channels = frozenset(map(self._context.dialect.channel_id, settings.channels))
-        from_ms = 0 if settings.window_ms is None else max(0, system_clock_ms() - settings.window_ms)
+        # Otherwise each comparison would transfer the removed posts of channels with a shorter age again.
+        now_ms = system_clock_ms()
+        from_ms = settings.keep.all_kept_from_ms(now_ms)
+        if settings.window_ms is not None:
+            from_ms = max(from_ms, now_ms - settings.window_ms)
         # Otherwise each conversation would transfer the posts again that are rejected until the clock is set.
         until_ms = (
             self._context.store.parts.intake.clock() + limits.MAX_FUTURE_MS if self._sync.fetches.intake.early else None

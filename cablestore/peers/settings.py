@@ -10,6 +10,7 @@ from cablestore.errors import NodeError
 from cablestore.protocol.crypto import KEY_SIZE_BYTES
 from cablestore.protocol.secure_channel import PROLOGUE
 from cablestore.reprs import hex_repr
+from cablestore.store.keep_ages import KeepAges
 
 SYNC_OVERLAP_MS: Final = 3_600_000
 FULL_PASS_EVERY_MS: Final = 86_400_000
@@ -42,6 +43,8 @@ class NodeSettings:
     """
     window_ms: int | None = None
     """Maximum age of requested posts, None for all."""
+    keep: KeepAges = field(default_factory=KeepAges, metadata={"changes": True})
+    """Age by channel after which posts are removed, and not requested any more."""
     page_hashes: int = PAGE_HASHES
     """Hashes in one page of history. Older ones are requested in further pages."""
     list_every_s: float = _option(limits.LIST_EVERY_S, "How often to request new channels from peers.", unit="s")
@@ -109,7 +112,7 @@ class NodeSettings:
         if self.cabal_key is not None and len(self.cabal_key) != KEY_SIZE_BYTES:
             raise NodeError(f"the cabal key has {len(self.cabal_key)} bytes, expected {KEY_SIZE_BYTES}")
 
-    def with_numbers_of(self, other: NodeSettings) -> NodeSettings:
-        """Return these settings with the numbers of `other` that a running node can change: limits and intervals."""
+    def with_changes_of(self, other: NodeSettings) -> NodeSettings:
+        """Return these settings with those of `other` that a running node can change: limits, intervals and ages."""
         names = [each.name for each in fields(NodeSettings) if each.metadata.get("changes")]
         return replace(self, **{name: getattr(other, name) for name in names})

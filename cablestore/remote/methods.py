@@ -83,7 +83,7 @@ _READS: Final = frozenset({
 FUNCTIONS: Final = {
     "backup_open": "cablestore.backup.write",
     "channel_status": "cablestore.sds.posts",
-    "create_below": "cablestore.archive.create",
+    "checkpoint_open": "cablestore.remote.checkpoint",
     "has_kept": "cablestore.archive.importer",
     "import_archive": "cablestore.archive.importer",
     "log_place": "cablestore.archive.importer",

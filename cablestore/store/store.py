@@ -346,7 +346,8 @@ class CableStore(Queries, Closable, ProcessBound):
         _, end_ms = checked_window(None, before_ms)
         discarded = 0
         with self._engine.reading() as reader:
-            for batch in batches(retention.chosen(reader, end_ms, keep_newest, by_author), len):
+            chosen = retention.chosen(reader, end_ms, keep_newest, by_author)
+            for batch in batches(chosen, len, limits.RETENTION_STEP_POSTS):
                 outcomes = self.discard(batch)
                 discarded += sum(outcome.verdict is Verdict.DISCARDED for outcome in outcomes)
                 progress(len(batch))

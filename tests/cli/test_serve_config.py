@@ -172,7 +172,7 @@ def test_bad_values_have_status_2_and_open_nothing(
         ("[server]", "expected only a table [serve], found server"),
         (
             '[serve]\nlistn = ["a:1"]\nmax_peers = 3',
-            ": listn, max_peers. Known settings: cabal-key, ",
+            ": listn, max_peers. Known settings: backup-every, ",
         ),
         ('[serve]\nlisten = "a:1"', "listen must be an array of strings"),
         ("[serve]\nlisten = [1]", "listen must be an array of strings"),

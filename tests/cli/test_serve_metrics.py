@@ -22,6 +22,7 @@ from waiting import LIMIT_S, wait_until
 
 from cablestore import CableStore, limits
 from cablestore.errors import NodeError
+from cablestore.maintenance import BackupState, MaintenanceMetrics
 from cablestore.peers import Address, Node
 from cablestore.peers.metrics_http import STUCK_S, exporter
 
@@ -47,6 +48,8 @@ def exported(store: CableStore, work: Callable[[Node, str], Any]) -> Any:
     async def main() -> Any:
         async with Node(store) as node:
             with exporter(node, Address("127.0.0.1", 0)) as address:
+                registry = node.parts.context.metrics.registry
+                registry.register(MaintenanceMetrics(lambda: BackupState("a folder"), lambda: 0))  # as `serve` does
                 return await asyncio.to_thread(work, node, f"http://{address}")
 
     return asyncio.run(main())
@@ -101,7 +104,8 @@ def test_the_table_of_logs_has_every_event_of_a_node() -> None:
             events, level, fields = line.strip("| ").split(" | ")
             told |= dict.fromkeys(quoted(events), (level, set(quoted(fields))))
     command = ("serve.py", "serve_plan.py", "service.py", "stores.py")
-    sources = [*(ROOT / "cablestore/peers").glob("*.py"), *(ROOT / "cablestore/cli" / name for name in command)]
+    packages = (*(ROOT / "cablestore/peers").glob("*.py"), *(ROOT / "cablestore/maintenance").glob("*.py"))
+    sources = [*packages, *(ROOT / "cablestore/cli" / name for name in command)]
     calls = [call for path in sources for call in log_calls(path.read_text())]
     assert {call.event for call in calls} == set(told)
     for call in calls:

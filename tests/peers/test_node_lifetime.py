@@ -344,7 +344,7 @@ def test_what_only_reads_works_before_and_after() -> None:
                 node.change_settings(replace(QUICK, max_peers=node.settings.max_peers + 1))
                 async with node:
                     await node.connect(await node.listen(Address(HOST, 0)))
-                    with pytest.raises(NodeError, match="only limits and intervals"):
+                    with pytest.raises(NodeError, match="only limits, intervals and ages"):
                         node.change_settings(replace(QUICK, page_hashes=1))
             assert node.settings.max_peers == QUICK.max_peers + 2
             assert [event async for event in node.peer_events()] == []

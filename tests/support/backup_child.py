@@ -1,7 +1,8 @@
-"""A process that backs up or restores and kills itself: `backup_child.py WORK STORE BACKUP WHEN NUMBER`.
+"""A process that backs up or restores and kills itself: `backup_child.py WORK STORE BACKUP WHEN NUMBER [TIME_MS KEEP]`.
 
 WORK is backup or restore. It is killed "before" or "after" a file gets its name, "done" after this many posts, or
-"removed" after this many files were removed. With NUMBER 0 it ends normally.
+"removing" or "removed" before or after this many files are removed. With NUMBER 0 it ends normally. KEEP is the rule
+for restore points.
 """
 
 from __future__ import annotations
@@ -17,8 +18,11 @@ from history import AUTHORS
 
 from cablestore import limits
 from cablestore.backup import backup, restore
+from cablestore.store.options import system_clock_ms
 
-work, store, folder, when, number = sys.argv[1:]
+work, store, folder, when, number, *more = sys.argv[1:]
+time_ms = int(more[0]) if more else system_clock_ms()
+keep = more[1] if more else None
 limits.BACKUP_POSTS_SIZE_BYTES = 2_000  # type: ignore[misc] # for many files
 limits.BACKUP_ROWS_SIZE_BYTES = 1_000  # type: ignore[misc] # small, so that there are several
 seen = 0
@@ -45,6 +49,13 @@ Path.replace = around(Path.replace, "before", "after")  # type: ignore[method-as
 Path.unlink = around(Path.unlink, "removing", "removed")  # type: ignore[method-assign] # stops before and after it
 print("begun", flush=True)
 if work == "backup":
-    backup(Path(store), Path(folder), identity=AUTHORS[0], progress=lambda _: step("done"))
+    backup(
+        Path(store),
+        Path(folder),
+        keep=keep,
+        identity=AUTHORS[0],
+        clock=lambda: time_ms,
+        progress=lambda _: step("done"),
+    )
 else:
     restore(Path(folder), Path(store), identity=AUTHORS[0], progress=lambda _: step("done"))

@@ -1,0 +1,73 @@
+"""The rule by which a backup keeps restore points: `7d4w12m` keeps the last of each of 7 days, 4 weeks and 12 months.
+
+All periods are those of UTC, and weeks begin on Monday. Only periods with restore points count. Every unit counts
+independently: the last point of a month stays as such when its day and its week are no longer kept.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final, Self
+
+from cablestore import limits
+from cablestore.errors import ArgumentError
+
+_DAY_MS: Final = 86_400_000
+_THURSDAY: Final = 3
+"""Weekday of 1970-01-01, counted from Monday."""
+
+
+def _month(time_ms: int) -> int:
+    day = datetime.fromtimestamp(time_ms // 1000, UTC)
+    return day.year * 12 + day.month
+
+
+_PERIODS: Final[dict[str, Callable[[int], int]]] = {
+    "h": lambda time_ms: time_ms // 3_600_000,
+    "d": lambda time_ms: time_ms // _DAY_MS,
+    "w": lambda time_ms: (time_ms // _DAY_MS + _THURSDAY) // 7,
+    "m": _month,
+    "y": lambda time_ms: datetime.fromtimestamp(time_ms // 1000, UTC).year,
+}
+"""The number of the period in which a time lies, by unit. Later periods have greater numbers."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeepRule:
+    """A rule: how many periods of each unit keep their last restore point."""
+
+    counts: dict[str, int]
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Return the rule of a text like 7d4w12m. Raises ArgumentError."""
+        parts = re.findall(r"([0-9]{1,4})([hdwmy])", text)
+        counts = {unit: int(number) for number, unit in parts}
+        is_whole = "".join(number + unit for number, unit in parts) == text and len(counts) == len(parts)
+        if not (is_whole and parts and all(0 < count <= limits.MAX_PERIODS_KEPT for count in counts.values())):
+            raise ArgumentError(
+                f"invalid rule {text[:80]!r}: expected numbers of hours, days, weeks, months and years that keep their "
+                f"last restore point, such as 7d4w12m, each unit once, from 1 to {limits.MAX_PERIODS_KEPT:,}"
+            )
+        return cls(counts)
+
+    def kept(self, times_ms: Iterable[int], now_ms: int) -> frozenset[int]:
+        """Return the times of the restore points that are kept at `now_ms`.
+
+        Points dated later than now are counted separately: the clock was or is wrong. So points from a clock that was
+        fast do not replace correct ones, and a clock that is slow does not remove any.
+        """
+        times = set(times_ms)
+        later = {time_ms for time_ms in times if time_ms > now_ms}
+        return self._last_of_periods(times - later) | self._last_of_periods(later)
+
+    def _last_of_periods(self, times_ms: set[int]) -> frozenset[int]:
+        found: set[int] = set()
+        for unit, count in self.counts.items():
+            period_of = _PERIODS[unit]
+            last = {period_of(time_ms): time_ms for time_ms in sorted(times_ms)}
+            found.update(sorted(last.values())[-count:])
+        return frozenset(found)

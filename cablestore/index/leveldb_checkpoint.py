@@ -1,0 +1,60 @@
+"""Copies of a LevelDB that is open in this process, by links."""
+
+from __future__ import annotations
+
+import shutil
+from contextlib import AbstractContextManager, suppress
+from pathlib import Path
+from typing import Final
+
+from cablestore.errors import StorageError
+from cablestore.files import make_part, storage_errors
+from cablestore.index.leveldb_files import link_table
+from cablestore.index.leveldb_manifest import is_log_missing, read_readable
+
+_ATTEMPTS: Final = 100
+
+
+def link_open_database(path: Path, copy: Path, writing: AbstractContextManager[object]) -> None:
+    """Copy an open LevelDB. Tables are linked, the list of tables and logs are copied.
+
+    Most tables are linked first. The rest is copied within `writing`, which locks out writers for some milliseconds.
+    LevelDB's thread may meanwhile write a log to a table, merge tables and remove the old files. The list is copied
+    before the other files, so the copy is complete if it has all files in this list. Otherwise it is repeated.
+    """
+    current = path / "CURRENT"
+    with storage_errors(copy):
+        for _ in range(_ATTEMPTS):
+            make_part(copy)
+            with suppress(FileNotFoundError):  # the list of tables was replaced
+                name = current.read_text(encoding="utf-8").strip()
+                _link_tables(path, copy)
+                with writing:
+                    shutil.copyfile(path / name, copy / name)
+                    _link_tables(path, copy)
+                    for log in path.glob("*.log"):
+                        with suppress(FileNotFoundError):
+                            shutil.copyfile(log, copy / log.name)
+                    shutil.copyfile(current, copy / current.name)
+                if _is_complete(copy, name):
+                    return
+            shutil.rmtree(copy)
+    raise StorageError(f"cannot copy {path}: its files keep changing. Run the command again")
+
+
+def _link_tables(path: Path, copy: Path) -> None:
+    for table in path.glob("*.ldb"):
+        link = copy / table.name
+        with suppress(FileNotFoundError):  # it is not needed any more, or the copy is repeated
+            if link.exists() and link.stat().st_size != table.stat().st_size:
+                link.unlink()  # without links, it was copied while LevelDB wrote it
+            if not link.exists():
+                link_table(table, link)
+
+
+def _is_complete(copy: Path, name: str) -> bool:
+    """Return True if all files are there, and the database was not opened again: then it reuses numbers of tables."""
+    listed = read_readable(copy)
+    tables = (copy / f"{number:06d}.ldb" for number in listed.tables)
+    is_same = (copy / "CURRENT").read_text(encoding="utf-8").strip() == name
+    return is_same and not is_log_missing(copy, listed) and all(table.exists() for table in tables)

@@ -1,0 +1,239 @@
+"""Removal of old posts by age and channel while a store is in use, and the list of what `prune` would remove."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import signal
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from history import AUTHORS, NOW_MS, long_history
+from hypothesis import given
+from hypothesis import strategies as st
+from peering import until
+from people import ANN, BOB, raws
+from prometheus_client import CollectorRegistry
+from serving import HERE, Served
+from waiting import wait_until
+
+from cablestore import DRAFT8, LEGACY, CableStore, Dialect, Post, StoreOptions, connect, limits
+from cablestore.maintenance import Maintenance, MaintenancePlan, Retention
+from cablestore.store import retention
+from cablestore.store.keep_ages import KeepAges
+from cablestore.store.options import system_clock_ms
+
+DAY_MS = 86_400_000
+ages = st.none() | st.integers(0, 40 * DAY_MS)
+
+
+@given(ages, st.dictionaries(st.sampled_from(("default", "news", "x")), ages), st.integers(0, 50 * DAY_MS))
+def test_ages_by_channel(default: int | None, channels: dict[str, int | None], now_ms: int) -> None:
+    keep = KeepAges(default, channels)
+    for channel in ("default", "news", "x", "", "another"):
+        age_ms = channels.get(channel, default)
+        assert keep.oldest_ms(channel, now_ms) == (0 if age_ms is None else max(0, now_ms - age_ms))
+        assert keep.all_kept_from_ms(now_ms) >= keep.oldest_ms(channel, now_ms)
+    assert bool(keep) == any(age_ms is not None for age_ms in (default, *channels.values()))
+    assert keep.of(LEGACY) == keep
+
+
+def test_channels_are_compared_as_the_dialect_does() -> None:
+    keep = KeepAges(None, {"News": 1_000})
+    assert keep.of(DRAFT8).oldest_ms(DRAFT8.channel_id("NEWS"), 5_000) == 4_000
+    assert keep.of(LEGACY).oldest_ms("news", 5_000) == 0
+
+
+def filled(dialect: Dialect, posts: list[Post]) -> CableStore:
+    options = StoreOptions(verify_threads=1, clock=lambda: NOW_MS + 1, moderated=False)
+    store = CableStore.in_memory(dialect=dialect, identity=AUTHORS[0], options=options)
+    store.ingest(raws(*posts), verify=False)
+    return store
+
+
+def removal(store: CableStore, keep: KeepAges, now_ms: int) -> int:
+    async def work() -> int:
+        found = Retention(store, clock=lambda: now_ms)
+        found.change(keep)
+        return found.remove_old()
+
+    return asyncio.run(work())
+
+
+@pytest.mark.parametrize("dialect", [LEGACY, DRAFT8], ids=lambda dialect: dialect.name)
+@pytest.mark.parametrize("seed", range(4))
+def test_one_age_for_all_channels_removes_what_prune_does(
+    monkeypatch: pytest.MonkeyPatch, seed: int, dialect: Dialect
+) -> None:
+    monkeypatch.setattr(limits, "RETENTION_PAUSE_RATIO", 0.0)
+    posts = long_history(random.Random(seed), 150, dialect)
+    times = sorted(post.timestamp_ms for post in posts)
+    before_ms = times[len(times) // 2]
+    with filled(dialect, posts) as one, filled(dialect, posts) as two:
+        with one.snapshot() as state:
+            listed = retention.summary(state.reader, retention.chosen(state.reader, before_ms, None, None))
+        count = one.prune(before_ms=before_ms)
+        assert removal(two, KeepAges(before_ms), 2 * before_ms) == count == sum(each.posts for each in listed)
+        assert two.dump_digest() == one.dump_digest()
+        assert two.check().is_clean
+        assert removal(two, KeepAges(before_ms), 2 * before_ms) == 0
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_list_is_what_prune_removes(seed: int) -> None:
+    """By channel and type, also if several rules choose the same posts."""
+    posts = long_history(random.Random(seed), 150, LEGACY)
+    times = sorted(post.timestamp_ms for post in posts)
+    before_ms, author = times[len(times) // 3], posts[0].author
+    with filled(LEGACY, posts) as store:
+        known = {event.hash: store.get(event.hash) for event in store.events(timeout_s=0)}
+        digest = store.dump_digest()
+        with store.snapshot() as state:
+            found = retention.summary(state.reader, retention.chosen(state.reader, before_ms, 2, author))
+        assert store.dump_digest() == digest
+        count = store.prune(before_ms=before_ms, keep_newest=2, by_author=author)
+        gone = [post for key, post in known.items() if post is not None and store.get(key) is None]
+    assert {(each.channel, each.type_name): each.posts for each in found} == Counter(
+        (post.channel or "", post.type_name) for post in gone
+    )
+    assert sum(each.posts for each in found) == count
+    for each in found:
+        dates = [post.timestamp_ms for post in gone if (post.channel or "", post.type_name) == each[:2]]
+        assert (each.first_ms, each.last_ms) == (min(dates), max(dates))
+
+
+def test_each_channel_has_its_age(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Own posts are removed as others are. Deletions, actions and the latest state stay."""
+    monkeypatch.setattr(limits, "RETENTION_PAUSE_RATIO", 0.0)
+    days = range(10)
+    posts = [ANN.text(channel, f"{day}", at=NOW_MS - day * DAY_MS - 1) for channel in ("a", "b", "c") for day in days]
+    gone = BOB.text("a", "gone", at=NOW_MS - 9 * DAY_MS)
+    deletion = BOB.delete(gone, at=NOW_MS - 8 * DAY_MS)
+    topics = [ANN.topic("a", f"{day}", at=NOW_MS - day * DAY_MS) for day in days]
+    names = [BOB.named(f"bob{day}", at=NOW_MS - day * DAY_MS) for day in days]
+    options = StoreOptions(verify_threads=1, clock=lambda: NOW_MS - 6 * DAY_MS)
+    with CableStore.in_memory(identity=AUTHORS[0], options=options) as store:
+        own = store.post("a", "own")
+        store.moderation.hide(posts=[own.hash])
+        store.ingest(raws(*posts, gone, deletion, *topics, *names))
+        keep = KeepAges(2 * DAY_MS, {"b": 5 * DAY_MS, "c": None})
+        actions = store.stats().posts["moderation"]
+        assert removal(store, keep, NOW_MS)
+        left = {
+            channel: sorted(int(m.text) for m in store.messages(channel, 100).messages if (m.text or "").isdigit())
+            for channel in "abc"
+        }
+        assert left == {"a": [0, 1], "b": [0, 1, 2, 3, 4], "c": list(days)}
+        assert store.get(own.hash) is None
+        assert store.get(deletion.hash) is not None
+        assert store.stats().posts["moderation"] == actions == 1
+        assert all(store.get(post.hash) is not None for post in (topics[0], names[0], topics[2], names[2]))
+        assert store.get(topics[5].hash) is None
+        assert store.get(names[5].hash) is None
+        assert store.check().is_clean
+
+
+def test_other_ages_end_a_removal_in_progress(monkeypatch: pytest.MonkeyPatch) -> None:
+    with filled(LEGACY, [ANN.text("default", f"{number}", at=1_000_000 + number) for number in range(100)]) as store:
+        removing, discard = Retention(store, clock=lambda: NOW_MS), store.discard
+
+        def change_and_discard(hashes: list[bytes]) -> object:
+            removing.change(KeepAges())
+            return discard(hashes)
+
+        removing.change(KeepAges(DAY_MS))
+        monkeypatch.setattr(store, "discard", change_and_discard)
+        assert removing.remove_old() == limits.RETENTION_STEP_POSTS
+        assert held(store) == 100 - limits.RETENTION_STEP_POSTS
+
+
+def held(store: CableStore) -> int:
+    """Return the number of old texts."""
+    return sum((message.text or "").isdigit() for message in store.messages("default", 1000).messages)
+
+
+def test_an_interrupted_removal_is_continued(tmp_path: Path) -> None:
+    """The store can be read and written between the steps, each of which is small."""
+    old = [ANN.text("default", f"{number}", at=1_000_000 + number) for number in range(400)]
+    with CableStore.open(tmp_path / "store") as store:
+        store.ingest(raws(*old), verify=False)
+
+        async def work() -> None:
+            plan = MaintenancePlan(None, KeepAges(DAY_MS))
+            async with Maintenance(store, plan, CollectorRegistry()):
+                await until(lambda: held(store) < 400)
+                store.post("default", "meanwhile")
+            assert held(store) % limits.RETENTION_STEP_POSTS == 0
+            assert store.check().is_clean
+            async with Maintenance(store, plan, CollectorRegistry()):
+                await until(lambda: held(store) == 0)
+
+        asyncio.run(work())
+        assert [message.text for message in store.messages("default").messages] == ["meanwhile"]
+        assert store.check().is_clean
+
+
+def test_posts_are_removed_when_they_become_old(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "RETENTION_EVERY_MS", 20)
+    now_ms = NOW_MS
+    with filled(LEGACY, [ANN.text("default", "1", at=NOW_MS)]) as store:
+
+        async def work() -> None:
+            nonlocal now_ms
+            plan = MaintenancePlan(None, KeepAges(DAY_MS))
+            async with Maintenance(store, plan, CollectorRegistry(), clock=lambda: now_ms):
+                assert held(store) == 1
+                now_ms += 2 * DAY_MS
+                await until(lambda: held(store) == 0)
+
+        asyncio.run(work())
+
+
+def test_serve_applies_other_ages_after_a_signal(tmp_path: Path, serving: Callable[..., Served]) -> None:
+    now_ms = system_clock_ms()
+    with CableStore.open(tmp_path / "store") as store:
+        store.ingest(raws(*(ANN.text("default", str(day), at=now_ms - day * DAY_MS - 1) for day in range(9))))
+    file = tmp_path / "serve.toml"
+    lines = f'[serve]\nlisten = ["{HERE}"]\nmetrics = "{HERE}"\n'
+    file.write_text(lines)
+    served = serving(tmp_path / "store", "--config", file)
+    assert served.metric("cablestore_removed_posts_total") == 0
+    for keep, removed in (('keep = "6d"', 3), ('keep = "6d"\nkeep-channel = ["default=2d"]', 7)):
+        file.write_text(f"{lines}{keep}\n")
+        served.process.send_signal(signal.SIGHUP)
+        wait_until(lambda removed=removed: served.metric("cablestore_removed_posts_total") == removed)
+    assert [line["changed"] for line in served.logged("settings reloaded")] == [["keep"], ["keep-channel"]]
+    assert served.stop() == 0
+
+
+@pytest.mark.thorough
+def test_serve_removes_old_posts_and_does_not_request_them(tmp_path: Path, serving: Callable[..., Served]) -> None:
+    now_ms = system_clock_ms()
+    dates = [now_ms - day * DAY_MS - 3_600_000 for day in (0, 1, 3, 5, 20)]
+    posts = [
+        ANN.text(channel, f"{number}", at=at)
+        for channel in ("default", "news", "all")
+        for number, at in enumerate(dates)
+    ]
+    for name in ("whole", "small"):
+        with CableStore.open(tmp_path / name) as store:
+            store.ingest(raws(*posts[: None if name == "whole" else 7]), verify=False)
+    whole = serving(tmp_path / "whole", "--listen", HERE)
+    words = ("--keep", "2d", "--keep-channel", "news=4d", "--keep-channel", "all=forever", "--metrics", HERE)
+    small = serving(tmp_path / "small", "--connect", whole.address, *words)
+    assert small.hear("metrics")  # it is ready
+    expected = {"default": ["0", "1"], "news": ["0", "1", "2"], "all": ["0", "1", "2", "3", "4"]}
+
+    def held() -> dict[str, list[str]]:
+        with connect(tmp_path / "small") as store:
+            return {name: sorted(m.text or "" for m in store.messages(name).messages) for name in expected}
+
+    wait_until(lambda: held() == expected)
+    assert small.metric("cablestore_removed_posts_total") == 3
+    received = small.metric("cablestore_posts_in_total")
+    assert received == sum(map(len, expected.values())) - 4, "the removed posts are not requested again"
+    assert small.stop() == whole.stop() == 0
+    with CableStore.open(tmp_path / "small") as store:
+        assert store.check().is_clean
