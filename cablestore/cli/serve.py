@@ -20,20 +20,17 @@ from cablestore.chat.hosting import RunningNode, with_stored_channels
 from cablestore.cli import values
 from cablestore.cli.options import common_options, on_mount
 from cablestore.cli.output import Output, safe, size
-from cablestore.cli.sections import SectionedCommand
 from cablestore.cli.serve_options import (
-    PREFIX,
     AddressType,
     address_options,
     invited,
-    read_config,
     setting_options,
     settings_of,
     sync_options,
-    unknown_variables,
 )
 from cablestore.cli.serve_plan import ServePlan, SettingsReloader, log_level_of, plan_of
 from cablestore.cli.service import StopSignal, call_on_sigusr1, fast_loop, notify_ready, run_on_loop
+from cablestore.cli.settings_file import PREFIX, ServeCommand, read_config, unknown_variables
 from cablestore.cli.stores import offered, open_store
 from cablestore.errors import NodeError, StorageError
 from cablestore.index.header import peek
@@ -179,7 +176,7 @@ def _safe_on_terminals(_: Any, __: str, fields: structlog.typing.EventDict) -> s
 
 
 @on_mount("path")
-@click.command(cls=SectionedCommand, sections=_SECTIONS, context_settings={"auto_envvar_prefix": PREFIX})
+@click.command(cls=ServeCommand, sections=_SECTIONS, context_settings={"auto_envvar_prefix": PREFIX})
 @click.option(
     "--config",
     type=values.PathValue(),
