@@ -16,6 +16,7 @@ from typing import Final
 
 from cablestore import limits
 from cablestore.backup.causal_logs import causal_log_rows
+from cablestore.backup.last import note_backup
 from cablestore.backup.manifest import (
     FORMAT,
     KEY_FILE,
@@ -47,6 +48,7 @@ from cablestore.protocol.keys import after_prefix
 from cablestore.remote.store import run
 from cablestore.store.closed import locked_folder, open_reader
 from cablestore.store.key_file import StoreIdentity, draft_identity
+from cablestore.store.options import system_clock_ms
 from cablestore.store.store import CableStore
 from cablestore.views.data import VIEW as DATA
 
@@ -152,7 +154,10 @@ def _write(source: _Source, out: Location, *, with_key: bool, full: bool, progre
             f"the key is never sent to a URI: {place}. Back up without the key, and keep a copy of it elsewhere"
         )
     with claimed(place, to_write=True):
-        return _write_claimed(source, place, with_key=with_key, full=full, progress=progress)
+        report = _write_claimed(source, place, with_key=with_key, full=full, progress=progress)
+    if not source.is_read_only:
+        note_backup(source.path, system_clock_ms(), str(place.path) if place.is_local else place.uri)
+    return report
 
 
 def _write_claimed(
