@@ -68,7 +68,7 @@ def prepare(folder: Path, number: int) -> None:
 
 
 def bench_drops(folder: Path) -> None:
-    """Measure an answer, a list of channels and an own message with few and with many dropped users."""
+    """Measure an answer, a list of channels and a message of the user with few and with many dropped users."""
     rng = random.Random(3)
     with CableStore.open(folder, options=StoreOptions(clock=lambda: START_MS + 1_000_000)) as store:
         store.ingest(texts())

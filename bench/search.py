@@ -25,7 +25,7 @@ PEOPLE, CHANNELS, PAGE = 300, 50, 20
 
 
 def real_texts() -> Iterator[str]:
-    """Yield texts from real logs, none without them."""
+    """Yield texts from real logs. Yields nothing if there are no logs."""
     packed = Path(os.environ.get("CABLESTORE_DATA", "data")) / "irc" / "raku.tar.xz"
     if IS_TINY or not packed.exists():
         return

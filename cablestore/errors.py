@@ -9,7 +9,7 @@ from __future__ import annotations
 class CableStoreError(Exception):
     """Base class of all errors that this package raises.
 
-    Raised directly for mistakes of the calling program: an own view fails, or a forked process uses a store, log or
+    Raised directly for mistakes of the calling program: a custom view fails, or a forked process uses a store, log or
     node that its parent opened.
     """
 

@@ -23,7 +23,7 @@ _OF_HADOOP: Final = ("HADOOP_CONF_DIR", "YARN_CONF_DIR")
 
 
 class SparkError(ReindexError):
-    """Spark, its Java or one of its workers does not start, fails or ends. The message has the cause."""
+    """Spark, its Java process or one of its workers does not start, fails or ends. The message has the cause."""
 
     exit_status = 1
 

@@ -1,6 +1,6 @@
 """Spark's driver in a separate process. It writes only to the log, and ends with all its child processes.
 
-PySpark keeps one Java with its settings in a process until that process ends, even if Java was killed. So every job
+PySpark keeps one Java process with its settings until the Python process ends, even if Java was killed. So every job
 gets a new process. The calling program keeps its standard output, its environment and its own Spark.
 """
 

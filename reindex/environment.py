@@ -31,7 +31,7 @@ _OF_CONNECT: Final = re.compile(r"SPARK_(REMOTE|API_MODE|CONNECT_MODE_ENABLED)")
 _LOG_CONFIGURATION: Final = """\
 rootLogger.level = info
 rootLogger.appenderRef.console.ref = console
-# Spark uses the level of this class for all, or WARN if it has none, because it takes itself for a shell.
+# Spark thinks that it runs as a shell, so it logs everything at the level of this class, or at WARN without one.
 logger.gateway.name = org.apache.spark.api.python.PythonGatewayServer
 logger.gateway.level = info
 appender.console.type = Console
@@ -66,7 +66,7 @@ def environment_for(master: str, scratch: Path, environ: Mapping[str, str] = os.
     elif found.setdefault("SPARK_HOME", str(home)):  # otherwise Spark's scripts look for it with the python3 on PATH
         _require_version(Path(found["SPARK_HOME"]), pyspark.__version__)
     if is_local:
-        # A missing folder: Spark reads no other settings, and the class path equals that of the class archive.
+        # This folder does not exist, so Spark uses only our settings. The class path equals that of the class archive.
         found["SPARK_CONF_DIR"] = str(scratch / "conf")
     if master.startswith("local-cluster"):  # it writes to $SPARK_HOME/work, which would be inside site-packages
         found["SPARK_HOME"] = str(scratch / "cluster")
@@ -86,13 +86,16 @@ def _without_other_spark(master: str, environ: Mapping[str, str]) -> dict[str, s
 
 
 def _require_version(home: Path, version: str) -> None:
-    """Raise SparkError if a folder has no Spark, or one of another minor version than PySpark."""
+    """Raise SparkError unless a folder contains Spark with the same minor version as PySpark."""
     if not (home / "bin" / "spark-submit").is_file():
-        raise SparkError(f"SPARK_HOME is {home}, which has no Spark. Unset it, or set it to a Spark {version}")
+        raise SparkError(
+            f"SPARK_HOME is {home}, which does not contain Spark. Unset it, or set it to the folder of Spark {version}"
+        )
     found = re.search(r"spark-core_[\d.]+-([\d.]+\d)", " ".join(path.name for path in home.glob("jars/spark-core_*")))
     if found and found[1].split(".")[:2] != version.split(".")[:2]:
         raise SparkError(
-            f"SPARK_HOME has Spark {found[1]}, but PySpark is {version}. Unset it, or set it to a Spark {version}"
+            f"SPARK_HOME has Spark {found[1]}, but PySpark is {version}. Unset it, or set it to the folder of Spark "
+            f"{version}"
         )
 
 

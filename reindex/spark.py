@@ -64,15 +64,15 @@ def session(
     """Yield a session of Spark, whose workers have this package.
 
     * With `remote`, as "sc://HOST:PORT", it is one on that Spark Connect server.
-    * A session that a notebook or spark-submit has open is used and stays open. Its settings come back at the end.
-    * Else Spark is started in this process, which must be one of `in_driver`. Without a `master` it runs on `cores`
+    * A session that a notebook or spark-submit has open is used and stays open. Its settings are restored at the end.
+    * Else Spark is started in this process, which `in_driver` must have started. Without a `master` it runs on `cores`
       cores, by default all. All its files are below `scratch`; this process and all that it starts write to `log`.
       Memory is in Java's notation: "900m", "4g".
 
     `options` are settings of Spark and override `SQL_OPTIONS`. An open or remote session uses only those that can be
     set while Spark runs.
 
-    Raises SparkError if there is no Java or Spark does not start. An error of Spark in the body becomes a SparkError
+    Raises SparkError if Java is missing or Spark does not start. An error of Spark in the body becomes a SparkError
     too, with its cause; a full disk becomes a StorageError.
     """
     with ExitStack() as stack:

@@ -116,7 +116,7 @@ MISSING = {
     "sds status": "causal logs need mmh3: pip install 'cablestore[sds]'",
     "search hello": "search needs apsw: pip install 'cablestore[search]'",
     "verify-export s3://bucket/export": "URIs need pyarrow: pip install 'cablestore[storage]'",
-    "reindex export --out new": "this needs pyarrow: pip install 'cablestore[reindex]'",
+    "reindex export --out new": "this function needs pyarrow: pip install 'cablestore[reindex]'",
 }
 
 

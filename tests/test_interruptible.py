@@ -35,9 +35,13 @@ def test_ctrl_c_ends_a_wait_though_another_thread_gets_it() -> None:
             signal.pthread_kill(get_ident(), signal.SIGINT)
 
     interrupting = Thread(target=interrupt)
-    interrupting.start()
-    with pytest.raises(KeyboardInterrupt):
-        awaited(answer)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a library may have left another handler
+    try:
+        interrupting.start()
+        with pytest.raises(KeyboardInterrupt):
+            awaited(answer)
+    finally:
+        signal.signal(signal.SIGINT, before)
     interrupting.join()
     answer.set_result("the work went on")
     assert awaited(answer) == "the work went on"

@@ -146,7 +146,7 @@ def secrets_of(record: type) -> list[str]:
 
 @pytest.mark.parametrize("record", [each for each in every_record() if secrets_of(each)], ids=name_of)
 def test_no_value_shows_a_secret(record: type) -> None:
-    """This includes internal values: public bug reports contain tracebacks with the values of variables."""
+    """The test includes internal values: public bug reports contain tracebacks with the values of variables."""
     shown = repr(filled(record, dict.fromkeys(secrets_of(record), SECRET)))
     assert not any(form in shown for form in (repr(SECRET), SECRET.hex(), SECRET.hex()[:8], "defghij"))
 

@@ -54,7 +54,7 @@ def between(
 
 
 def latest_time(reader: Reader, author: bytes, *, before_ms: int) -> int:
-    """Return the latest timestamp below `before_ms` of the author's posts, 0 without such a post."""
+    """Return the latest timestamp below `before_ms` of the author's posts, 0 if there is no such post."""
     prefix = prefix_of(author)
     latest = 0
     for post_type in ALL_TYPES:

@@ -5,7 +5,7 @@
 
 A moment is 8 bytes of timestamp and 32 of hash, big-endian, so that the greater bytes are the later post. The first
 pair is the latest of the user's joins, leaves, texts and topics in the channel. Only a leave ends membership. The
-second pair is the latest join or leave, for channel state answers, or zeros without one.
+second pair is the latest join or leave, for channel state answers, or zeros if there is none.
 
 cable-core stores 1 or 0, and the last arrival counts. With the moment the newest post counts, in any order of arrival.
 """

@@ -106,8 +106,8 @@ class AsyncCableStore(AsyncQueries, ProcessBound):
     `cursor` are awaited. Calls run in threads, which `cablestore.aio.threads` describes. Several tasks
     and several event loops may use one store.
 
-    A cancelled call takes effect completely or not at all: a write that has begun completes, another one is dropped.
-    Waiting tasks do not occupy a thread.
+    A cancelled call takes effect completely or not at all: a write that has begun completes, and any other write is
+    discarded. Waiting tasks do not occupy a thread.
     """
 
     _blocking: CableStore
@@ -183,7 +183,7 @@ class AsyncCableStore(AsyncQueries, ProcessBound):
 
     @property
     def write_state(self) -> WriteState:
-        """Whether writes fail, why, and how many have failed: see `CableStore.write_state`."""
+        """State of writes: see `CableStore.write_state`."""
         return self._blocking.write_state
 
     @property
@@ -199,7 +199,7 @@ class AsyncCableStore(AsyncQueries, ProcessBound):
 
     @property
     def identity(self) -> Coroutine[Any, Any, Identity]:
-        """Awaitable identity that signs own posts: see `CableStore.identity`."""
+        """Awaitable identity that signs the user's posts: see `CableStore.identity`."""
         return self._threads.write(lambda: self._blocking.identity)
 
     @property

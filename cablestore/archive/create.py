@@ -180,7 +180,7 @@ def deletions_of_earlier_weeks(reader: Reader) -> list[bytes]:
 
 
 def _known_to(reader: Reader) -> Callable[[Tombstone], Tombstone | None]:
-    """Return a function that finds the effective tombstone of a post/delete, None if that is of another one."""
+    """Return a function that finds the effective tombstone of a post/delete, None if another post/delete created it."""
 
     def known(claim: Tombstone) -> Tombstone | None:
         stone = reader.tombstone(claim.target, claim.author)

@@ -73,12 +73,12 @@ def import_deletions(store: CableStore, verified: VerifiedIndex) -> list[bytes]:
 
 
 def log_place(store: CableStore) -> LogPosition:
-    """Return the place of the store's present state."""
+    """Return the log position of the store's current state."""
     return store.parts.engine.place
 
 
 def has_kept(store: CableStore, place: LogPosition) -> bool:
-    """Return True if the store still has the posts that it had at a place."""
+    """Return True if the store still has the posts that it had at a log position."""
     with store.parts.engine.reading() as reader:
         return place.holds_in(reader)
 

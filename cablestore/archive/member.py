@@ -6,9 +6,9 @@ twice, and an interrupted import resumes:
     {"format": 1, "store": "<its public key>", "roots": ["<Merkle root of an archive's posts>", ...],
     "place": {"database": "...", "sequence": 2000, "entry": "01..."}}
 
-The log counts as empty if the store no longer has the place, because posts of the archives may be lost
-(`cablestore.index.log_position`). Then archives are imported again, which changes nothing in the store. An import from a
-read-only or full disk therefore works without the file.
+The log counts as empty if the store's arrival log no longer has the place, because posts of the archives may be lost
+(`cablestore.index.log_position`). Then archives are imported again, which changes nothing in the store. An import from
+a read-only or full disk therefore works without the file.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def settled_announcement(
     sleep: Callable[[float], None] = time.sleep,
     on_wait: Callable[[str], None] = lambda _: None,
 ) -> Announcement | None:
-    """Return the newest announcement after it is ANNOUNCEMENT_WAIT_MS old, or None without an announcement.
+    """Return the newest announcement after it is ANNOUNCEMENT_WAIT_MS old, or None if there is no announcement.
 
     The age of an announcement counts from the time of its post, or from now if that time is ahead of our clock. The age
     of one that arrives during the wait counts from its arrival. `clock` returns ms, `sleep` accepts seconds, and

@@ -107,7 +107,7 @@ class BackupManifest:
     sealed: _Count
     """Number of local-only posts, which require the store's key."""
     key: _Hex | None
-    """The public key of the key file in the backup, None without one."""
+    """The public key of the key file in the backup, or None if there is no key file."""
     pieces: tuple[Piece, ...]
     signed_by: _Hex | None = None
     """The public key of the store's identity, in hex, None if the backup is not signed."""
@@ -246,7 +246,7 @@ def read_posts(folder: ObjectFolder, piece: Piece) -> Iterator[list[bytes]]:
 
 @dataclass(frozen=True, slots=True)
 class BackupProblem:
-    """A part of a backup that is not as it was written."""
+    """Damage of a part of a backup: it differs from what was written."""
 
     file: str
     what: str

@@ -195,7 +195,7 @@ def _build(
         closing(SignatureVerifier()) as verifier,
     ):
         origin = Origin(scratch / "rows", dialect, unseal_of(None, work))
-        # Local-only posts are sealed in a backup, so one in the clear has no owner here.
+        # Local-only posts are sealed in a backup. One that is not sealed has no owner in the new store.
         trusted.copy(origin.path, Intake(dialect, verifier, clock), origin.unseal)
 
         def build(path: Path, scratch: Path) -> RebuildReport:

@@ -354,7 +354,7 @@ class ChatApp(App[None]):
             self._driver.write(sequence)
 
     async def confirm_delete_last(self, place: CabalChannel) -> None:
-        """Request confirmation to delete the last own message. Raises CableStoreError if it is not near the end."""
+        """Request confirmation to delete the user's last message. Raises CableStoreError if it is not near the end."""
         await self._actions.delete_last(place)
 
     async def answer_of(self, screen: Screen[T]) -> T | None:
@@ -385,8 +385,9 @@ class ChatApp(App[None]):
         """Exit, because the terminal is closed."""
         await self.action_quit()
 
-    def on_text_too_long(self) -> None:
-        """Report that a paste was rejected."""
+    async def on_text_too_long(self) -> None:
+        """Report that a paste was rejected, after the keys before it: sending a text clears the notice."""
+        await self._earlier_keys()
         self.show_notice(f"The text is too long: the maximum is {MAX_TYPED:,} characters. Paste a part of it")
 
     async def action_copy(self) -> None:

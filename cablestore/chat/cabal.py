@@ -199,7 +199,7 @@ class Cabal:
             self._keeper.run(lambda store: store.update_search_index(progress=self._keeper.follower.pause))
 
     async def own_name(self) -> str:
-        """Return the user's name, "" without a name."""
+        """Return the user's name, or "" if there is none."""
         return await self.read(lambda store: store.user(self.own_key).info.name or "")
 
     async def find_users(self, text: str) -> list[Member]:
@@ -298,7 +298,7 @@ class Cabal:
         await self.write(lambda store: store.set_name(name))
 
     async def delete(self, digest: bytes) -> None:
-        """Delete an own message, here and on peers."""
+        """Delete a message of the user, here and on peers."""
         await self.write(lambda store: store.delete(digest))
 
     async def moderate(
@@ -306,8 +306,8 @@ class Cabal:
     ) -> list[UndoneAct]:
         """Hide, unhide, block or unblock users, or hide or unhide single messages, only for the user.
 
-        `unhide` and `unblock` undo all own actions, also public ones, and return them. Raises ArgumentError for an
-        action without effect.
+        `unhide` and `unblock` undo all actions of the user, including public ones, and return them. Raises
+        ArgumentError for an action without effect.
         """
         return await self.write(lambda store: moderate(store, act, users, posts))
 

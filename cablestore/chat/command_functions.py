@@ -57,7 +57,10 @@ class Client(Protocol):
         """Show the newest messages of a channel, if it is shown."""
 
     async def confirm_delete_last(self, place: CabalChannel) -> None:
-        """Request confirmation to delete the last own message of a channel. Raises CableStoreError if none is near."""
+        """Request confirmation to delete the user's last message in a channel.
+
+        Raises CableStoreError if none is near.
+        """
 
     async def end(self) -> None:
         """Exit the client."""
@@ -96,7 +99,7 @@ async def emote(request: Request) -> str:
 
 
 async def delete(request: Request) -> str:
-    """Delete the last own message, after confirmation."""
+    """Delete the user's last message, after confirmation."""
     await request.client.confirm_delete_last(request.place)
     return ""
 
@@ -240,7 +243,7 @@ def _listed(channels: Iterable[str]) -> str:
 
 
 async def nick(request: Request) -> str:
-    """Show or change the own name."""
+    """Show or change the user's name."""
     before, name = await request.cabal.own_name(), typed_name(request.argument)
     if not name:
         return f"Your name is {before}" if before else "You have no name. /nick NAME sets it"
@@ -278,12 +281,12 @@ async def block(request: Request) -> str:
 
 
 async def unhide(request: Request) -> str:
-    """Undo all own actions that hide a user."""
+    """Undo all actions of the user that hide another user."""
     return await _undo(request, "unhide", "hide", "hid")
 
 
 async def unblock(request: Request) -> str:
-    """Undo all own actions that block a user."""
+    """Undo all actions of the user that block another user."""
     return await _undo(request, "unblock", "block", "blocked")
 
 

@@ -56,7 +56,7 @@ class ChannelDetails:
     """Authors whose name equals or resembles another user's name in the cabal."""
     read_state: ReadState
     own_name: str
-    """Name of the user, "" without a name."""
+    """Name of the user, or "" if there is none."""
     clock_warning: str
     """Warning if the clock of the store's machine may be wrong, otherwise ""."""
 
@@ -72,7 +72,7 @@ class Mention:
 
 @dataclass(frozen=True, slots=True)
 class UndoneAct:
-    """Own action that was undone. The channel is "" if it applied to the whole cabal."""
+    """Action of the user that was undone. The channel is "" if it applied to the whole cabal."""
 
     is_private: bool
     channel: str

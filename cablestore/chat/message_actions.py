@@ -75,19 +75,19 @@ class MessageActions:
                 await self._delete(open_cabal, message)
 
     async def delete_last(self, place: CabalChannel) -> None:
-        """Request confirmation to delete the last own message. Raises CableStoreError if it is not near the end."""
+        """Request confirmation to delete the user's last message. Raises CableStoreError if it is not near the end."""
         open_cabal = self._client.cabal_of(place)
         page = await open_cabal.page(place.channel, PAGE_MESSAGES)
         own = next((message for message in page.messages if message.author == open_cabal.own_key), None)
         if own is None:
             raise CableStoreError(
-                "No message of yours near the end of the channel. Scroll to one, choose it with Escape and the arrow "
-                "keys, and press Enter"
+                "None of your messages is near the end of the channel. Scroll to one, choose it with Escape and the "
+                "arrow keys, and press Enter"
             )
         self._client.run_dialog(partial(self._delete, open_cabal, own))
 
     async def _delete(self, open_cabal: Cabal, message: Message) -> None:
-        """Delete an own message after confirmation."""
+        """Delete a message of the user after confirmation."""
         question = QuestionScreen("Delete this message, here and on peers?", _quoted(message))
         if await self._client.answer_of(question):
             self._client.do(partial(open_cabal.delete, message.hash))

@@ -18,10 +18,10 @@ _SHOWN: Final = {"hide": "hidden", "block": "blocked"}
 
 
 def moderate(store: CableStore, act: PrivateAct, users: Sequence[bytes], posts: Sequence[bytes]) -> list[UndoneAct]:
-    """Hide, unhide, block or unblock, only for the user. Undoing removes all own actions, and returns them.
+    """Hide, unhide, block or unblock, only for the user.
 
-    Without own actions, it undoes those of others, only for the user. Raises ArgumentError for an action without
-    effect.
+    Unhide and unblock undo all actions of the user, and return them. If there are none, they undo those of others, only
+    for the user. Raises ArgumentError for an action without effect.
     """
     moderator = store.moderation
     match act:

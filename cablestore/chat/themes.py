@@ -52,7 +52,7 @@ _DERIVED: Final = {
     "scrollbar-hover": "secondary",
     "scrollbar-background": "panel",
 }
-"""Names for which Textual would mix other colours. Rounded to few colours, such a mixture may be invisible."""
+"""Names whose colours Textual would otherwise blend from others. With few colours, the result may be invisible."""
 
 
 def theme(name: ThemeName, colours_of_terminal: str | None) -> Theme:

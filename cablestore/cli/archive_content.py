@@ -47,6 +47,8 @@ def content(
 
     DIR is created if it does not exist. There is no password: every client that can connect can read, upload and delete
     datasets.
+
+    Example: `cablestore archive content content-store --listen 127.0.0.1:8080`
     """
     out = Output(as_json=as_json)
     host, port = address(listen)
@@ -75,6 +77,8 @@ def delete(content_id: str, node: str | None, content_folder: Path | None, as_js
     """Delete a dataset from a content store, which no longer serves it. Exit status 2 if it is not there.
 
     CONTENT-ID is the id of an archive or an index, with or without codex:. Other nodes that have the dataset keep it.
+
+    Example: `cablestore archive content delete CONTENT-ID --content-folder DIR`
     """
     out = Output(as_json=as_json)
     require_one_place(node, content_folder, "delete")

@@ -103,6 +103,8 @@ def fetch(
 
     LINK is a magnet link, codex:CONTENT-ID, or `newest` for the last announcement of the control node. To resume after
     an interruption, run the same command again.
+
+    Example: `cablestore archive fetch newest archives --control KEY --dht`
     """
     timeout_s = None if timeout_ms is None else timeout_ms / 1000
     sources = ArchiveSources(tuple(map(address, peers)), trackers, dht, nodes, timeout_s)

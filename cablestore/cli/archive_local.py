@@ -45,6 +45,8 @@ def create_command(store: CableStore, out: Output, **making: Any) -> None:
     """Create archives of all past weeks below FOLDER.
 
     Run it again each week: existing archives stay.
+
+    Example: `cablestore archive create archives --cabal-key @cabal-key`
     """
     with out.progress("archiving (counts each post twice: read and archived)", None) as progress:
         made = create(store, progress, **making)
@@ -82,6 +84,8 @@ def list_(out: Output, found: LocalArchives, **_: Any) -> None:
     """List the archives of a community below FOLDER: weeks, posts, sizes.
 
     The size of an archive that is not in FOLDER is `-`.
+
+    Example: `cablestore archive list archives --control KEY`
     """
     rows = (row(found.verified, entry, found.size_bytes(entry)) for entry in found.verified.index.entries)
     out.table(("week", "posts", "size_bytes", "channels", "archive"), rows)
@@ -93,6 +97,8 @@ def verify(out: Output, found: LocalArchives, dialect: Dialect, key: bytes | Non
     """Verify every byte of a community's archives, and the signature of every post.
 
     Exit status 1 if archives are damaged or missing.
+
+    Example: `cablestore archive verify archives --control KEY`
     """
     wrong = posts = 0
     for entry in found.verified.index.entries:
@@ -131,6 +137,8 @@ def import_(
 
     In their weeks and channels, posts that the archives lack are removed from the store, except with --merge. Exit
     status 1 if archives are missing or damaged; the others are imported.
+
+    Example: `cablestore archive import archives --control KEY`
     """
     key = key_of(cabal_key)
     found = _archives(folder, control, store.dialect, key)
@@ -166,6 +174,8 @@ def status(store: CableStore, out: Output, folder: Path, control: str, cabal_key
     """Show the newest announcement of a control node, and which of its archives are in FOLDER, imported, or missing.
 
     If a process seeds them from FOLDER, also show its address, its peers and the uploaded bytes.
+
+    Example: `cablestore archive status archives --control KEY`
     """
     control_key = bytes.fromhex(control)
     announced = newest_announcement(store, control_key)

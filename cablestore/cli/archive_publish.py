@@ -39,6 +39,8 @@ def publish(
     """Publish the archives below FOLDER by content id, and print the link, codex:CONTENT-ID.
 
     Run it again each week: published archives are not sent again.
+
+    Example: `cablestore archive publish archives --node http://127.0.0.1:8080`
     """
     from cablestore.archive.publish import NodeTarget, Publisher, Target  # noqa: PLC0415 - needs aiohttp
 
@@ -74,6 +76,8 @@ def announce(store: CableStore, out: Output, link: str) -> None:
     """Announce a link to the archives to all members, as the control node. LINK is a magnet link or codex:CONTENT-ID.
 
     If the newest announcement has the same link, nothing is posted.
+
+    Example: `cablestore archive announce codex:CONTENT-ID`
     """
     announced = announce_new(store, link)
     if announced is None:

@@ -66,6 +66,8 @@ def seed(
 
     The folder must be complete, and may be on a read-only disk. Archives that are added later are seeded too, and the
     new link is printed.
+
+    Example: `cablestore archive seed archives --community KEY`
     """
     check_community(community)
     out = Output(as_json=as_json)
@@ -101,6 +103,8 @@ def run(
 
     The store may be open in `cablestore serve`, which then does the work that needs the store. Prints each new link.
     The exit status is not 0 if the archives can no longer be created or seeded.
+
+    Example: `cablestore archive run archives --cabal-key @cabal-key`
     """
     engine = _engine(writable(making["folder"]), listen, trackers, dht=dht, upload_rate=upload_rate)
     with StopSignals() as signals, engine, ExitStack() as stack:

@@ -31,7 +31,7 @@ _JSON_NAMES: Final = {"sealed": "local_only", "is_full": "full", "is_signed": "s
 @click.option(
     "--check",
     is_flag=True,
-    help="Only verify the backup in DIR: the checksum of every file, and every post, 20,000 per second and core.",
+    help="Only verify the backup in DIR: every checksum, and every post (about 20,000 per second and core).",
 )
 @reading_options
 def backup_command(
@@ -43,6 +43,8 @@ def backup_command(
     deletions, local-only posts (sealed), causal logs and local data of this store. Only data that changed since the
     last backup is written. The last backup stays valid until the new one is complete. With --check, exit status 1 if
     problems are found.
+
+    Example: `cablestore backup /media/disk/backup`
     """
     if check:
         if with_key or full:
@@ -137,6 +139,8 @@ def restore_command(
 
     DIR is a path or a URI. --store names the new store; the folder must be missing or empty. Every post is verified,
     and every view is rebuilt. Exit status 1 if posts are rejected or files are damaged; the rest is restored.
+
+    Example: `cablestore restore backup -s restored --key identity-copy`
     """
     with out.progress("restoring", None) as progress:
         report = restore(

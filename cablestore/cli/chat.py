@@ -138,6 +138,8 @@ def chat(
     work through it. Without addresses and invitations it is offline and shows the stored messages.
 
     Options can also be set in the environment, as CABLESTORE_CHAT_CABAL_KEY and so on.
+
+    Example: `cablestore chat --invitation FILE`
     """
     with naming_extras("a client on the terminal needs"):
         from cablestore.chat.app import ChatApp  # noqa: PLC0415 - needs an extra

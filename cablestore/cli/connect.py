@@ -23,6 +23,8 @@ def connect(store: CableStore, out: Output, now: bool) -> None:
 
     The table shows why the last attempt failed or the last connection ended, and when the next attempt starts. Sending
     SIGUSR1 to `serve` has the same effect as --now.
+
+    Example: `cablestore connect --now`
     """
     dials = required_node(store).dials(now=now)
     if not dials:

@@ -258,6 +258,8 @@ def demo(logs: Path | None, keep: Path | None, as_json: bool) -> None:
     The demo imports and reads the conversation, deletes messages, answers the requests of a peer, checks, rebuilds and
     compares. It then exports the store, and Spark builds the next database from this export and another one with
     deletions.
+
+    Example: `cablestore demo --keep demo-store`
     """
     with tempfile.TemporaryDirectory(prefix="cablestore-demo-") as scratch:
         folder = keep or Path(scratch) / "store"

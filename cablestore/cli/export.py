@@ -53,6 +53,8 @@ def export(
     OUT is a path, or a URI such as s3://BUCKET/FOLDER with credentials in the environment. Deletions are exported too,
     local-only posts are not. Views may be outdated, unless an option selects posts. To resume after an interruption,
     run the same command again; with a duration like 90d it starts again.
+
+    Example: `cablestore export garden-export --channel garden`
     """
     if channels:
         with open_or_connect(path, read_only=read_only) as store:
@@ -84,6 +86,8 @@ def import_(path: Path, out: Output, exports: tuple[ObjectFolder, ...]) -> None:
 
     An EXPORT is a path or a URI. The store is created if it does not exist. Exports merge in any order; stored posts
     are skipped.
+
+    Example: `cablestore import garden-export -s new-store`
     """
     manifests = manifests_of(exports, None)
     total = sum(sum(manifest.posts.values()) for manifest in manifests)
@@ -120,13 +124,15 @@ def _print_import(summary: ImportSummary, out: Output) -> None:
 @ending_on_sigterm()
 @click.argument("folder", metavar="EXPORT", type=FolderValue())
 @click.option(
-    "--signatures", is_flag=True, help="Also verify the signature of every post, about 20,000 per second and core."
+    "--signatures", is_flag=True, help="Also verify the signature of every post (about 20,000 per second and core)."
 )
 @json_option
 def verify(folder: ObjectFolder, signatures: bool, as_json: bool) -> int:
     """Verify every byte of an export.
 
     EXPORT is a path or a URI. Exit status 1 if problems are found, 2 if it is not an export.
+
+    Example: `cablestore verify-export garden-export --signatures`
     """
     out = Output(as_json=as_json)
     with out.progress("verifying", None) as progress:

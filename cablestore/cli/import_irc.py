@@ -84,6 +84,8 @@ def import_irc(
     Files may be compressed. docs/how-to/import-logs.md lists the supported clients. Lines that were imported before,
     from this or another log, are skipped. Private conversations are left out. Exit status 1 if a file is not a log,
     ends early, or has too many lines that cannot be parsed.
+
+    Example: `cablestore import-irc logs --timezone Europe/Berlin`
     """
     with open_store(path) as store:
         channel = None if channel is None else stored_channel(store, channel)

@@ -90,6 +90,8 @@ def invite(
     The invitation is one line with the cabal key, addresses of peers, and the moderation seed of the store with the
     users that --admin and --mod add. A new cabal needs no store: name its users by all digits of their public keys.
     `chat`, `serve`, `sync` and `reconcile` accept it with --invitation. Send it over a channel that you trust.
+
+    Example: `cablestore invite --peer chat.example:13333 > invitation`
     """
     if new_key and key is not None:
         raise click.UsageError("--new-key cannot be combined with --cabal-key")

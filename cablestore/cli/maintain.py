@@ -20,11 +20,14 @@ from cablestore.views.installed import installed_catalog
 
 @click.command()
 @click.option(
-    "--signatures", is_flag=True, help="Also verify the signature of every post, about 20,000 per second and core."
+    "--signatures", is_flag=True, help="Also verify the signature of every post (about 20,000 per second and core)."
 )
 @reading_options
 def check(path: Path, out: Output, signatures: bool, read_only: bool) -> int:
-    """Verify every row against the posts. Exit status 1 if problems are found."""
+    """Verify every row against the posts. Exit status 1 if problems are found.
+
+    Example: `cablestore check --signatures`
+    """
     catalog = installed_catalog()
     with CableStore.open(path, create=False, options=StoreOptions(catalog=catalog), read_only=read_only) as store:
         posts = sum(store.stats().posts.values())
@@ -65,6 +68,8 @@ def rebuild(path: Path, out: Output, dropped: tuple[str, ...]) -> int:
 
     It also works on stores that cannot be opened because views are outdated or files are damaged. It rejects a store
     with views whose package is not installed, unless --drop-view names them.
+
+    Example: `cablestore rebuild -s my-store`
     """
     with out.progress("rebuilding", None) as progress:
         closed = ClosedStore(path, catalog=installed_catalog())
@@ -113,6 +118,8 @@ def dump(store: CableStore, out: Output, digest: bool) -> None:
     """Print every row, to compare stores.
 
     The arrival log and local rows are left out. This is not an export: no command reads it back.
+
+    Example: `cablestore dump --digest`
     """
     if digest:
         found = store.dump_digest()
@@ -143,7 +150,10 @@ def dump(store: CableStore, out: Output, digest: bool) -> None:
 def prune(
     store: CableStore, out: Output, before_ms: int | None, keep_newest: int | None, by_author: bytes | None
 ) -> None:
-    """Discard posts from this store only, to save space. Deletions are kept."""
+    """Discard posts from this store only, to save space. Deletions are kept.
+
+    Example: `cablestore prune --before 180d`
+    """
     if before_ms is None and keep_newest is None and by_author is None:
         raise click.UsageError("missing option: select the posts to discard with --before, --keep or --author")
     with out.progress("pruning", None) as progress:
@@ -154,7 +164,10 @@ def prune(
 @click.command()
 @with_store
 def compact(store: CableStore, out: Output) -> None:
-    """Compact the database to free disk space."""
+    """Compact the database to free disk space.
+
+    Example: `cablestore compact -s my-store`
+    """
     before = sum(store.stats().disk_size_bytes.values())
     store.compact()
     after = sum(store.stats().disk_size_bytes.values())

@@ -139,6 +139,8 @@ def role(store: CableStore, user: str, role: str, **how: Any) -> Effect:
 
     Admins and mods moderate for you, and admins assign roles to others. The role user removes a role, including one
     that an admin assigned. USER is a name, or the first digits of a public key.
+
+    Example: `cablestore role ann mod --channel garden`
     """
     [key] = full_users(store, [user])
     return store.moderation.set_role(key, _ROLES[role], **how)
@@ -150,6 +152,8 @@ def hide(store: CableStore, targets: tuple[str, ...], **how: Any) -> Effect:
     """Hide messages: all of a user, or single ones. They remain in the store.
 
     A TARGET is a user (a name, or the first digits of a public key) or a message (the first digits of its hash).
+
+    Example: `cablestore hide bob --reason spam`
     """
     users, posts = full_targets(store, targets)
     return store.moderation.hide(users=users, posts=posts, **how)
@@ -161,6 +165,8 @@ def unhide(store: CableStore, targets: tuple[str, ...], **how: Any) -> Effect:
     """Show hidden messages again.
 
     Use --private to undo a `hide --private`. TARGETS are those of `hide`.
+
+    Example: `cablestore unhide bob`
     """
     users, posts = full_targets(store, targets)
     return store.moderation.unhide(users=users, posts=posts, **how)
@@ -177,6 +183,8 @@ def drop(store: CableStore, targets: tuple[str, ...], channel: str | None, **how
     Drop single posts, all posts of a user, or a channel. Unlike a deletion, a drop applies to you and to those for whom
     you moderate, and it can be undone. A user is dropped only for yourself, as with `block --drop --private`. TARGETS
     are those of `hide`.
+
+    Example: `cablestore drop 5ab64a0c --reason illegal`
     """
     _require_one(targets, channel)
     users, posts = full_targets(store, targets)
@@ -192,6 +200,8 @@ def undrop(store: CableStore, targets: tuple[str, ...], channel: str | None, **h
     """Accept dropped posts again. They are requested from peers.
 
     `cablestore moderation` lists dropped targets with complete hashes and public keys. TARGETS are those of `hide`.
+
+    Example: `cablestore undrop --channel spam-channel`
     """
     _require_one(targets, channel)
     users, posts = full_targets(store, targets)
@@ -214,6 +224,8 @@ def block(store: CableStore, users: tuple[str, ...], **how: Any) -> Effect:
 
     Peers that receive the block do not pass your posts to them, nor theirs to you. With --private, the only effect is
     that their posts are not stored here. USERS are names, or first digits of public keys.
+
+    Example: `cablestore block bob --drop --reason harassment`
     """
     return store.moderation.block(full_users(store, users), **how)
 
@@ -224,7 +236,10 @@ def block(store: CableStore, users: tuple[str, ...], **how: Any) -> Effect:
 @_act_options
 @_act
 def unblock(store: CableStore, users: tuple[str, ...], **how: Any) -> Effect:
-    """Accept the posts of USERS again. Use --private to undo a `block --private`."""
+    """Accept the posts of USERS again. Use --private to undo a `block --private`.
+
+    Example: `cablestore unblock bob --undrop`
+    """
     return store.moderation.unblock(full_users(store, users), **how)
 
 
@@ -257,6 +272,8 @@ def moderation(
     """Show who moderates, and what is hidden, dropped or blocked.
 
     The list contains the actions that apply for you, with author, time and reason.
+
+    Example: `cablestore moderation --history`
     """
     if seed is not None or revoke_seed:
         if seed is not None and revoke_seed:

@@ -77,6 +77,8 @@ def log(
     """Show the messages of CHANNEL, the newest last.
 
     On a terminal, messages are listed by day. In a file or a pipe, each has one line with its date.
+
+    Example: `cablestore log garden --after today --follow`
     """
     printer = MessagePrinter(out)
     with open_or_connect(path, read_only=read_only) as store:
@@ -165,7 +167,10 @@ def _changed_at(path: Path) -> float:
 @click.command()
 @with_store_to_read
 def channels(store: CableStore, out: Output) -> None:
-    """List the channels."""
+    """List the channels.
+
+    Example: `cablestore channels --json`
+    """
     out.table(
         ("channel", "members", "messages", "topic"),
         (
@@ -185,11 +190,14 @@ def channels(store: CableStore, out: Output) -> None:
 @click.option("--channel", shell_complete=complete_channel, help="Only members of this channel.")
 @with_store_to_read
 def users(store: CableStore, out: Output, channel: str | None) -> None:
-    """List all authors, or the members of a channel."""
+    """List all authors, or the members of a channel.
+
+    Example: `cablestore users --channel garden`
+    """
     channel = None if channel is None else stored_channel(store, channel)
     found = list(store.users() if channel is None else store.members(channel))
     rows = [_user_fields(user) for user in found]
-    own_key = store.public_key  # the own user is always an admin
+    own_key = store.public_key  # the local user is always an admin
     has_roles = any(user.role is not UserRole.USER for user in found if user.public_key != own_key)
     is_moderated = has_roles or any(row["marks"] for row in rows)
     if out.as_json:
@@ -215,6 +223,8 @@ def show(store: CableStore, out: Output, digest: str) -> None:
     """Show a post, or who deleted or dropped it. HASH is its 64 hex digits, or at least the first 4.
 
     For a hidden message, use `log --hidden show` to print the text.
+
+    Example: `cablestore show 5ab64a0c`
     """
     found = full_hash(store, digest, with_deleted=True)
     fields: dict[str, Any] = {"hash": found.hex()}
@@ -284,7 +294,10 @@ def _dropped_fields(store: CableStore, out: Output, digest: bytes) -> dict[str, 
 @click.command()
 @with_store_to_read
 def stats(store: CableStore, out: Output) -> None:
-    """Show numbers of posts, sizes of views, and posts per period."""
+    """Show numbers of posts, sizes of views, and posts per period.
+
+    Example: `cablestore stats -s my-store`
+    """
     found = store.stats()
     disk = found.disk_size_bytes
     if out.as_json:

@@ -52,6 +52,8 @@ def reconcile(
     The stores of this node and of the peer at HOST:PORT exchange the posts that the other one lacks. The cost depends
     on the difference of the stores, not on their sizes. Exit status 1 if an audit finds a difference. The peers in an
     invitation are ignored. Options can also be set in the environment, as CABLESTORE_RECONCILE_CABAL_KEY and so on.
+
+    Example: `cablestore reconcile peer.example:13334 --cabal-key @cabal-key`
     """
     invitation = invited(chosen)
     settings = settings_of(chosen)

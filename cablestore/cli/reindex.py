@@ -120,6 +120,8 @@ def reindex(exports: tuple[ObjectFolder, ...], as_json: bool, **chosen: Any) -> 
     Duplicates, deletions across exports and posts to leave out are resolved. The new database is read back and then
     replaces the old one atomically; `cablestore generations --back-to` reverts that. To resume after an interruption,
     run the same command again.
+
+    Example: `cablestore reindex EXPORT --out my-store`
     """
     out = Output(as_json=as_json)
     if (chosen["store"] is None) == (chosen["verified"] is None):
@@ -313,6 +315,8 @@ def generations(
     also contains missing ones that STORE names.
 
     If the file STORE is lost, damaged, or names a missing database, --recover makes any of the databases live.
+
+    Example: `cablestore generations --back-to generation-000001`
     """
     if sum(chosen is not None for chosen in (back_to, removed, recovered)) > 1:
         raise click.UsageError("use only one of --back-to, --remove and --recover")
@@ -400,6 +404,8 @@ def make(
     The archives equal byte for byte those of `archive create` from a store with the same posts, and either command can
     resume the work of the other. Exports are trusted: run `cablestore verify-export --signatures` first on exports of
     others.
+
+    Example: `cablestore archive make archives EXPORT --identity key-file`
     """
     from cablestore.archive.folder import ArchiveFolder  # noqa: PLC0415 - needs the extra cablestore[archive]
     from cablestore.archive.format.profile import PROFILES  # noqa: PLC0415 - as above

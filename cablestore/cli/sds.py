@@ -47,7 +47,10 @@ def sds() -> None:
 @click.command()
 @reading_options
 def status(path: Path, out: Output, read_only: bool) -> None:
-    """Show for each channel how many messages are in the log, waiting, missing, unacknowledged, lost, or unread."""
+    """Show for each channel how many messages are in the log, waiting, missing, unacknowledged, lost, or unread.
+
+    Example: `cablestore sds status -s my-store`
+    """
     if peek(path) is None and not (path / CAUSAL_LOGS).is_dir():
         raise OpenError(f"no store and no causal logs found at {path}. Check the path of the store")
     if not (path / CAUSAL_LOGS).is_dir():

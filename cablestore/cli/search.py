@@ -48,9 +48,12 @@ def search(path: Path, out: Output, only_index: bool, read_only: bool, **chosen:
     A message must contain all of them. "Two words" in quotes must be adjacent, and rust* matches the beginning of a
     word. Case and accents do not matter. In Korean and in scripts without spaces, such as Chinese and Thai, each letter
     is a word. So is each emoji.
+
+    Example: `cablestore search red 'tomat*' --channel garden`
     """
     if bool(chosen["words"]) == only_index:
-        raise click.UsageError("either words to search for or --index is required, not both")
+        problem = "--index cannot be combined with words" if only_index else "missing words, for example: red tomatoes"
+        raise click.UsageError(problem)
     with open_or_connect(path, read_only=read_only) as store:
         if (read_only or store.is_read_only) and not only_index:
             _show(store, out, **chosen)

@@ -76,7 +76,7 @@ class SeedingReporter(Closable, ProcessBound):
 
 
 def seeding_now(community_folder: Path) -> dict[str, Any]:
-    """Return the FIELDS of the process that seeds the archives in a folder; all are None without such a process."""
+    """Return the FIELDS of the process that seeds the archives in a folder; all are None if none seeds them."""
     nothing = dict.fromkeys(FIELDS)
     connection = connect(community_folder)
     if connection is None:

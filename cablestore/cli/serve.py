@@ -217,7 +217,7 @@ def _safe_on_terminals(_: Any, __: str, fields: structlog.typing.EventDict) -> s
 @click.option(
     "--log-level",
     type=click.Choice(["debug", "info", "warning", "error"]),
-    help="Least level to log [default: info, with -q warning].",
+    help="Minimum level to log [default: info, with -q warning].",
 )
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing on standard output, and log only problems.")
 @common_options
@@ -237,6 +237,8 @@ def serve(
     Every option can also be set in the environment, as CABLESTORE_SERVE_LISTEN and so on, with spaces between several
     values, or in a file. Options override the environment, and the environment overrides the file. SIGHUP reads the
     file again: peers, limits, intervals and the log level change at once.
+
+    Example: `cablestore serve --listen 0.0.0.0:13333 --cabal-key @cabal-key`
     """
     log_to_standard_error(
         is_json=log_format == "json" or (log_format is None and not sys.stderr.isatty()), level=log_level_of(ctx.params)
@@ -310,6 +312,8 @@ def sync(path: Path, out: Output, address: Address | None, create: bool, **chose
 
     Without HOST:PORT, the peer is the first one of the invitation that can be reached. Options can also be set in the
     environment, as CABLESTORE_SYNC_CABAL_KEY and so on.
+
+    Example: `cablestore sync peer.example:13333 --cabal-key @cabal-key`
     """
     invitation = invited(chosen)
     addresses = (address,) if address is not None else () if invitation is None else invitation.peers

@@ -66,9 +66,7 @@ async def _by_address(wanted: Address) -> Address:
         raise NodeError(f"cannot listen on {wanted}: {getattr(error, 'strerror', None) or error}") from None
 
 
-def open_served(
-    path: Path, pages: ServePages, *, create: bool, manager: ServiceManager | None = None
-) -> CableStore:
+def open_served(path: Path, pages: ServePages, *, create: bool, manager: ServiceManager | None = None) -> CableStore:
     """Open the store of `serve`. If views are outdated, rebuild them first; a signal leaves the store unchanged.
 
     Raises OpenError if posts would be lost, so that a service manager does not try again.

@@ -31,6 +31,8 @@ def share(folder: Path, as_json: bool, is_private: bool) -> None:
 
     The folder receives mode 0750 and files mode 0640, including files that are written later. Keys and the
     sockets stay private. Use `chgrp -R GROUP DIR` to set the group.
+
+    Example: `cablestore share /media/disk/backup`
     """
     with storage_errors(folder):
         if not folder.is_dir() or not any(_is_own(entry.name) for entry in folder.iterdir()):

@@ -35,6 +35,8 @@ def tables(exports: tuple[ObjectFolder, ...], out: ObjectFolder, as_json: bool, 
     DuckDB, pandas, Polars and others can read them: posts, messages, topics, members, users, channels and deletions, as
     in a store with all posts. Deleted posts and posts to leave out are not included. To resume after an interruption
     with the unfinished table, run the same command again.
+
+    Example: `cablestore tables EXPORT --out tables`
     """
     from cablestore.reindex.job import temporary_work  # noqa: PLC0415 - as below
     from cablestore.reindex.table_files import write_tables  # noqa: PLC0415 - needs the extra cablestore[reindex]

@@ -92,7 +92,10 @@ def _own_info(store: CableStore) -> Post:
 @click.option("--import-key", type=PathValue(), help="Use the identity in this key file.")
 @common_options
 def init(path: Path, out: Output, dialect: str, import_key: Path | None) -> None:
-    """Create a new store, or show an existing one."""
+    """Create a new store, or show an existing one.
+
+    Example: `cablestore init -s my-store`
+    """
     imported = load_identity(import_key) if import_key is not None else None
     with open_store(path, dialect=dialect_named(dialect)) as store:
         if imported is not None:
@@ -114,7 +117,10 @@ def init(path: Path, out: Output, dialect: str, import_key: Path | None) -> None
 )
 @with_store_to_read
 def identity(store: CableStore, out: Output, target: Path | None) -> None:
-    """Show your public key and name, or export the secret key."""
+    """Show your public key and name, or export the secret key.
+
+    Example: `cablestore identity --export identity-copy`
+    """
     public_key = own_key(store)
     if target is not None:
         save_identity(identity_of(store), target)
@@ -131,6 +137,8 @@ def keygen(target: Path, as_json: bool) -> None:
 
     FILE must be new and is created with mode 0600; - prints the key. `cablestore init --import-key FILE` creates a
     store that uses it.
+
+    Example: `cablestore keygen key-file`
     """
     out, made = Output(as_json=as_json), Identity.generate()
     public_key = made.public_key.hex()
@@ -148,7 +156,10 @@ def keygen(target: Path, as_json: bool) -> None:
 @click.argument("text", nargs=-1, callback=_or_standard_input)
 @with_store
 def post(store: CableStore, out: Output, channel: str, text: tuple[str, ...]) -> None:
-    """Post TEXT, or the text on standard input, to CHANNEL. Joins the channel first if you are not in it."""
+    """Post TEXT, or the text on standard input, to CHANNEL. Joins the channel first if you are not in it.
+
+    Example: `cablestore post garden 'the tomatoes are red'`
+    """
     said = " ".join(text)
     if is_invisible(said):
         raise click.UsageError("empty message: nothing was posted. Pass TEXT as an argument or on standard input")
@@ -160,7 +171,10 @@ def post(store: CableStore, out: Output, channel: str, text: tuple[str, ...]) ->
 @click.argument("text", nargs=-1)
 @with_store
 def topic(store: CableStore, out: Output, channel: str, text: tuple[str, ...]) -> None:
-    """Set the topic of CHANNEL to TEXT. Without TEXT, clears it. Joins the channel first if you are not in it."""
+    """Set the topic of CHANNEL to TEXT. Without TEXT, clears it. Joins the channel first if you are not in it.
+
+    Example: `cablestore topic garden 'fruit and vegetables'`
+    """
     channel, topic = stored_channel(store, channel), " ".join(text)
     if store.topic(channel) == topic:
         has = "already has this topic" if topic else "has no topic"
@@ -173,7 +187,10 @@ def topic(store: CableStore, out: Output, channel: str, text: tuple[str, ...]) -
 @channel_argument
 @with_store
 def join(store: CableStore, out: Output, channel: str) -> None:
-    """Join CHANNEL."""
+    """Join CHANNEL.
+
+    Example: `cablestore join garden`
+    """
     channel = stored_channel(store, channel)
     if _is_member(store, channel):
         out.note(f"you are already in {safe(channel)}: nothing was written")
@@ -185,7 +202,10 @@ def join(store: CableStore, out: Output, channel: str) -> None:
 @channel_argument
 @with_store
 def leave(store: CableStore, out: Output, channel: str) -> None:
-    """Leave CHANNEL. You must be in it."""
+    """Leave CHANNEL. You must be in it.
+
+    Example: `cablestore leave garden`
+    """
     channel = stored_channel(store, channel)
     _print_written(store, out, store.leave(channel), f"left {safe(channel)}")
 
@@ -194,7 +214,10 @@ def leave(store: CableStore, out: Output, channel: str) -> None:
 @click.argument("name")
 @with_store
 def name(store: CableStore, out: Output, name: str) -> None:
-    """Change your name to NAME."""
+    """Change your name to NAME.
+
+    Example: `cablestore name ann`
+    """
     name = typed_name(name)
     if not name:  # the store would remove the name
         raise click.UsageError(f"invalid user name: expected 1 to {limits.MAX_USER_NAME_CODEPOINTS} code points, got 0")
@@ -215,6 +238,8 @@ def delete(store: CableStore, out: Output, hashes: tuple[str, ...], force: bool)
     """Delete posts of your own. HASHES are their 64 hex digits, or at least the first 4.
 
     An unknown hash is an error; then nothing is deleted.
+
+    Example: `cablestore delete 5ab64a0c`
     """
     targets = [full_hash(store, text) for text in hashes]
     deleted = [target for target in targets if _is_deleted(store, target)]

@@ -79,7 +79,10 @@ def restrict(folder: Path, is_own: Callable[[str], object], *, notify: bool = Tr
 
 
 def set_access(folder: Path, is_own: Callable[[str], object], *, shared: bool) -> None:
-    """Set the modes of a folder, and of everything below it whose names in the folder are own ones. Raises OSError."""
+    """Set the modes of a folder, of its entries for which `is_own` is true, and of everything in these.
+
+    Raises OSError.
+    """
     mode = stat.S_IMODE(folder.stat().st_mode)
     folder.chmod(SHARED_FOLDER if shared else mode & PRIVATE_FOLDER)
     for entry in os.scandir(folder):

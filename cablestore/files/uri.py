@@ -108,7 +108,9 @@ def _path(text: str) -> Path:
             "write its absolute path, or ./ before it"
         )
     if text == "~" or text.startswith("~/"):
-        raise ArgumentError(f"{shown(text)} begins with ~, which only a shell replaces. Write the whole path")
+        raise ArgumentError(
+            f"{shown(text)} begins with ~, which only a shell replaces. Write the whole path, or set HOME"
+        )
     path = Path(text)
     if not _ALMOST.match(str(path)):
         return path

@@ -45,7 +45,7 @@ def batches(
 def merged(sources: Iterable[Iterable[list[S]]]) -> Iterator[S]:
     """Yield the items of several sources of sorted lists in order.
 
-    To sort two sorted lists takes a third of the time of comparing items one by one, as `heapq.merge` does.
+    Sorting two sorted lists takes a third of the time of comparing items one by one, as `heapq.merge` does.
     """
     waiting = [(block, rest) for rest in map(iter, sources) for block in islice(filter(None, rest), 1)]
     while waiting:

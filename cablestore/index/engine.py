@@ -122,7 +122,8 @@ class Engine(ProcessBound):
         self._arrived = threading.Condition()
         self._is_open = True
         self._watchers: tuple[tuple[Callable[[], None], bool], ...] = ()
-        """Functions that are called after writes, and whether also after writes of only the user's own values."""
+        """Functions that are called after writes. The value is True if this includes writes of only the user's own
+        values."""
         self._reloads: tuple[Callable[[], None], ...] = ()
         self._is_stale = False
         """True if the database may have changed without its cached data."""
@@ -248,7 +249,7 @@ class Engine(ProcessBound):
         self._notify_waiting()
 
     def retry_writes(self) -> None:
-        """Accept writes again after a failed one, if the disk does. The next transaction would do that too."""
+        """Accept writes again after a failed one, if the disk accepts them. The next transaction would do that too."""
         with self.writing:
             if self.write_failure and self._is_open:
                 with suppress(CableStoreError):

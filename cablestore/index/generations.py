@@ -53,7 +53,7 @@ def in_order(generations: Iterable[str]) -> tuple[str, ...]:
 
 
 def mark_of(database: Path) -> str:
-    """Return the text of the mark in a generation, "" without a mark."""
+    """Return the text of the mark in a generation, or "" if there is no mark."""
     try:
         return (database / _MARK).read_text(encoding="utf-8", errors="replace").strip()
     except (FileNotFoundError, NotADirectoryError):

@@ -61,7 +61,7 @@ class Tuning:
     bloom_filter_bits: int = 10
     """A look-up of a missing key costs 3 us with a filter, 10 to 20 us without. Most look-ups are of missing keys."""
     max_open_files: int = 1000
-    """Enough for all tables of a million posts. To open a table again costs 100 us."""
+    """Enough for all tables of a million posts. Opening a table again costs 100 us."""
 
 
 @contextlib.contextmanager

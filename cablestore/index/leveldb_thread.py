@@ -29,7 +29,7 @@ class _BackgroundThread:
     """The number of forks when the thread first ran."""
 
     def ran(self) -> None:
-        """Note that the thread runs in this process."""
+        """Record that the thread runs in this process."""
         if self.runs_at is None:
             self.runs_at = forks.ancestors
 

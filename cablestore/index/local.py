@@ -55,8 +55,8 @@ SEED: Final = b"seed"
 """
 
 DECIDED: Final = b"judged"
-"""The own public key for which the drops in local rows are derived. Without this row, they are derived again when the
-store is opened.
+"""The local user's public key for which the drops in local rows are derived. Without this row, they are derived again
+when the store is opened.
 """
 
 RULES: Final = b"rules"

@@ -124,7 +124,7 @@ class MemoryDBSnapshot(Closable):
         self._state = None
 
     def reads(self, rows: dict[bytes, bytes]) -> bool:
-        """Return True if this snapshot is open and reads this very dict."""
+        """Return True if this snapshot is open and reads this dict object."""
         return self._state is not None and self._state[0] is rows
 
     def get(self, key: bytes) -> bytes | None:
@@ -140,7 +140,7 @@ class MemoryDBSnapshot(Closable):
             yield key, rows[key]
 
     def blocks(self, start: bytes, stop: bytes) -> Iterator[list[Row]]:
-        """Yield the rows with start <= key < stop in one list."""
+        """Yield one list of the rows with start <= key < stop."""
         yield list(self.scan(start, stop))
 
     def _open_state(self) -> tuple[dict[bytes, bytes], list[bytes]]:

@@ -36,7 +36,7 @@ class Overlay:
         return self._merged(rows, keys[::-1] if reverse else keys, reverse=reverse) if keys else rows
 
     def blocks(self, start: bytes, stop: bytes) -> Iterator[list[Row]]:
-        """Yield the rows with start <= key < stop in one list."""
+        """Yield one list of the rows with start <= key < stop."""
         yield list(self.scan(start, stop))
 
     def _merged(self, rows: Iterator[Row], keys: list[bytes], *, reverse: bool) -> Iterator[Row]:

@@ -69,7 +69,9 @@ def write_run(folder: ObjectFolder, name: str, buckets: Sequence[list[Row]]) -> 
 
 
 def bucket_hash(name: str, index: int, blob: bytes) -> int:
-    """Return a hash of a run's part of one bucket, 0 without pieces. It depends on the name of the run and the bucket.
+    """Return a hash of a run's part of one bucket, 0 if it has no pieces.
+
+    It depends on the name of the run and the bucket.
 
     The sums of the hashes written and read are equal unless a run is damaged or swapped with another one.
     """

@@ -27,7 +27,7 @@ from cablestore.reprs import hex_repr
 
 @dataclass(frozen=True, slots=True)
 class Skeleton:
-    """Remains of a deleted post. `channel` is the comparable name of its channel, None without a channel."""
+    """Remains of a deleted post. `channel` is the comparable name of its channel, or None if it has no channel."""
 
     type: int
     timestamp_ms: int

@@ -117,7 +117,8 @@ def with_part(value: bytes, change: NodePart) -> bytes:
 def with_tail(value: bytes | None, node: bytes, tail: NodePart) -> bytes:
     """Return the parts of a node, including the tail if the tail is in the node.
 
-    `value` is the encoded parts in the node's row, None without a row. Raises CorruptStoreError if the row is missing.
+    `value` is the encoded parts in the node's row, or None if there is no row. Raises CorruptStoreError if the row is
+    missing.
     """
     if value is None:  # a node must have more posts than its tail
         raise CorruptStoreError("the sums of a range are missing. Run `cablestore rebuild`")

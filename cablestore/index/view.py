@@ -117,15 +117,15 @@ class Fold:
     dead_parts: Callable[[Tombstone], list[Row]] = _no_rows
     """Returns the (key, part) pairs of a deletion. They are merged with those of posts."""
     stored_value: Callable[[bytes], bytes | None] = _as_it_is
-    """Returns the row's value for the merged part, None for no row. By default the part itself.
+    """Returns the row's value for the merged part, or None if the key must not have a row. The default is the part
+    itself.
 
     A stored value must be a part again: merging it with a new part must be the same as merging all parts.
     """
     absent_part: Callable[[Reader, bytes, bytes], bytes | None] | None = None
-    """Returns the part of a key without a row, None if it has none.
-
-    It is needed if `stored_value` returns None for a part that counts. The arguments are a reader of the state before
-    the write, the key, and the new part. By default a key without a row has no part.
+    """Returns the part of a key without a row, or None if the key has no part. It is needed if `stored_value` returns
+    None for a part that counts. The arguments are a reader of the state before the write, the key, and the new part. By
+    default a key without a row has no part.
     """
     census: Census | None = None
     """Counts the stored rows of the fold by group."""
@@ -283,7 +283,7 @@ class Catalog:
     """The views of a store, sorted by the types of their posts. Immutable.
 
     Raises ArgumentError for two views with the same name, and for prefixes that overlap, are reserved or do not have the
-    form `!word!`. The same for a fold, tally, census or tree whose prefix is not one of its view's.
+    form `!word!`. Also raises it for a fold, tally, census or tree whose prefix is not one of its view's.
     """
 
     def __init__(self, views: Iterable[View]) -> None:
@@ -312,7 +312,7 @@ class Catalog:
     def extended(self, views: Iterable[View]) -> Catalog:
         """Return a catalog with additional custom views.
 
-        Raises ArgumentError for a view whose keys do not begin with `!x!<name>!`, and for what a catalog refuses. A
+        Raises ArgumentError for a view whose keys do not begin with `!x!<name>!`, and in the same cases as `Catalog`. A
         name has up to 64 of the characters a-z, 0-9, `_`, `-` and `.`, and begins with a letter or digit. If a function
         of these views raises, or returns rows outside of the prefixes, the write or rebuild raises CableStoreError.
         """
@@ -329,8 +329,8 @@ class Catalog:
             for prefix in view.prefixes:
                 if not prefix.startswith(own):
                     raise ArgumentError(
-                        f"the prefix {_shown(prefix)} of the view {view.name} does not begin with {_shown(own)}. Let "
-                        "all prefixes begin so"
+                        f"the prefix {_shown(prefix)} of the view {view.name} does not begin with {_shown(own)}. "
+                        "Begin all prefixes of the view with it"
                     )
         return Catalog((*self.views, *map(_guarded, added))) if added else self
 
@@ -464,7 +464,7 @@ def _shown(prefix: bytes) -> str:
 
 def reverse_row(post: Post, keys: list[bytes]) -> Row:
     """Return a post's row of the reverse hash map, given the keys of its rows without the key of the post itself."""
-    # To split and to join takes three quarters of the time of `replace`, which counts first.
+    # Splitting and joining takes three quarters of the time of `replace`, which counts first.
     short = b"\x01".join(b"\x00".join(keys).split(post.sort_time))
     short = b"\x02".join(short.split(post.author_hex))
     short = b"\x03".join(short.split(post.hash_hex))
@@ -472,7 +472,7 @@ def reverse_row(post: Post, keys: list[bytes]) -> Row:
 
 
 def reverse_keys(reader: Reader, post: Post) -> list[bytes] | None:
-    """Return the keys in the reverse hash map for a post, None without a row."""
+    """Return the keys in the reverse hash map for a post, or None if it has no row."""
     value = reader.get(REVERSE_PREFIX + post.hash_hex)
     if value is None:
         return None

@@ -20,7 +20,6 @@ _NICK = r"(?P<nick>\S+)"
 
 RAKU: Final = LogFormat(
     "raku",
-    "[12:34] <nick> text, [12:34] *** nick joined",
     rules(
         (LineKind.SAY, rf"{_SPEAKER}(?: (?P<text>.*))?$"),
         (LineKind.JOIN, rf"\*\*\* {_NICK} joined$"),
@@ -41,7 +40,6 @@ see UBUNTU."""
 
 UBUNTU: Final = LogFormat(
     "ubuntu",
-    "[12:34] <nick> text, === nick [user@host] has joined #channel",
     rules(
         (LineKind.SAY, rf"{_SPEAKER}(?: (?P<text>.*))?$"),
         (LineKind.ACTION, rf" ?\* {_NICK}(?: (?P<text>.*))?$"),
@@ -77,7 +75,6 @@ change of a topic as an action. This must not change, for compatibility with ear
 
 IRSSI: Final = LogFormat(
     "irssi",
-    "12:34 <@nick> text, 12:34 -!- nick [user@host] has joined #channel",
     rules(
         _SAY,
         (LineKind.JOIN, rf"-!- {_NICK} \[(?P<mask>.*)\] has joined {_CHANNEL}$"),
@@ -113,7 +110,6 @@ def weechat(events: str = WEECHAT_EVENTS, actions: str = WEECHAT_ACTIONS) -> Log
     event, action = rf"(?:{events})\t", rf"(?:{actions})\t"
     return LogFormat(
         "WeeChat",
-        "2013-01-07 12:34:56 (tab) nick (tab) text",
         rules(
             (LineKind.JOIN, rf"{event}{_NICK} .*?\((?P<mask>[^\s()]*@[^\s()]*)\) has joined (?P<channel>#\S+)$"),
             (LineKind.JOIN, rf"{event}{_NICK} .*?has joined (?P<channel>#\S+)$"),
@@ -140,7 +136,6 @@ WEECHAT: Final = weechat()
 
 ENERGYMECH: Final = LogFormat(
     "energymech and ZNC",
-    "[12:34:56] <nick> text, [12:34:56] *** Joins: nick (user@host)",
     rules(
         _SAY,
         (LineKind.JOIN, rf"\*\*\* Joins: {_NICK} {_HOST}"),
@@ -160,7 +155,6 @@ ENERGYMECH: Final = LogFormat(
 _STAR = r"(?:\*|-->|<--|---)[ \t]+"
 HEXCHAT: Final = LogFormat(
     "HexChat and XChat",
-    "Jan 07 12:34:56 <nick> (tab) text, **** BEGIN LOGGING AT Mon Jan  7 12:34:56 2013",
     rules(
         _SAY,
         (LineKind.JOIN, rf"{_STAR}{_NICK} {_HOST} has joined(?: {_CHANNEL})?$"),
@@ -203,7 +197,6 @@ _MIRC_RULES = rules(
 )
 MIRC: Final = LogFormat(
     "mIRC",
-    "[12:34] <nick> text, Session Start: Mon Jan 07 12:34:56 2013",
     _MIRC_RULES,
     (
         *rules(
@@ -219,12 +212,11 @@ MIRC: Final = LogFormat(
 
 SUPYBOT: Final = LogFormat(
     "Supybot",
-    "2013-01-07T12:34:56  <nick> text, *** nick <user@host> has joined #channel",
     rules(
         _SAY,
-        (LineKind.JOIN, rf" ?\*\*\* {_NICK} {_HOST} has joined {_CHANNEL}$"),
-        (LineKind.LEAVE, rf" ?\*\*\* {_NICK} {_HOST} has left (?P<channel>#\S+)"),
-        (LineKind.QUIT, rf" ?\*\*\* {_NICK} {_HOST} has quit IRC"),
+        (LineKind.JOIN, rf" ?\*\*\* {_NICK} (?:{_HOST} )?has joined {_CHANNEL}$"),
+        (LineKind.LEAVE, rf" ?\*\*\* {_NICK} (?:{_HOST} )?has left (?P<channel>#\S+)"),
+        (LineKind.QUIT, rf" ?\*\*\* {_NICK} (?:{_HOST} )?has quit IRC"),
         (LineKind.LEAVE, rf" ?\*\*\* {_NICK} was kicked by "),
         (LineKind.RENAME, rf" ?\*\*\* {_NICK} is now known as (?P<text>\S+)$"),
         (LineKind.TOPIC, rf' ?\*\*\* {_NICK} changes topic to "(?P<text>.*)"$'),
@@ -236,7 +228,6 @@ SUPYBOT: Final = LogFormat(
 
 EGGDROP: Final = LogFormat(
     "eggdrop",
-    "[12:34] <nick> text, [12:34] nick (user@host) joined #channel.",
     rules(
         _SAY,
         (LineKind.DAY, r"--- (?P<date>\S+ \S+ +[0-9]{1,2} [12][0-9]{3})$"),
@@ -254,7 +245,6 @@ EGGDROP: Final = LogFormat(
 
 LOUNGE: Final = LogFormat(
     "The Lounge",
-    "[2013-01-07T12:34:56.789Z] <nick> text, [2013-01-07T12:34:56.789Z] *** nick (user@host) joined",
     rules(
         _SAY,
         (LineKind.JOIN, rf"\*\*\* {_NICK} {_HOST} joined$"),
@@ -273,7 +263,6 @@ LOUNGE: Final = LogFormat(
 
 KONVERSATION: Final = LogFormat(
     "Konversation",
-    "[Mon Jan 7 2013] [12:34:56] <nick> (tab) text, [Mon Jan 7 2013] [12:34:56] Join (tab) nick (user@host) has joined",
     rules(
         _SAY,
         (LineKind.CLIENT, r"Join\tYou have joined(?: the channel)? (?P<channel>#\S*[^\s.])"),
@@ -297,7 +286,6 @@ KONVERSATION: Final = LogFormat(
 
 QUASSEL: Final = LogFormat(
     "Quassel",
-    "[12:34:56] <nick> text, [12:34:56] --> nick (user@host) has joined #channel",
     rules(
         _SAY,
         (LineKind.JOIN, rf"--> {_NICK} {_HOST} has joined {_CHANNEL}$"),

@@ -60,7 +60,6 @@ class LogFormat:
     """Format: the beginnings of its lines, the rules for the rest of a line, and those for lines without a time."""
 
     name: str
-    example: str
     rules: Rules
     bare: Rules = ()
     stamp: re.Pattern[str] = STAMP

@@ -56,9 +56,8 @@ def _score(known: LogFormat, lines: Iterable[str]) -> tuple[int, int]:
 def _unknown(sample: list[str], readable: int, where: str) -> str:
     strange = next(_unread(sample), "")
     return (
-        f"{where} is not a chat log of a known format: {readable} of its first {len(sample)} lines can be parsed, "
-        f'but not, for example, "{shortened(strange)}". Examples of known formats: '
-        + "; ".join(f"{known.example} ({known.name})" for known in FORMATS)
+        f"{where} is not a chat log of a known format. Lines that can be parsed: {readable} of the first {len(sample)}. "
+        f'A line that cannot: "{shortened(strange)}". Known formats: {", ".join(known.name for known in FORMATS)}'
     )
 
 

@@ -61,8 +61,8 @@ POST_RESPONSE_PIECE_SIZE_BYTES: Final = 4_096
 most."""
 
 REQUESTS_REMEMBERED: Final = 1_024
-"""Ids of own concluded requests. A response to one of them is late; a response to an unknown id counts as a fault of
-the peer."""
+"""Ids of this node's concluded requests. A response to one of them is late; a response to an unknown id counts as a
+fault of the peer."""
 
 ANSWER_TIMEOUT_S: Final = 20.0
 """Time without an answer after which a request is abandoned. Existing clients do not answer requests for posts that
@@ -253,7 +253,7 @@ END_TIMEOUT_S: Final = 3.0
 """Time for a peer to read the remaining bytes and to end its side of an encrypted stream (handshake.md 4.4)."""
 
 GRACE_S: Final = 1.0
-"""Time that a stopping node waits for a peer to request an own post, counted from the announcement of the post."""
+"""Time that a stopping node waits for a peer to request a post of the local user, from its announcement on."""
 
 MAX_ANNOUNCED_REMEMBERED: Final = 256
 """Own posts, announced to one peer and not requested by it, whose announcement time is remembered: the latest ones."""

@@ -47,8 +47,8 @@ MAX_GROUP_ROWS_REMEMBERED: Final = 256
 time."""
 
 MAX_OWN_CLOCK_STEP_MS: Final = 60_000
-"""How far an own post may be dated ahead of the clock to keep own posts in order. A larger difference means that the
-clock was set back."""
+"""How far a new post of the local user may be dated ahead of the clock to keep the user's posts in order. A larger
+difference means that the clock was set back."""
 
 MAX_POSTS_IN_THE_WAY_LISTED: Final = 8
 """Own posts listed in the error for posts dated too far ahead to be replaced. They fit into one delete command."""

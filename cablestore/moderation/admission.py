@@ -42,7 +42,7 @@ def add_all(plan: Plan, moderation: AppliedModeration | None, posts: list[Post],
 
 
 def require_admitted(moderation: AppliedModeration | None, posts: Iterable[Post]) -> None:
-    """Raise ArgumentError for an own post that the store would remove, because its user dropped the channel."""
+    """Raise ArgumentError for a new post that the store would remove, because the local user dropped its channel."""
     for post in posts:
         if moderation is not None and moderation.decisions.has_actions and moderation.rejection(post) is not None:
             raise ArgumentError(
@@ -73,7 +73,7 @@ def _decide(reader: Reader, bodies: list[Body]) -> bool:
 
 
 def _decides_about(moderation: AppliedModeration, post: Post, authors: set[bytes]) -> bool:
-    """Return True if a post may block or unblock one of the authors, or starts or ends a block on the own user."""
+    """Return True if a post may block or unblock one of the authors, or starts or ends a block on the local user."""
     decisions, body = moderation.decisions, post.body
     if not isinstance(body, Block | Unblock):
         return False

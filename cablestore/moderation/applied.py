@@ -67,7 +67,7 @@ class AppliedModeration:
     must_be_stored: bool
     """True if the local rows of drops may differ from the decisions."""
     is_stored_swept: bool = False
-    """Whether the store has the local row that says `is_swept`."""
+    """True if the store has the local row for `is_swept`."""
 
     @classmethod
     def read(cls, reader: Reader, own_key: bytes, seed: Seed | None = None) -> Self:
@@ -116,7 +116,7 @@ class AppliedModeration:
     def _blocking(self, post: Post) -> tuple[ModerationAct | None, int]:
         """Return the block that rejects posts of an author, and its time (4.6, 4.6.1).
 
-        An unblock of the own user ends a block on it, so it is stored.
+        An unblock of the local user ends a block on it, so it is stored.
         """
         if post.author == self.own_key:
             return None, 0
@@ -132,7 +132,10 @@ class AppliedModeration:
         return block, block.timestamp_ms
 
     def dropping(self, post: Post) -> ModerationAct | None:
-        """Return the action that rejects or removes a post. Own posts are only removed by own actions."""
+        """Return the action that rejects or removes a post.
+
+        Only actions of the local user remove the user's own posts.
+        """
         is_own = self.own_key == post.author
         return next((act for act in self._drops_of(post) if not is_own or act.author == self.own_key), None)
 

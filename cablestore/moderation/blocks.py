@@ -2,13 +2,13 @@
 
 The actions on the user are applied in order of (timestamp, hash), each to the state after the earlier ones:
 
-* Actions of the own user take effect. Others take effect if they are applicable (4.4.3, 4.4.5) and the own user has no
-  earlier relevant action (4.4.5 rule 1). An overruled action changes nothing.
+* Actions of the local user take effect. Others take effect if they are applicable (4.4.3, 4.4.5) and the local user has
+  no earlier relevant action (4.4.5 rule 1). An overruled action changes nothing.
 * A block with `drop=1` that takes effect drops all posts of the user (5.1.4). It ends with the first later unblock that
   takes effect, or by which its author undoes it (4.4.2).
 * When it ends, posts dated up to the unblock stay dropped (5.1.5). Later unblocks do not change that.
 * An unblock with `undrop=1` ends the drops that it undoes, also those that ended before.
-* A block with `drop=0` drops nothing. The own user's also ends the drops of others (5.1.4, 4.4.5 rule 1).
+* A block with `drop=0` drops nothing. The local user's also ends the drops of others (5.1.4, 4.4.5 rule 1).
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class BlockState(NamedTuple):
 
 
 def resolve_blocks(actions: Iterable[tuple[ModerationAct, bool]], own_key: bytes) -> BlockState:
-    """Return the state after the actions on one user, each with True if it is the own user's or applicable."""
+    """Return the state after the actions on one user, each with True if it is the local user's or applicable."""
     timeline = _Timeline(own_key)
     for act, is_applicable in sorted(actions, key=lambda action: action[0].moment):
         timeline.apply(act, is_applicable)
@@ -93,7 +93,10 @@ class _Timeline:
             self._block(act)
 
     def _find_in_force(self) -> ModerationAct | None:
-        """Return the own user's action, or without one the latest of others (4.4.5). A private block persists (4.5.1)."""
+        """Return the local user's action, or if there is none, the latest of others (4.4.5).
+
+        A private block persists (4.5.1).
+        """
         private = self._relevant.get((self._own, True))
         if private is not None and private.type == BLOCK:
             return private

@@ -1,7 +1,7 @@
 """Decisions: which of the stored moderation actions apply for the store's own user (moderation.md 4).
 
 Decisions are immutable. `changed` returns new ones, so any thread may read existing ones. They are a function of the
-stored actions, the own key and the seed: neither the order of arrival nor the time of day matters.
+stored actions, the local user's key and the seed: neither the order of arrival nor the time of day matters.
 
 A result is the action that causes it, None if there is none. So `user_hidden_by(user, channel)` returns whether a user
 is hidden, by whom, when and why.
@@ -41,7 +41,7 @@ class ActResult(StrEnum):
     DECLINED = "declined"
     """It assigns a role to a user who declines roles (4.2.4)."""
     VOID = "void"
-    """It is impossible: a role for its own author (4.4.3) or for the own user, or a drop without a channel."""
+    """It is impossible: a role for its own author (4.4.3) or for the local user, or a drop without a channel."""
 
 
 class Decision(NamedTuple):
@@ -66,7 +66,7 @@ _Hidden = tuple[dict[bytes, frozenset[str] | None], frozenset[bytes]]
 class Decisions:
     """Decisions for one user. A context is a channel's comparable name, or None for the whole cabal.
 
-    Actions of users who never had authority are not read, except blocks on the own user.
+    Actions of users who never had authority are not read, except blocks on the local user.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class Decisions:
 
     @classmethod
     def read(cls, held: HeldActs, own_key: bytes, seed: Seed | None = None) -> Self:
-        """Read the actions of everybody who may have authority, starting with the own user and the seed."""
+        """Read the actions of everybody who may have authority, starting with the local user and the seed."""
         return cls(KnownActs.read(held, own_key, seed))
 
     def changed(
@@ -146,7 +146,7 @@ class Decisions:
         return self._contexts.history(channel, public=public).role(user)
 
     def role_given_by(self, user: bytes, channel: str | None = None) -> ModerationAct | Seed | None:
-        """Return the source of a user's role: an action or the seed, None for the default and for the own user."""
+        """Return the source of a user's role: an action or the seed, None for the default and for the local user."""
         return self._contexts.history(channel).decided_by(user)
 
     def had_authority(self, user: bytes, channel: str | None, timestamp_ms: int, *, public: bool = False) -> bool:
@@ -166,7 +166,10 @@ class Decisions:
         return any(history.had_authority(act.author, act.timestamp_ms) for history in histories)
 
     def may_have_authority(self, user: bytes) -> bool:
-        """Return True for the own user, users of the seed, and users with a role. Actions of others have no effect."""
+        """Return True for the local user, users of the seed, and users with a role.
+
+        Actions of others have no effect.
+        """
         return user in self._known.roles
 
     def users_with(self, role: UserRole, channel: str | None = None) -> list[bytes]:
@@ -284,11 +287,11 @@ class Decisions:
         return state
 
     def blocked_by(self, user: bytes, *, public: bool = False) -> ModerationAct | None:
-        """Return the post/block by which the own user blocks a user: its own, or one of an authority (4.6.1)."""
+        """Return the post/block by which the local user blocks a user: its own, or one of an authority (4.6.1)."""
         return self.blocks_of(user, public=public).block
 
     def blocks_own_user(self, user: bytes) -> ModerationAct | None:
-        """Return the post/block by which a user blocks and notifies the own user (4.6.1).
+        """Return the post/block by which a user blocks and notifies the local user (4.6.1).
 
         It is in force until the user undoes it: a later post/block that does not notify changes nothing.
         """
@@ -312,7 +315,7 @@ class Decisions:
                 yield act
 
     def own_roles(self, user: bytes, channel: str | None) -> Iterator[ModerationAct]:
-        """Yield the roles that the own user gave a user in one context, in any order."""
+        """Yield the roles that the local user gave a user in one context, in any order."""
         for act in self._known.roles.get(self._own, ()):
             if act.targets[0] == user and act.channel == channel:
                 yield act
@@ -330,8 +333,8 @@ class Decisions:
     ) -> ModerationAct | None:
         """Return the action of a pair that takes effect on a target in a context, whether it does or undoes.
 
-        The own user's comes first, then the later one: an action for the cabal applies to all channels (4.1.1, 4.4.5).
-        `subject` is the affected user.
+        The local user's comes first, then the later one: an action for the cabal applies to all channels (4.1.1,
+        4.4.5). `subject` is the affected user.
         """
         if not self._known.is_acted_on(target):
             return None
@@ -352,7 +355,7 @@ class Decisions:
     def _relevant(self, acts: list[ModerationAct]) -> dict[bytes, list[ModerationAct]]:
         """Return each author's relevant actions of a pair, oldest first: those after the last opposite one (4.4.2).
 
-        Private actions of the own user are only undone privately (4.5.1).
+        Private actions of the local user are only undone privately (4.5.1).
         """
         relevant: dict[bytes, list[ModerationAct]] = {}
         latest_private = None

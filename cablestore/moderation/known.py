@@ -1,6 +1,6 @@
-"""Known actions: those of everybody who may have authority, following roles from the own user and the seed.
+"""Known actions: those of everybody who may have authority, following roles from the local user and the seed.
 
-Actions of others have no effect, so they are not read and use no memory, except for blocks on the own user. Users who
+Actions of others have no effect, so they are not read and use no memory, except for blocks on the local user. Users who
 declined a role, or whose role came from somebody without authority, stay known: `roles` decides what counts.
 """
 
@@ -17,7 +17,7 @@ from cablestore.views.acts import act_in, record_of, targets_in
 _Item = TypeVar("_Item", bound=ModerationAct | Consent)
 
 BLOCKING: Final = 8
-"""Pair of post/block and post/unblock. The pairs of actions have the number of the doing one (5.1.3)."""
+"""Number of the pair post/block and post/unblock. A pair has the number of the action, not of the undoing (5.1.3)."""
 
 
 class HeldActs(Protocol):
@@ -27,7 +27,7 @@ class HeldActs(Protocol):
         """Return each post/role of one author in any order, including the private ones of the store's own user."""
 
     def actions_of(self, author: bytes) -> Iterable[bytes]:
-        """Return the records of one author's other actions in any order, including the private ones of the own user."""
+        """Return the records of one author's other actions in any order, including the local user's private ones."""
 
     def consents_of(self, user: bytes) -> Iterable[Consent]:
         """Return all statements of a user about accepting roles, in any order."""
@@ -62,7 +62,7 @@ class KnownActs:
         """Records of actions, by each targeted user, post or channel. Bytes are fast to read and to keep."""
         self.consents: dict[bytes, list[Consent]] = {}
         self.against: dict[bytes, list[ModerationAct]] = {}
-        """Public blocks on the own user, by author."""
+        """Public blocks on the local user, by author."""
 
     @classmethod
     def read(cls, held: HeldActs, own_key: bytes, seed: Seed | None) -> Self:

@@ -1,7 +1,7 @@
 """Roles: who has which role in one context, now and at every time before (moderation.md 4.2).
 
 Roles are applied in order of (timestamp, hash). Within a millisecond, a role waits for the one that makes its author
-admin. Authority starts with the own user and the seed's admins.
+admin. Authority starts with the local user and the seed's admins.
 
 * A role counts if its author is admin and became admin in the role's millisecond or earlier, without interruption.
 * An admin needs a chain of admins that leads back to these. Two who only vouch for each other are not admins.
@@ -109,7 +109,7 @@ class RoleHistory:
         return {user for user in (*self._changes, self._own) if self.role(user) is role}
 
     def decided_by(self, user: bytes) -> ModerationAct | Seed | None:
-        """Return the source of a user's role, None for the default and for the own user."""
+        """Return the source of a user's role, None for the default and for the local user."""
         if user == self._own or user in self._declining:
             return None
         acts = self._with_say(user)
@@ -118,7 +118,7 @@ class RoleHistory:
         return self._seed if user in self._defaults else None
 
     def declines(self, user: bytes) -> bool:
-        """Return True if a user declines roles (4.2.4). The own user is always admin (4.2.5)."""
+        """Return True if a user declines roles (4.2.4). The local user is always admin (4.2.5)."""
         return user in self._declining
 
     def is_applied(self, act: ModerationAct) -> bool:
@@ -225,7 +225,7 @@ class RoleHistory:
         return touched
 
     def _vouched_for(self) -> set[bytes]:
-        """Return the admins with a chain of admin roles from the own user, the seed or kept roles."""
+        """Return the admins with a chain of admin roles from the local user, the seed or kept roles."""
         reached = {user for user in self._admin_since if self._is_admin_by_seed(user) or self._is_kept(user)}
         reached.update(self._recipients(self._own))
         waiting = list(reached)
@@ -267,7 +267,7 @@ class RoleHistory:
     # --- one user ------------------------------------------------------------------------------------
 
     def _with_say(self, user: bytes) -> list[ModerationAct]:
-        """Return the actions that determine a role: those of the own user, or if it has none, those of all (4.2.5)."""
+        """Return the actions that determine a role: those of the local user, otherwise those of all users (4.2.5)."""
         acts = list(self._given.get(user, {}).values())
         return [act for act in acts if act.author == self._own] or acts
 

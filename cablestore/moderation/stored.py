@@ -14,7 +14,7 @@ from cablestore.views import acts
 class StoredActs:
     """Actions of a reader, including remembered ones of dropped users. Use it while the reader's snapshot is open.
 
-    The own user's actions include private ones, which have no view rows. The reader must be able to unseal them.
+    The local user's actions include private ones, which have no view rows. The reader must be able to unseal them.
     """
 
     def __init__(self, reader: Reader, own_key: bytes) -> None:

@@ -37,7 +37,7 @@ class Agreement:
         return self._is_in_step and self._place == place
 
     def compared(self, compared: LogPosition | None, place: LogPosition) -> list[bytes]:
-        """Note a comparison of the state at `compared`. The store is at `place` now. Return the frames for the peer.
+        """Record a comparison of the state at `compared`. The store is at `place` now. Return the frames for the peer.
 
         An agreement from before the store changed ends: this comparison may cover only the recent posts.
         """
@@ -57,7 +57,7 @@ class Agreement:
         return [EQUAL]
 
     def peer_is_equal(self, place: LogPosition, *, answers: bool) -> list[bytes]:
-        """Note that the peer found the stores equal. Return the answer if this side `answers`."""
+        """Record that the peer found the stores equal. Return the answer if this side `answers`."""
         if self._place != place:
             return [CHANGED] if answers else []
         self._is_in_step = True
@@ -65,17 +65,17 @@ class Agreement:
         return [EQUAL] if answers else []
 
     def peer_changed(self) -> None:
-        """Note that the peer's store changed since the comparison."""
+        """Record that the peer's store changed since the comparison."""
         self._place, self._is_claimed = None, False
         self._is_in_step = self._is_in_step and False
         self.ended.set()
 
     def changed(self, place: LogPosition) -> list[bytes]:
-        """Note the present log position of the store. Return the frames for the peer."""
+        """Record the present log position of the store. Return the frames for the peer."""
         return [] if self._place in (None, place) else self._end()
 
     def failed(self) -> list[bytes]:
-        """Note that a comparison failed. Return the frames for the peer."""
+        """Record that a comparison failed. Return the frames for the peer."""
         frames = self._end()
         self._is_in_step = False
         return frames

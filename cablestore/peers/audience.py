@@ -109,7 +109,7 @@ class BlockBook:
         self._own: Final = {static_key_of(user): is_notified for user, is_notified in (own or {}).items()}
 
     def block(self, user: bytes, *, is_notified: bool) -> None:
-        """Note that the local user blocks a user."""
+        """Record that the local user blocks a user."""
         self._own[static_key_of(user)] = is_notified
 
     def audience(self, static: bytes) -> Audience:

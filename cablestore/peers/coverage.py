@@ -31,12 +31,12 @@ class Coverage:
     # --- results of comparisons -----------------------------------------------------------------
 
     def begin(self) -> None:
-        """Note the start of a comparison."""
+        """Record the start of a comparison."""
         self._is_under_way = True
         self._changed.set()
 
     def read(self, terms: Terms, place: LogPosition) -> list[bytes]:
-        """Note that the compared state was read at `place`. Return the frames that announce it to the peer.
+        """Record that the compared state was read at `place`. Return the frames that announce it to the peer.
 
         A comparison of older posts extends the one that began where it ends. Others without an end replace it.
         """
@@ -50,14 +50,14 @@ class Coverage:
         return [SNAPSHOT]
 
     def end(self, *, failed: bool) -> None:
-        """Note the end of a comparison. If it failed, nothing is covered until the next one."""
+        """Record the end of a comparison. If it failed, nothing is covered until the next one."""
         self._is_under_way = False
         if failed:
             self._terms, self._has_failed = None, True
         self._changed.set()
 
     def known_there(self) -> None:
-        """Note that the peer has read its state, and answers live requests from that state."""
+        """Record that the peer has read its state, and answers live requests from that state."""
         self._is_known_there = True
         self._changed.set()
 

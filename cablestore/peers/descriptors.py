@@ -1,4 +1,4 @@
-"""File descriptors: connections of peers may use only so many that the store and commands always get some."""
+"""File descriptors: the number of peer connections is limited, so that the store and commands always have some."""
 
 from __future__ import annotations
 

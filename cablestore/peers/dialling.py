@@ -40,12 +40,12 @@ class Dial:
         self._again_s = self._early_s = self._fresh_s = float("-inf")
 
     def connected(self) -> bool:
-        """Note that a connection is established. Return True if the attempt before it failed."""
+        """Record that a connection is established. Return True if the attempt before it failed."""
         self._connected_s = self._clock()
         return self._is_away
 
     def ended(self, reason: str, first_s: float, longest_s: float, spread: Callable[[float, float], float]) -> float:
-        """Note that an attempt failed or a connection ended. Return the pause before the next attempt.
+        """Record that an attempt failed or a connection ended. Return the pause before the next attempt.
 
         The pause is short after a connection that worked, and doubles from `first_s` with each failure, up to
         `longest_s`. `spread` returns a random number between two limits, so that many nodes do not reconnect at the
@@ -114,7 +114,7 @@ class Dials:
         self._dials.remove(dial)
 
     def connected(self, dial: Dial) -> None:
-        """Note that a connection is established. If the attempt before it failed, retry the other addresses early."""
+        """Record that a connection is established. If the attempt before it failed, retry the other addresses early."""
         if dial.connected():
             for other in self._dials:
                 other.retry_early()

@@ -107,7 +107,7 @@ class Fetches:
             self._known.pop(digest, None)
 
     def missed(self, hashes: Iterable[bytes]) -> None:
-        """Note that a peer does not have these posts. They are forgotten after some peers."""
+        """Record that a peer does not have these posts. They are forgotten after some peers."""
         for digest in hashes:
             times = self._known.get(digest)
             if times is not None and times < limits.OFFERS_REMEMBERED:
@@ -116,7 +116,7 @@ class Fetches:
                 self._known.pop(digest, None)
 
     def note_received(self, link: PeerLink, post: bytes) -> None:
-        """Note that a post of a peer is about to be stored. `settled` follows when it is."""
+        """Record that a post of a peer is about to be stored. `settled` follows when it is."""
         digest = post_hash(post)
         link.note_received(digest)
         self.pending.arrived(digest)

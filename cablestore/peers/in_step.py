@@ -45,7 +45,7 @@ class Agreements:
             self._watched = None
 
     def compared(self, link: PeerLink, compared: LogPosition | None, *, is_complete: bool, sent_posts: bool) -> None:
-        """Note a complete comparison. `compared` is the log position of the compared state.
+        """Record a complete comparison. `compared` is the log position of the compared state.
 
         `is_complete` is true on the side that compared all common posts, `sent_posts` if the peer was sent posts.
         """
@@ -54,7 +54,7 @@ class Agreements:
         self._check()
 
     def failed(self, link: PeerLink) -> None:
-        """Note a failed comparison."""
+        """Record a failed comparison."""
         self._say(link, link.agreement.failed())
 
     def receive(self, link: PeerLink, frame: bytes) -> None:

@@ -27,7 +27,7 @@ from cablestore.store import answers
 
 _ROWS_PER_POST: Final = 60
 _ROWS_PER_HASH: Final = 2
-"""The cost of one inspection for the requesting peer, in rows: to verify a signature takes as long as to read this many
+"""The cost of one inspection for the requesting peer, in rows: verifying a signature takes as long as reading this many
 rows.
 """
 

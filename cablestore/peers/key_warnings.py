@@ -42,5 +42,5 @@ class KeyWarnings:
         self._log.warning("another cabal key?", extra={"peer": peer, "reason": reason})
 
     def understood(self, peer: str) -> None:
-        """Note a valid message of a peer. A later problem is logged again."""
+        """Record a valid message of a peer. A later problem is logged again."""
         self._warned.pop(peer, None)

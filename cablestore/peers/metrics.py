@@ -77,7 +77,7 @@ class Metrics(Collector):
         self.posts_in: Final = {verdict: posts.labels(_label(verdict.value)) for verdict in Verdict}
         connections = Counter("cablestore_connections", "Connections", ["by"], registry=self.registry)
         self.connections: Final = {True: connections.labels("us"), False: connections.labels("them")}
-        """By whether this node connected."""
+        """The key is True if this node connected."""
         self.vanished: Final = Counter(
             "cablestore_vanished_peers", "Connections closed because the peer did not answer", registry=self.registry
         )

@@ -29,7 +29,7 @@ class NodeIds:
         self._own: Final = os.urandom(_SIZE_BYTES)
 
     def keep(self, link: PeerLink) -> None:
-        """Note that a connection is kept, and end it if another one has the same remote address and port."""
+        """Record that a connection is kept, and end it if another one has the same remote address and port."""
         link.is_kept = True
         others = (known for known in self._links if known.is_kept and known is not link and _is_open(known))
         for known in others:
@@ -42,7 +42,7 @@ class NodeIds:
         link.send_frames([NODE + self._own])
 
     def received(self, link: PeerLink, frame: bytes) -> None:
-        """Note the id of the peer's node, and end redundant connections."""
+        """Record the id of the peer's node, and end redundant connections."""
         if len(frame) != len(NODE) + _SIZE_BYTES:
             return  # from a later version
         link.node_id = frame[len(NODE) :]

@@ -30,7 +30,7 @@ class MessagePace:
         return self._messages == 0
 
     def check(self, size_bytes: int, messages: int, now_s: float) -> None:
-        """Note the total number of bytes received, and the number of complete messages."""
+        """Record the total number of bytes received, and the number of complete messages."""
         if now_s < self._checks_at_s:
             return
         self._checks_at_s = now_s + _POLL_EVERY_S

@@ -20,8 +20,8 @@ class Peer:
     """A snapshot of one connection of a node.
 
     `number` is unique for each connection of a node. `address` is the address that this node connected to, or the
-    peer's source address. `key` is the peer's public key in the handshake, None without encryption. `only_reconciles`
-    is True for a connection to the reconciliation port.
+    peer's source address. `key` is the peer's public key in the handshake, or None if the connection is not encrypted.
+    `only_reconciles` is True for a connection to the reconciliation port.
 
     `is_in_step` is True if both stores had the same posts at the last complete comparison, and neither has changed
     since. It is False after a change or a failed comparison, until the next one. It is None before the end of the

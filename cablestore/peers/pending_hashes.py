@@ -40,7 +40,7 @@ class PendingHashes(Generic[Peer]):
         return digest in self._holder
 
     def offer(self, peer: Peer, hashes: Iterable[bytes]) -> list[bytes]:
-        """Note that `peer` has these posts. Return those for which it had no room."""
+        """Record that `peer` has these posts. Return those for which it had no room."""
         refused = []
         queue = self._queued[peer]
         for digest in hashes:
@@ -98,7 +98,7 @@ class PendingHashes(Generic[Peer]):
             self._queued[holder].pop(digest, None)
 
     def failed(self, peer: Peer, hashes: Iterable[bytes]) -> tuple[set[Peer], list[bytes]]:
-        """Note that a peer did not deliver these posts.
+        """Record that a peer did not deliver these posts.
 
         Return the peers from which more must be requested now, and the hashes that no other peer offers.
         """

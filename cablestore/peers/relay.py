@@ -150,7 +150,7 @@ class Route:
         self.let_go()
 
     def finish(self) -> None:
-        """Note that one source, a peer or the store, is complete."""
+        """Record that one source, a peer or the store, is complete."""
         if isinstance(self.exchange.request, ListRequest):
             self.exchange.holds -= 1
             if self.exchange.holds == 0:

@@ -40,7 +40,7 @@ class CollectedAnswer:
                 self.end(step)
 
     def end(self, step: Step) -> None:
-        """Note the end of the answer."""
+        """Record the end of the answer."""
         self.requests.open.pop(self.exchange, None)
         if not self.done.done():
             self.done.set_result(step)

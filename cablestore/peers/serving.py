@@ -78,7 +78,7 @@ class Serving:
         self.by_session.pop(connection.session, None)
 
     async def wait_for_requests(self) -> None:
-        """Wait until peers have got the own posts that were announced less than `grace_s` ago.
+        """Wait until peers have received the local user's posts that were announced less than `grace_s` ago.
 
         Earlier writes are announced first. The wait for a peer that does not request posts ends after that time.
         """

@@ -84,7 +84,7 @@ class NodeSettings:
         limits.IDLE_TIMEOUT_S, "Timeout after which an idle peer is disconnected.", unit="s"
     )
     grace_s: float = limits.GRACE_S
-    """How long a stopping node waits for a peer to request an own post, from its announcement."""
+    """How long a stopping node waits for a peer to request a post of the local user, from its announcement on."""
     answer_timeout_s: float = limits.ANSWER_TIMEOUT_S
     max_requests_alive: int = limits.MAX_REQUESTS_ALIVE
     max_queued_size_bytes: int = limits.MAX_QUEUED_SIZE_BYTES

@@ -160,7 +160,7 @@ class _Server(ThreadingMixIn, WSGIServer):
         super().shutdown_request(request)
 
     def server_bind(self) -> None:
-        """Bind without a lookup of the own host name, which may take long."""
+        """Bind without looking up the host name of this machine, which may take long."""
         TCPServer.server_bind(self)
         self.server_name, self.server_port = self.server_address[:2]  # type: ignore[assignment]  # with a port
         self.setup_environ()

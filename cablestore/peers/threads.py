@@ -43,7 +43,7 @@ T = TypeVar("T")
 class Stopwatch:
     """Measures the time that a thread spends on a piece of work. Create and use it in that thread.
 
-    To query the CPU time of a thread costs ten times as much as to read the clock. So the elapsed time is used for
+    Querying the CPU time of a thread costs ten times as much as reading the clock. So the elapsed time is used for
     short work. For longer work, during which another thread may have run, the system is queried.
     """
 

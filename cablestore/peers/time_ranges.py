@@ -54,7 +54,7 @@ class TimeRanges:
         return self._terms._replace(from_ms=from_ms, until_ms=until_ms)
 
     def done(self) -> None:
-        """Note that the conversation about `next` was completed."""
+        """Record that the conversation about `next` was completed."""
         time_range = self.next
         self._has_done_one = True
         self._reached_ms = self._terms.from_ms if time_range is None else time_range.from_ms
@@ -65,12 +65,12 @@ class TimeRanges:
             self._marks.drop(self._peer, self._name)
 
     def is_over(self) -> None:
-        """Note that the peer keeps no older posts."""
+        """Record that the peer keeps no older posts."""
         self._reached_ms = self._terms.from_ms
         self._marks.drop(self._peer, self._name)
 
     def broke(self, *, has_moved: bool) -> None:
-        """Note that the link broke during the conversation about `next`.
+        """Record that the link broke during the conversation about `next`.
 
         If no posts were transferred during the whole life of the link, the next range is shorter.
         """

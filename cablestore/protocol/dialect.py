@@ -40,7 +40,7 @@ class Dialect:
 
         Raises ArgumentError for a name that cannot be encoded as UTF-8, which no post can contain.
         """
-        if not name.isascii():  # to encode the name of each decoded post would cost more
+        if not name.isascii():  # encoding the name of each decoded post would cost more
             utf8(name, "a channel's name")
         return fold_case(name) if self.folds_channel_case else name
 

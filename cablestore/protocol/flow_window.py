@@ -43,17 +43,17 @@ class FlowWindow:
         return self.window_size_bytes - self._on_way_size_bytes
 
     def began(self, size_bytes: float, now_s: float) -> BatchStart:
-        """Note that a batch of about this size was requested or sent."""
+        """Record that a batch of about this size was requested or sent."""
         self._on_way_size_bytes += size_bytes
         filled_size_bytes = self.window_size_bytes if self.room_size_bytes < size_bytes else 0.0
         return BatchStart(now_s, self._arrived_size_bytes, filled_size_bytes)
 
     def arrived(self, size_bytes: int) -> None:
-        """Note that bytes of any batch arrived."""
+        """Record that bytes of any batch arrived."""
         self._arrived_size_bytes += size_bytes
 
     def ended(self, start: BatchStart, size_bytes: float, now_s: float) -> None:
-        """Note the end of a batch that began with this size."""
+        """Record the end of a batch that began with this size."""
         self._on_way_size_bytes -= size_bytes
         carried = self._arrived_size_bytes - start.arrived_size_bytes
         if not carried:

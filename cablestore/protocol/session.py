@@ -485,7 +485,7 @@ class Session:
         self._send(list_response(exchange.request.request_id, names))
 
     def finish(self, exchange: Exchange) -> None:
-        """Note that one source of the answer is complete.
+        """Record that one source of the answer is complete.
 
         After the last source, a live request is caught up, and others end.
         """

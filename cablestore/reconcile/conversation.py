@@ -252,7 +252,7 @@ class ReconcileConversation:
         return self._advance(at_s)
 
     def stored(self, batch: int, *, at_s: float) -> list[ArrivedPosts]:
-        """Note that a received batch is stored, and continue."""
+        """Record that a received batch is stored, and continue."""
         self._unstored.discard(batch)
         self._send(Stored(batch))
         return self._advance(at_s)

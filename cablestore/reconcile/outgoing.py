@@ -107,7 +107,7 @@ class OutgoingPosts:
         return tuple(contents)
 
     def stored(self, batch: int, at_s: float) -> None:
-        """Note that the peer has stored a batch. Raises ReconcileError if the batch is not in transit."""
+        """Record that the peer has stored a batch. Raises ReconcileError if the batch is not in transit."""
         if batch not in self._on_the_way:
             raise ReconcileError(f"the peer confirmed batch {batch}, which is not in transit")
         start, size_bytes = self._on_the_way.pop(batch)

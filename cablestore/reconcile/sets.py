@@ -4,8 +4,8 @@ A session uses the same set from its first payload to its last. So an implementa
 change when posts are stored meanwhile. The cost of `items` should be proportional to its result, that of the other
 calls O(log n).
 
-`MemorySet` keeps its ids in immutable chunks: to add or discard an id replaces one chunk. So a snapshot is the list of
-the present chunks and the running sums over them, which are 30,000 numbers of each kind for a million ids.
+`MemorySet` keeps its ids in immutable chunks: adding or discarding an id replaces one chunk. So a snapshot is the list
+of the present chunks and the running sums over them, which are 30,000 numbers of each kind for a million ids.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class OrderedSet(Protocol):
 
 _CHUNK_IDS: Final = 32
 _KEY_SIZE_BYTES: Final = 8 + HASH_SIZE_BYTES
-_BOUNDS_REMEMBERED: Final = 256  # to cut a range uses the same bounds several times
+_BOUNDS_REMEMBERED: Final = 256  # cutting a range uses the same bounds several times
 
 
 class SortedRecords:

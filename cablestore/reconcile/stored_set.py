@@ -248,7 +248,7 @@ class StoredSet:
         self._held_posts += posts
 
     def _read_leaves(self, node: _Branch) -> None:
-        """Read all posts of a node at once: to find the first post of a range takes as long as to read a hundred."""
+        """Read all posts of a node at once: finding the first post of a range takes as long as reading a hundred."""
         totals: Counter[bytes] = Counter()
         for sets in node.sets:
             totals.update(dict(sets))

@@ -303,12 +303,12 @@ class RemoteStore(_Store, Closable, ProcessBound):
 
     @property
     def write_state(self) -> WriteState:
-        """Whether writes fail: see `CableStore.write_state`. It is reported after each write of any program."""
+        """State of writes: see `CableStore.write_state`. It is reported after each write of any program."""
         return WriteState(self._link.state.write_failure, self._link.state.failed_writes)
 
     @property
     def last_sequence(self) -> int:
-        """Number of the latest event that was reported or that an own call returned, 0 before the first."""
+        """Number of the latest event that was reported or that a call returned, 0 before the first."""
         return self._link.state.last_sequence
 
     def watch(self, call: Callable[[], None], *, local: bool = False) -> Callable[[], None]:

@@ -33,7 +33,7 @@ def sent(state: ChannelState, place: bytes, now_ms: int) -> None:
 
 
 def review(state: ChannelState, message: SdsMessage, now_ms: int) -> None:
-    """Record the own messages that the message of another member acknowledges."""
+    """Record which messages of this member the message of another member acknowledges."""
     review_history(state, message)
     if message.bloom_filter and state.counters.outgoing:
         settings = state.settings
@@ -50,7 +50,7 @@ def review_history(state: ChannelState, message: SdsMessage) -> None:
 
 
 def _acknowledge(state: ChannelState, message_id: str) -> None:
-    """Remove a message, and the own messages that it depends on, from the outgoing buffer."""
+    """Remove a message, and the messages of this member that it depends on, from the outgoing buffer."""
     pending = [message_id]
     while pending and state.counters.outgoing:
         message_id = pending.pop()

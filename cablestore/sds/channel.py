@@ -15,9 +15,9 @@ The log is ordered by (Lamport time, id). The Lamport time of a message is the c
 in its sender's log. Therefore all members end with the same messages in the same order, independent of the order of
 arrival.
 
-Own messages are resent until they are acknowledged. A message that lists an own message shows that its sender has it.
-Each message carries a Bloom filter of the newest ids, which shows with some uncertainty which other messages its sender
-has. If no member writes, sync messages without content carry histories and requests (`history`).
+Own messages are resent until they are acknowledged. A message that lists one of them shows that its sender has it. Each
+message carries a Bloom filter of the newest ids, which shows with some uncertainty which other messages its sender has.
+If no member writes, sync messages without content carry histories and requests (`history`).
 
 All changes are events: send, receive, retrieved, met, tick. A ChannelTransaction is one or more events over one state
 of the database. The rows of its state are all their changes, for one atomic write; without that write, the events have

@@ -55,7 +55,7 @@ class Known(NamedTuple):
 
 
 def known_of(row: bytes | None) -> Known | None:
-    """Return the state in a row, None without a row."""
+    """Return the state in a row, or None if there is no row."""
     if row is None:
         return None
     try:
@@ -145,7 +145,7 @@ class Gap:
     notified_by: str | None = None
     """Sender of the sync message that listed it. None: a message waits for it."""
     causes: list[str] = field(default_factory=list)
-    """Senders that listed it: see `causes`."""
+    """Senders of messages that listed it (`cablestore.sds.causes`)."""
     is_postponed: bool = False
     """True if another member requested it since our request."""
 

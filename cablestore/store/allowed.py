@@ -1,4 +1,4 @@
-"""Checks that reject own moderation actions that moderation.md forbids, and the own actions in force."""
+"""Checks that reject actions of the local user that moderation.md forbids, and the user's actions in force."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BLOCKS: Final = frozenset({_BLOCKS_FROM + BLOCK, _BLOCKS_FROM + UNBLOCK})
 
 
 def require_allowed(reader: Reader, body: Body, own_key: bytes | None) -> None:
-    """Raise ArgumentError if moderation.md forbids the own user to write this post (4.2.4, 4.4.3, 4.5.1)."""
+    """Raise ArgumentError if moderation.md forbids the local user to write this post (4.2.4, 4.4.3, 4.5.1)."""
     match body:
         case Role(recipient=user):
             if user == own_key:
@@ -54,7 +54,7 @@ def _require_private(known: list[ModerationAct]) -> None:
 def own_actions_in_force(
     reader: Reader, own_key: bytes | None, types: Container[int], target: bytes
 ) -> list[ModerationAct]:
-    """Return the own actions of these types that are in force for a target, private ones first.
+    """Return the local user's actions of these types that are in force for a target, private ones first.
 
     The result has at most one private and one public action for each context. Only an action of the same privacy undoes
     an action. An undo for the whole cabal also undoes the action in each channel.
@@ -88,7 +88,7 @@ def _does(act: ModerationAct) -> bool:
 def private_doings(
     reader: Reader, own_key: bytes | None, types: Container[int], targets: Iterable[bytes], context: str | None
 ) -> list[ModerationAct]:
-    """Return the own private actions of these types that are in force for any of the targets in one context."""
+    """Return the user's private actions of these types that are in force for any of the targets in one context."""
     wanted = set(targets)
     latest: dict[bytes, ModerationAct] = {}
     if own_key is None:

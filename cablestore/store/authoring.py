@@ -27,17 +27,17 @@ class Composer:
         self._identity = store_identity
         self._clock = clock
         self._last_ms: int | None = None
-        """Time of the last own post, None if it must be read. Posts dated far ahead of the clock do not count."""
+        """Time of the user's last post, None if it must be read. Posts dated far ahead of the clock do not count."""
 
     @property
     def own_key(self) -> bytes | None:
-        """The public key of own posts, None without an identity."""
+        """Public key of the identity that signs posts, or None if there is none."""
         identity = self._identity.load()
         return None if identity is None else identity.public_key
 
     @property
     def public_key(self) -> bytes:
-        """The public key of own posts. The first use creates a missing identity."""
+        """Public key of the identity that signs posts. The first use creates a missing identity."""
         return self._identity.identity.public_key
 
     def for_trial(self) -> Composer:
@@ -47,9 +47,10 @@ class Composer:
     def compose(self, transaction: Transaction, body: Body, moderation: AppliedModeration | None) -> list[Post]:
         """Return the signed posts of one write, in order. The last one has the given `body`.
 
-        It links to the heads of its channel. It is dated at the current time or just after the last own post, and after
-        the posts that it replaces. If the author of a text or a topic is not a member, a post/join comes first, dated
-        one millisecond earlier (wire.md 5.4.3). The join then links to the heads, and the text or topic to the join.
+        It links to the heads of its channel. It is dated at the current time or just after the user's last post, and
+        after the posts that it replaces. If the author of a text or a topic is not a member, a post/join comes first,
+        dated one millisecond earlier (wire.md 5.4.3). The join then links to the heads, and the text or topic to the
+        join.
 
         Raises ArgumentError in three cases: the author of a post/leave is not a member, so the post would create the
         channel for everyone; a replaced post is dated too far ahead; or the name of a user or a channel is invisible.
@@ -81,7 +82,7 @@ class Composer:
         return [_signed(reader, body, heads, date_ms, identity)]
 
     def note_ingested(self, posts: Iterable[Post], verdicts: Iterable[Verdict]) -> None:
-        """Note the ingested posts: the user may have written some of them on another device."""
+        """Record the ingested posts: the user may have written some of them on another device."""
         own_key = self._identity.known_key
         for post, verdict in zip(posts, verdicts, strict=True):
             if post.author == own_key and verdict is Verdict.ACCEPTED:
@@ -89,16 +90,16 @@ class Composer:
                 return
 
     def written(self, post: Post) -> None:
-        """Note a stored own post. The next one is dated after it, unless it is far ahead of the clock."""
+        """Record a stored post of the user. The next one is dated after it, unless it is far ahead of the clock."""
         if post.timestamp_ms < self._clock() + limits.MAX_OWN_CLOCK_STEP_MS:
             self._last_ms = post.timestamp_ms
 
     def forget(self) -> None:
-        """Forget the time of the last own post. The next post reads it from the store."""
+        """Forget the time of the user's last post. The next post reads it from the store."""
         self._last_ms = None
 
     def _time_ms(self, reader: Reader, own_key: bytes, now_ms: int) -> int:
-        """Return the current time, or one millisecond after the last own post if the clock has not advanced since."""
+        """Return the current time, or one millisecond after the user's last post if the clock has not advanced."""
         if self._last_ms is None:
             until_ms = now_ms + limits.MAX_OWN_CLOCK_STEP_MS
             self._last_ms = author.latest_time(reader, own_key, before_ms=until_ms)

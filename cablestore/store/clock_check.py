@@ -4,7 +4,8 @@ A text cannot be older than the texts that it links to, and cannot arrive before
 therefore show that clocks differ:
 
 * a text of another user is dated in the future: the local clock is slow, or the author's is fast;
-* an answer of another user to an own text is dated before it: the local clock is fast, or the author's is slow.
+* an answer of another user to a text of the local user is dated before that text: the local clock is fast, or the
+  author's is slow.
 
 A single user may be wrong. A difference is reported if at least `limits.MIN_CLOCK_WITNESSES` users agree. They must
 also outnumber the users whose texts of the same time show no difference. Old texts prove nothing: a cabal may be quiet.
@@ -70,7 +71,10 @@ def _slow_by(reader: Reader, own_key: bytes | None, now_ms: int) -> ClockDiffere
 
 
 def _fast_by(reader: Reader, own_key: bytes, now_ms: int) -> ClockDifference | None:
-    """Check the answers to the latest own texts. Own texts from the future prove that the clock was corrected."""
+    """Check the answers to the user's latest texts.
+
+    Texts of the user from the future prove that the clock was corrected.
+    """
     earlier_ms: dict[bytes, int] = {}
     from_ms = max(now_ms - limits.CLOCK_MEMORY_MS, 0)
     own = author.between(reader, own_key, (TEXT,), from_ms, limits.MAX_TIMESTAMP_MS, newest_first=True)

@@ -24,7 +24,7 @@ MessageCursor = NewType("MessageCursor", str)
 SearchCursor = NewType("SearchCursor", str)
 """Position among the results of a search in one order: `SearchPage.cursor`."""
 ChangesCursor = NewType("ChangesCursor", str)
-"""Position after which `changes` and `next_changes` continue, of a page, a snapshot, the store or `Changes`."""
+"""Position after which `changes` and `next_changes` continue. Pages, snapshots, stores and `Changes` have one."""
 
 _FORM: Final = re.compile(r"([a-z0-9-]{1,120})-([a-z0-9]+)\.([0-9]{1,16})")
 _ADVICE: Final = "Fetch a new page and use its cursor"
@@ -60,5 +60,5 @@ def sequence_of(reader: Reader, cursor: ChangesCursor) -> int:
 
 
 def _check(reader: Reader, sequence: int) -> str:
-    """Return digits that differ if the log lost this entry and has gone on otherwise."""
+    """Return digits that differ if the log lost this entry and then continued with other entries."""
     return blake3.blake3(mark_at(reader, sequence)).hexdigest(length=8)

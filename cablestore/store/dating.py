@@ -1,4 +1,4 @@
-"""Timestamps of own posts that replace others: a name, a topic, a membership, a moderation action.
+"""Timestamps of new posts that replace earlier ones: a name, a topic, a membership, a moderation action.
 
 The latest post by (timestamp, hash) is in effect. A new post must therefore be dated after the post that it replaces,
 even if a fast clock dated that one. Peers reject posts dated a week or more in the future. A new post that would need
@@ -156,7 +156,8 @@ def _acts(
 ) -> Iterator[ModerationAct]:
     """Yield the actions of the same kind on the targets of an action. The latest of them is in effect.
 
-    Only the own roles are yielded: of the roles by several authors, the highest is in effect, not the latest.
+    Only roles that the user assigned are yielded: of the roles by several authors, the highest is in effect, not the
+    latest.
     """
     decisions = Decisions.read(StoredActs(reader, own_key), own_key) if moderation is None else moderation.decisions
     match body:

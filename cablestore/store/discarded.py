@@ -9,7 +9,7 @@ from cablestore.views import activity, channel_topic, membership, user_info
 
 
 def note_discarded(plan: Plan) -> None:
-    """Note the rows that a plan's discarded posts changed. No record shows it after the posts are gone."""
+    """Record the rows that a plan's discarded posts changed. No record shows it after the posts are gone."""
     for post in plan.discarded:
         if post.type in LINKABLE_TYPES:
             plan.touch(activity.channel_key(post))

@@ -61,7 +61,7 @@ class KnownPositions:
         return replace(self, state=state, latest=latest)  # shares its tables: they hold for both states
 
     def note_latest(self, reader: Reader, channel: str) -> None:
-        """Note the latest time of a channel before its positions are cached."""
+        """Record the latest time of a channel before its positions are cached."""
         if channel not in self.latest:
             row = next(messages.texts(reader, channel, newest_first=True, at_once=1), None)
             self.latest[channel] = -1 if row is None else time_of(row[0])
@@ -87,7 +87,7 @@ class KnownPositions:
         return latest
 
     def move(self, channel: str, digest: bytes, effective_ms: int) -> None:
-        """Note the effective time of a moved post."""
+        """Record the effective time of a moved post."""
         self.targets.add((channel, effective_ms))
         self.moved[digest] = effective_ms
 

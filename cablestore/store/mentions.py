@@ -13,9 +13,9 @@ A text names the user by a name that the user had at about the time of the text.
 * names that the user had within the same time of a post that the text links to. The post must be in the same channel
   and dated less than `limits.MAX_FUTURE_MS` after the text. The text's author had seen that post.
 
-An own post/info that arrives late or is removed changes the names for a range of time. The texts of that range, and the
-texts that link to its posts, are searched again: `limits.MAX_BATCH_POSTS` posts in the same write, the others when
-mentions are read. A post that arrives after a text that links to it, or is removed, causes that text to be checked
+A post/info of the user that arrives late or is removed changes the names for a range of time. The texts of that range,
+and the texts that link to its posts, are searched again: `limits.MAX_BATCH_POSTS` posts in the same write, the others
+when mentions are read. A post that arrives after a text that links to it, or is removed, causes that text to be checked
 again.
 """
 
@@ -70,7 +70,10 @@ class Naming:
 
     @classmethod
     def stored(cls, reader: Reader) -> Self | None:
-        """Return the names that a store's mentions were searched for. None without such a search, or if damaged."""
+        """Return the names that a store's mentions were searched for.
+
+        None if there was no such search, or if they are damaged.
+        """
         match unpacked(reader.local(MENTIONING, b"")):
             case [bytes() as own_key, list() as names] if all(map(_is_name, names)):
                 return cls.of(own_key, [(name[0], name[1]) for name in names])

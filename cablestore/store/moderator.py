@@ -151,7 +151,7 @@ class Moderator:
     ) -> Effect:
         """Assign a role to a user. `UserRole.USER` removes a role, including one that others assigned (4.2, 5.1.2).
 
-        Raises ArgumentError for the own user (4.4.3) and for a user who declines roles (4.2.4).
+        Raises ArgumentError for the local user (4.4.3) and for a user who declines roles (4.2.4).
         """
         how = _How(**options)
         check(user=user)
@@ -333,7 +333,7 @@ class Moderator:
             return list(moderation.decisions.history(context, partial(_author_of, reader)))
 
     def own_acts(self, kind: Literal["hide", "block"], target: bytes) -> list[ModerationAct]:
-        """Return the own actions in force that hide or block a user, or hide a post, private ones first.
+        """Return the user's actions in force that hide or block another user, or hide a post, private ones first.
 
         To undo one, issue the opposite action with the same privacy and channel.
         """

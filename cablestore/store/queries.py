@@ -373,8 +373,8 @@ class Queries(ABC):
     def events(self, after: int = 0, *, timeout_s: float | None = None) -> Iterator[Event]:
         """Yield the events of posts after number `after`, oldest first: entries of the arrival log.
 
-        Entries of local changes are left out; `changes` reports them. A fixed state has no later events, so nothing is
-        waited for, whatever `timeout_s` is.
+        Entries of local changes are left out; `changes` reports them. A fixed state does not get later events, so this
+        method does not wait and ignores `timeout_s`.
         """
         check(after=after)
         check_given(timeout_s=timeout_s)
@@ -493,7 +493,7 @@ def place_of(cursor: MessageCursor) -> bytes:
 
 
 def _page(reader: Reader, shown: Iterable[tuple[bytes, Message | None]], limit: int) -> Page:
-    """Return the messages among these rows up to `limit`, and the place of the last row that was read."""
+    """Return the messages among these rows up to `limit`, and the cursor of the last row that was read."""
     found: list[Message] = []
     for read, (at, message) in enumerate(shown, 1):
         if message is not None:

@@ -95,7 +95,7 @@ class Unread:
         return sum(1 for _ in self._places(channel, mark, limits.MAX_UNREAD_COUNTED))
 
     def places(self, channel: str) -> tuple[bytes, list[bytes]]:
-        """Return the read mark of a channel, b"" without one, and the <mono-ts> of its unread texts in order."""
+        """Return the read mark of a channel (b"" if never marked), and the <mono-ts> of its unread texts in order."""
         mark = self._marks.get(escape(channel))
         found = list(self._places(channel, mark, limits.MAX_UNREAD_COUNTED))
         return b"" if mark is None else mark.place, found

@@ -1,4 +1,4 @@
-"""What reads of a store return: pages, channels, events, numbers."""
+"""Results of reads: pages, channels, events, numbers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ChannelOrder = Literal["name", "activity"]
 class Page(NamedTuple):
     """Messages in the requested order, and the cursor of the next page, None at the end.
 
-    `changes_cursor` is where the changes of the state begin that was read: pass it to `changes` or `next_changes`.
+    `changes_cursor` is the cursor of the state that was read: pass it to `changes` or `next_changes` for later changes.
 
     A page before the end may have few messages, or none, if most are hidden.
     """
@@ -52,7 +52,7 @@ class Channel:
 
     @property
     def last_message(self) -> Message | None:
-        """The latest message that is shown; None without one among the last `limits.MAX_PAGE_ROWS_READ`.
+        """The latest message that is shown; None if none of the last `limits.MAX_PAGE_ROWS_READ` is shown.
 
         It is read now. Under `cablestore.aio` it was read with the channel.
         """

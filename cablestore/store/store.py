@@ -219,7 +219,10 @@ class CableStore(Queries, Closable, ProcessBound):
 
     @property
     def identity(self) -> Identity:
-        """Identity that signs own posts. The first use creates its key file, unless `open` received an identity."""
+        """Identity that signs the user's posts.
+
+        The first use creates its key file, unless `open` received an identity.
+        """
         identity = self._identity.identity
         self._present.follow_identity()
         return identity
@@ -230,7 +233,7 @@ class CableStore(Queries, Closable, ProcessBound):
         return self._identity.known_key
 
     def import_identity(self, identity: Identity) -> None:
-        """Sign own posts with `identity` from now on. Raises IdentityError if the store has another identity."""
+        """Sign the user's posts with `identity` from now on. Raises IdentityError if the store has another identity."""
         check_instance("identity", identity, Identity)
         self._identity.become(identity)
         self._present.follow_identity()
@@ -255,7 +258,7 @@ class CableStore(Queries, Closable, ProcessBound):
     # --- own posts -----------------------------------------------------------------------------
 
     def write(self, body: Body, *, sync: bool = True) -> Post:
-        """Sign and store a post that links to the heads of its channel, dated now or just after the last own post.
+        """Sign and store a post that links to the heads of its channel, dated now or just after the user's last post.
 
         If the author of a text or topic is not a member of the channel, the same write adds a post/join before it
         (wire.md 5.4.3). With `sync`, the post is on disk when the call returns. Raises ArgumentError.
@@ -302,7 +305,9 @@ class CableStore(Queries, Closable, ProcessBound):
         return self._writer.set_info(name=name, accept_role=accept_role, others=others or {}, sync=sync)
 
     def delete(self, hashes: bytes | Iterable[bytes], *, sync: bool = True, force: bool = False) -> list[Post]:
-        """Delete own posts, here and on peers that receive the deletion. Returns one post/delete, or several if needed.
+        """Delete posts of the user, here and on peers that receive the deletion.
+
+        Returns one post/delete, or several if needed.
 
         Local-only posts are discarded instead, because a post/delete would reveal their hash. Raises ArgumentError,
         and deletes nothing, for posts of others, for deletions and for unknown hashes. With `force`, hashes may be
@@ -400,7 +405,8 @@ class CableStore(Queries, Closable, ProcessBound):
     def watch(self, call: Callable[[], None], *, local: bool = False) -> Callable[[], None]:
         """Call a function after each successful or failed write, and when the store is closed.
 
-        Writes that change only values of `store.local` count with `local` only. Returns a function that cancels this.
+        After writes that change only values of `store.local`, it is called only with `local`. Returns a function that
+        cancels this.
 
         The function runs in the writing thread and blocks it. It must be short and must not raise. Use it to wake an
         event loop without a waiting thread.
@@ -410,7 +416,7 @@ class CableStore(Queries, Closable, ProcessBound):
 
     @property
     def write_state(self) -> WriteState:
-        """Whether writes fail, why, and how many have failed."""
+        """State of writes: whether they fail, why, and how many have failed."""
         return WriteState(self._engine.write_failure, self._engine.failed_writes)
 
     def retry_writes(self) -> None:
@@ -432,7 +438,7 @@ class CableStore(Queries, Closable, ProcessBound):
         return self._engine.next_sequence - 1
 
     def clock_difference(self) -> ClockDifference | None:
-        """Return how far the clock differs from those of most recent authors, or None without evidence in their texts.
+        """Return how far the clock differs from those of most recent authors, or None if their texts do not show it.
 
         `cablestore.store.clock_check` describes the evidence.
         """

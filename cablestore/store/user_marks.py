@@ -29,7 +29,7 @@ class UserMarks:
     """Read marks and names of the store's user in one state of the store. Immutable: methods return new objects."""
 
     own_key: bytes | None
-    """Public key of the user, None without an identity."""
+    """Public key of the user, or None if there is no identity."""
     naming: Naming | None
     """Key and names of the user, None until mentions are requested."""
     marks: dict[bytes, ReadMark]

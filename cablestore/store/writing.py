@@ -148,7 +148,7 @@ class Writer:
             return None if after == before else self.write(after, sync=sync)
 
     def delete(self, targets: list[bytes], *, sync: bool, force: bool) -> list[Post]:
-        """Delete own posts. Local-only posts are discarded: a post/delete would reveal their hashes."""
+        """Delete posts of the user. Local-only posts are discarded: a post/delete would reveal their hashes."""
         with self._engine.transaction() as transaction:
             unknown = [digest for digest in targets if not (force or _is_known(transaction.reader, digest))]
             if unknown:

@@ -258,7 +258,7 @@ def test_a_cancelled_end_of_a_with_leaves_the_folder_free(tmp_path: Path) -> Non
 
 
 def test_a_call_that_nobody_can_await_is_not_made() -> None:
-    """As in a task of trio, which does not support asyncio futures."""
+    """An example is a call in a task of trio, which does not support asyncio futures."""
     with CableStore.in_memory() as blocking:
         store = AsyncCableStore(blocking)
         for call in (store.post("c", "from elsewhere"), store.channels().__anext__(), store.compact(), store.close()):

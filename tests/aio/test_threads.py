@@ -39,7 +39,7 @@ def test_at_most_read_threads_threads_read_and_one_writes() -> None:
 
 
 def test_the_last_message_of_a_channel_is_there_without_a_read_on_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also after the store was closed. The message is that of the snapshot's state."""
+    """The message is readable after the store was closed, and is that of the snapshot's state."""
     readers: list[threading.Thread] = []
     reading, get = Engine.reading, Reader.post
 

@@ -85,9 +85,9 @@ def test_a_statement_is_of_the_archives_of_its_index(profile: Profile, cids: tup
     made = community(profile, cids=cids)
     first, second, third = made.commitments
     for commitments in ((), (first, second), (first, second, third, third), (first, second, second)):
-        with pytest.raises(ArchiveError, match="each once"):
+        with pytest.raises(ArchiveError, match=r"differ from the|each once"):
             verified(forged(made, statement_of(made, commitments=commitments)), made)
-        with pytest.raises(ArchiveError, match="each once"):
+        with pytest.raises(ArchiveError, match=r"differ from the|each once"):
             signed_index(made.index, commitments, CONTROL, LEGACY, sealed=False)
     if cids:
         wrong = (first, second, replace(third, cid=CIDS[0]))
@@ -121,7 +121,7 @@ def test_a_newer_statement_is_rejected() -> None:
 
 
 def test_the_signature_of_a_statement_is_none_of_a_post() -> None:
-    """Both use the same key. A signature of one must never be valid for the other."""
+    """Posts and statements are signed with the same key. A signature of one must never be valid for the other."""
     statement = sign(statement_of(community(RFC61)), CONTROL)
     context = b"\xff" * 10 + b"cablestore archive index"
     for dialect in (LEGACY, DRAFT8):

@@ -65,7 +65,7 @@ def test_the_same_history_gives_the_same_bytes(
 @pytest.mark.thorough
 @pytest.mark.parametrize("dialect", [LEGACY, DRAFT8], ids=lambda dialect: dialect.name)
 def test_processes_make_the_same_bytes(tmp_path: Path, dialect: Dialect) -> None:
-    """This includes late posts and deletions."""
+    """The history includes late posts and deletions."""
     plan = plan_of(key=KEY, dialect=dialect)
     posts = list(some_weeks(dialect))
     store = store_of(posts[::2], dialect)

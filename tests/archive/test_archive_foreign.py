@@ -97,7 +97,7 @@ def test_other_texts_than_announcements_are_skipped(member: Path, run: Run, text
 
 
 def test_another_communitys_torrent_is_rejected(made: Made, member: Path, run: Run, tmp_path: Path) -> None:
-    """By its link; and under the name of the control node, where its index shows the other author."""
+    """The torrent is rejected by its link, and under the control node's name by its index, which has another author."""
     plan = plan_of()
     others = store_of(history("other"))
     archived(others, tmp_path / "others" / OTHERS, type(plan)(plan.profile, STRANGER, LEGACY))

@@ -203,7 +203,7 @@ def test_a_bad_upload_is_rejected_with_a_reason(
 
 
 def test_an_empty_upload_is_rejected(node: ServedContent) -> None:
-    assert ask(node, "POST", "/data", b"")[::2] == (422, b"the body is empty: a dataset has at least one byte")
+    assert ask(node, "POST", "/data", b"")[::2] == (422, b"empty body: a dataset has at least one byte")
 
 
 def test_bad_and_unknown_ids_have_their_statuses(node: ServedContent) -> None:
@@ -316,7 +316,7 @@ def test_uploads_at_once_are_limited(tmp_path: Path) -> None:
         incoming = tmp_path / "store" / "incoming"
         wait_until(lambda: len([*incoming.iterdir()]) == 2 * limits.MAX_UPLOADS_AT_ONCE)
         status, _, text = ask(node, "POST", "/data", b"payload")
-        assert (status, b"try again later" in text) == (503, True)
+        assert (status, b"Try again later" in text) == (503, True)
         connection.sendall(b"load")
         assert b" 200 OK" in connection.recv(4_096)
         assert ask(node, "POST", "/data", b"payload")[0] == 200
@@ -387,7 +387,7 @@ def test_a_damaged_dataset_is_never_served_as_a_whole_one(tmp_path: Path) -> Non
         path = tmp_path / "store" / "data" / str(uploaded.tree)
         for at in (5, 2_500_000):
             path.write_bytes(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :])
-            with pytest.raises(ArchiveError, match="500" if at == 5 else "in the middle"):
+            with pytest.raises(ArchiveError, match="500" if at == 5 else "closed the connection"):
                 await client.download(uploaded.cid, tmp_path / f"target{at}")
             assert not (tmp_path / f"target{at}").exists()
         path.write_bytes(data)
@@ -424,7 +424,7 @@ def test_a_host_that_is_not_its_own_is_rejected(node: ServedContent, method: str
     foreign = ["evil.example", "localhost.evil.example", "evil.example@localhost", "127.0.0.1.nip.io", "", "[::1", "*"]
     for host in [*foreign, *(f"{name}:{node.port}" for name in foreign), f"{OWN_HOST}:82", OWN_HOST, "localhost"]:
         status, _, words = ask(node, method, route, body, Host=host)
-        assert (status, b"not known by that name" in words) == (403, True), host
+        assert (status, b"unknown host name" in words) == (403, True), host
     own = ["localhost", "LocalHost", "127.0.0.1", "[::1]"]
     for host in [*(f"{name}:{node.port}" for name in own), "127.0.0.1:9", f"{OWN_HOST}:81", f"{OWN_HOST.upper()}:81"]:
         assert ask(node, method, route, body, Host=host)[0] != 403, host

@@ -365,7 +365,7 @@ def test_a_dataset_whose_manifest_cannot_be_written_leaves_nothing(tmp_path: Pat
 
 
 def test_a_dataset_that_cannot_be_removed_is_still_there(tmp_path: Path) -> None:
-    """Its size is counted, and deletion can be repeated."""
+    """The dataset's size is counted, and the deletion can be repeated."""
     with ContentStore.open(tmp_path) as store:
         cid = manifest_cid(store.put([b"payload"]))
         space = store.space()
@@ -432,12 +432,12 @@ def test_a_second_opening_is_rejected_here_and_in_another_process(tmp_path: Path
 
 def test_a_folder_that_is_not_a_content_store_is_not_changed(tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("years of work")
-    with pytest.raises(ArchiveError, match="it holds thesis"):
+    with pytest.raises(ArchiveError, match="it contains thesis"):
         ContentStore.open(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
     store = tmp_path / "store"
     ContentStore.open(store).close()
-    for header, message in (('{"format": 2}', "format 2"), ("[]", "not the header"), ("\xff", "not the header")):
+    for header, message in (('{"format": 2}', "format 2"), ("[]", "invalid header"), ("\xff", "invalid header")):
         (store / "CONTENT").write_text(header, encoding="latin-1")
         with pytest.raises(ArchiveError, match=message):
             ContentStore.open(store)

@@ -108,7 +108,7 @@ def test_fetches_at_once_are_limited_and_ended_with_the_server(tmp_path: Path) -
                     for cid, _ in nodes[:-1]:
                         await request_fetch(client, cid)
                         await request_fetch(client, cid)  # already in progress
-                    with pytest.raises(NoRoomError, match="try again later"):
+                    with pytest.raises(NoRoomError, match="Try again later"):
                         await request_fetch(client, nodes[-1][0])
                 assert store.datasets() == []
                 assert list((tmp_path / "store" / "incoming").iterdir()) == []

@@ -372,7 +372,7 @@ def test_a_row_that_no_reader_would_accept_is_rejected(tmp_path: Path, monkeypat
 
 @pytest.mark.thorough
 def test_a_restored_store_is_another_store(tmp_path: Path) -> None:
-    """Its arrival log continues separately, so positions with a generation and a number must not fit the old store."""
+    """The arrival log of the restored store continues separately, so its positions must not fit the old store."""
     with opened(tmp_path / "store") as store:
         store.ingest(raws(ANN.text("default", "x")))
         backup(store, tmp_path / "backup")

@@ -153,7 +153,7 @@ def salvaged(tmp_path: Path, out: Path) -> Any:
 
 
 def test_causal_logs_are_restored_only_if_the_key_signed_them(tmp_path: Path, out: Path) -> None:
-    """They have messages that are sent again, so forged ones would be sent in the user's name."""
+    """Causal logs have messages that are sent again, so forged ones would be sent in the user's name."""
     assert restore(out, tmp_path / "own", identity=AUTHORS[0], clock=now).causal_log_rows > 0
     strip_signature(out)
     assert restore(out, tmp_path / "other", identity=AUTHORS[0], clock=now).causal_log_rows == 0
@@ -162,7 +162,7 @@ def test_causal_logs_are_restored_only_if_the_key_signed_them(tmp_path: Path, ou
 
 
 def test_a_backup_continues_only_its_own(tmp_path: Path, out: Path) -> None:
-    """Otherwise the next backup would sign forged data."""
+    """If a backup continued a forged one, it would sign forged data."""
     add_posts(out, FORGED)
     with opened(tmp_path / "store") as store:
         assert backup(store, out).is_full

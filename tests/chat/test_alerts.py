@@ -99,7 +99,7 @@ def test_a_live_message_with_the_name_alerts_once_and_nothing_else_does(client: 
 
 @pytest.mark.thorough
 def test_no_alert_for_the_channel_that_a_user_looks_at(client: Client, tmp_path: Path) -> None:
-    """Also without the bell, which the settings disable."""
+    """The test includes settings that disable the bell."""
     with served(tmp_path / "store") as store:
         terminal, sees = client("bell = false\n")
         terminal.press(FOCUS)

@@ -35,7 +35,7 @@ def quit_client(client: Terminal) -> None:
 
 
 def test_commands_work_beside_a_client(start_chat: Start, tmp_path: Path) -> None:
-    """As beside `serve`: writes appear on the screen, the socket is private, and it is removed with the client."""
+    """Writes of commands appear on the screen. The socket is private, and is removed with the client."""
     store = tmp_path / "store"
     client = start_chat("-s", "store", "--listen", HERE, "--cabal-key", "5a" * 32)
     sees = ready(client)
@@ -63,7 +63,7 @@ def test_commands_work_beside_a_client(start_chat: Start, tmp_path: Path) -> Non
 
 @pytest.mark.thorough
 def test_two_clients_at_once_and_the_second_continues_alone(start_chat: Start, tmp_path: Path) -> None:
-    """One opens the store, the other works through it, and opens it after the first one ends or is killed."""
+    """One client opens the store. The other works through it, and opens it after the first one ends or is killed."""
     with ThreadPoolExecutor(3) as pool:
         clients = list(pool.map(lambda _: start_chat("-s", "store"), range(3)))
     screens = [ready(client) for client in clients]
@@ -114,7 +114,7 @@ def test_a_socket_of_a_killed_client_is_in_nobodys_way(start_chat: Start, tmp_pa
 @pytest.mark.thorough
 @pytest.mark.parametrize("is_online", [True, False], ids=["online", "offline"])
 def test_options_of_a_node_beside_a_client(start_chat: Start, tmp_path: Path, is_online: bool) -> None:
-    """They apply when the client opens the store itself. They have no effect if the first client has no node."""
+    """The options apply when the client opens the store itself. They have no effect if the first client has no node."""
     options = ("-s", "store", "--listen", HERE)
     first = start_chat(*options[: 4 if is_online else 2])
     ready(first)

@@ -217,7 +217,7 @@ def test_a_search_leads_to_the_message_in_its_channel(drive: Drive) -> None:
 
     async def run(app: ChatApp, pilot: Pilot) -> None:
         await enter(app, pilot, '/search "message 77"')
-        await until(pilot, lambda: "1 for" in shown(app))
+        await until(pilot, lambda: "1 result for" in shown(app))
         await pilot.press("enter")
         await until(pilot, lambda: "message 78" in shown(app))
         assert app.messages.chosen is not None

@@ -18,7 +18,7 @@ from cablestore import CableStore
 def test_the_client_warns_of_a_clock_that_is_slow(
     tmp_path: Path, start_chat: Start, serving: type[Served], is_served: bool
 ) -> None:
-    """As on a machine whose clock missed the change to summer time. The next typed line clears the warning."""
+    """The clock is an hour slow, as after a missed change to summer time. The next typed line clears the warning."""
     later_ms = time.time_ns() // 1_000_000 + 3_600_000
     folder = tmp_path / "store"
     with CableStore.open(folder) as store:

@@ -38,7 +38,7 @@ def folder(tmp_path: Path) -> Path:
 def test_what_people_type_who_come_from_irc(  # noqa: PLR0915 - one session, step by step
     folder: Path, start_chat: Start, serving: Callable[..., Served], is_served: bool
 ) -> None:
-    """All own actions are undone, emotes look like emotes, and commands without effect report that."""
+    """All actions of the user are undone, emotes look like emotes, and commands without effect report that."""
     server = serving(folder, "--listen", HERE) if is_served else None
     if server is not None:
         server.address  # noqa: B018 - it is ready

@@ -33,7 +33,7 @@ def draft_of(path: Path) -> str:
 @pytest.mark.thorough
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGHUP, 0), (signal.SIGTERM, 0), (signal.SIGINT, 130)])
 def test_a_signal_ends_the_client_in_order(start_chat: Start, tmp_path: Path, number: int, status: int) -> None:
-    """Also while a window is open."""
+    """The test includes a signal while a window is open."""
     client = start_typing(start_chat)
     client.press("\x1bOP")
     wait_until(lambda: "Keys and commands" in client.text)
@@ -56,7 +56,7 @@ def test_a_closed_window_ends_the_client_in_order(start_chat: Start, tmp_path: P
 
 @pytest.mark.thorough
 def test_a_draft_is_on_the_disk_while_one_types(start_chat: Start, tmp_path: Path) -> None:
-    """Therefore a killed client loses nothing. Sent text leaves no draft."""
+    """A killed client therefore loses nothing. Sent text leaves no draft."""
     client = start_typing(start_chat)
     wait_until(lambda: any(BEGUN.encode() in file.read_bytes() for file in (tmp_path / "ann").rglob("*.log")))
     client.process.kill()

@@ -70,7 +70,7 @@ def test_an_offline_newcomer_reads_how_to_reach_others_on_a_small_screen(tmp_pat
         client.kill()
     client = Terminal([sys.executable, "-m", "cablestore", "chat", "-s", "other"], tmp_path, (80, 24))
     try:
-        Screen(client).finds("Youareoffline:starttheclientwith--listen,--connector--invitation")
+        Screen(client).finds("Youareoffline.Toreachothers,starttheclientwith--listen,--connector--invitation")
         assert client.end(CTRL_Q) == 0
     finally:
         client.kill()

@@ -102,7 +102,7 @@ def test_a_text_goes_to_the_cabal_where_it_was_sent() -> None:
 
 @pytest.mark.thorough
 def test_texts_after_a_join_go_to_the_joined_channel() -> None:
-    """Also if another channel is viewed before the join completes."""
+    """The user may view another channel before the join completes."""
     first, second = with_channels("apples"), with_channels("bees", name="bob")
 
     async def run(app: ChatApp, pilot: Pilot) -> None:
@@ -190,7 +190,8 @@ def test_a_deletion_is_done_in_the_cabal_of_its_message(asking: tuple[str, ...])
 
 @pytest.mark.thorough
 def test_keys_that_come_at_once_are_done_in_their_order() -> None:
-    """As after a pause of the line to the terminal. The drafts of both channels are known, so nothing is read."""
+    """Keys arrive together after a pause of the line to the terminal. The drafts of both channels are known, so nothing
+    is read."""
     store = with_channels("apples", "bees")
 
     async def run(app: ChatApp, pilot: Pilot) -> None:

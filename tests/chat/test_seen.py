@@ -74,7 +74,7 @@ def becomes_unread(store: CableStore, **expected: int) -> None:
 
 
 def badge(screen: Screen, channel: str) -> str:
-    """Return the number beside a channel in the list, "" without one."""
+    """Return the number beside a channel in the list, or "" if there is none."""
     lines = [line[:LIST_WIDTH] for line in screen.text.split("\n")[1:]]
     found = next((words for words in map(str.split, lines) if words[:1] == [f"#{channel}"]), ["", "not in the list"])
     return found[1] if len(found) > 1 else ""
@@ -85,7 +85,7 @@ def has_badge(screen: Screen, number: str) -> bool:
 
 
 def line_of(screen: Screen, part: str) -> int:
-    """Return the number of the screen line with this text, -1 without one."""
+    """Return the number of the screen line with this text, or -1 if there is none."""
     return next((at for at, line in enumerate(screen.text.split("\n")) if part in line), -1)
 
 

@@ -123,7 +123,7 @@ def test_the_theme_of_the_file_gives_way_to_an_option_and_for_a_session_to_a_key
         ('bell = "no"', "bell must be true or false"),
         ("notifications = 0", "notifications must be true or false"),
         ("colour = 1\nbel = true", "unknown settings: bel, colour. Known settings: bell, keys, notifications, theme"),
-        ("[serve]\nlisten = []", "serve is not known"),
+        ("[serve]\nlisten = []", "unknown settings: serve"),
         ('keys = ["f1"]', "keys must be a table"),
         ('[keys]\nqiut = ["f9"]', "unknown settings: keys.qiut. Known settings: copy, help, "),
         ("[keys]\nquit = []", "keys.quit must be an array of keys"),
@@ -134,7 +134,7 @@ def test_the_theme_of_the_file_gives_way_to_an_option_and_for_a_session_to_a_key
         ('[keys]\nquit = ["f9"]\ncopy = ["F9"]', "keys.copy: F9 is also a key of quit"),
         ('[keys]\nquit = ["ctrl+n"]', "keys.quit: Ctrl+N is also a key of next-channel"),
         ('[keys]\nquit = ["f9\\u001b[2J"]', "is not a key"),
-        ('"\\u001b[2J" = 1', "\\u{1b}[2J is not known"),
+        ('"\\u001b[2J" = 1', "unknown settings: \\u{1b}[2J"),
     ],
 )
 def test_bad_files_have_status_2_and_start_nothing(tmp_path: Path, run: Command, text: str, reason: str) -> None:

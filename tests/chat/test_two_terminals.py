@@ -85,7 +85,7 @@ def test_bad_input_is_reported_in_one_line(start_chat: Start, tmp_path: Path) ->
 
 @pytest.mark.thorough
 def test_an_invitation_can_come_from_a_pipe(tmp_path: Path) -> None:
-    """Then keys come from the terminal, and Ctrl+Q exits the client."""
+    """If the invitation comes from a pipe, keys come from the terminal, and Ctrl+Q exits the client."""
     command = [sys.executable, "-m", "cablestore", "chat", "-s", "ann", "--invitation", "-"]
     client = Terminal(command, tmp_path, piped="cable:" + "5a" * 32)
     try:
@@ -102,7 +102,7 @@ def test_an_invitation_can_come_from_a_pipe(tmp_path: Path) -> None:
 
 @pytest.mark.thorough
 def test_a_store_of_an_earlier_version_is_opened(start_chat: Start, tmp_path: Path) -> None:
-    """Its views are rebuilt first."""
+    """The client first rebuilds the views of the store."""
     CableStore.open(tmp_path / "store").close()
     outdate(tmp_path / "store")
     client = start_chat("-s", "store")

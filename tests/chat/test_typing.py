@@ -103,6 +103,16 @@ def test_what_is_typed_or_pasted_is_what_is_signed(start_chat: Start, tmp_path: 
         assert store.local.draft("garden") == "the last one"
 
 
+def test_a_paste_is_rejected_after_the_keys_before_it(start_chat: Start, tmp_path: Path) -> None:
+    """The notice stays, although the keys take longer than the paste."""
+    client, sees = start_on(start_chat, tmp_path, lambda store: store.join("garden"))
+    client.write(b"ab" * 2_000 + b"\r" + pasted(b"x" * (9 * MAX_TYPED)))
+    sees.shows("too long")
+    client.press("sent\r")
+    wait_until(lambda: "too long" not in sees.text)
+    assert client.end(CTRL_Q) == 0
+
+
 def test_no_text_acts_on_a_message(start_chat: Start, tmp_path: Path) -> None:
     """Typed after Escape, a click or a search, over a question and before it. Only keys that type no text act."""
     bob, own = "from bob", "my careful message"

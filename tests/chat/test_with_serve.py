@@ -37,7 +37,7 @@ def open_client(start_chat: Start, *arguments: str) -> tuple[Terminal, Screen]:
 
 @pytest.mark.thorough
 def test_two_clients_and_a_peer_talk(start_chat: Start, serving: Serve, tmp_path: Path) -> None:
-    """Both work through one `serve`, see each other's posts, and show its peers and the invitation to it."""
+    """Both clients work through one `serve`, see each other's posts, and show its peers and the invitation to it."""
     key = tmp_path / "key"
     key.write_text(KEY)
     server = serving(tmp_path / "store", "--create", "--listen", HERE, "--cabal-key", f"@{key}")
@@ -141,7 +141,7 @@ def test_serve_hangs_and_continues(start_chat: Start, serving: Serve, tmp_path: 
 def test_a_client_ends_while_serve_hangs_in_the_middle_of_a_call(
     start_chat: Start, serving: Serve, tmp_path: Path
 ) -> None:
-    """It shows and reports the unsent text."""
+    """The client shows and reports the unsent text."""
     server = serving(tmp_path / "store", "--create", "--listen", HERE)
     server.address  # noqa: B018 - it is ready
     client, sees = open_client(start_chat, "-s", "store")
@@ -163,7 +163,7 @@ def test_a_client_ends_while_serve_hangs_in_the_middle_of_a_call(
 def test_a_client_that_ends_after_serve_loses_no_draft(
     start_chat: Start, serving: Serve, tmp_path: Path, is_taken: bool
 ) -> None:
-    """It is written to the store, or printed if another process has the store."""
+    """The draft is written to the store, or printed if another process has the store."""
     server = serving(tmp_path / "store", "--create", "--listen", HERE)
     server.address  # noqa: B018 - it is ready
     client, sees = open_client(start_chat, "-s", "store")

@@ -145,7 +145,7 @@ MEMORY = ["lots", "", "1", "-1g", "10m", "1.5g", "999999999t", "1g -Xmx9g", "1\u
     ids=" ".join,
 )
 def test_options_of_a_reindexing_that_cannot_be(tmp_path: Path, run: Run, copy: Path, options: list[str]) -> None:
-    """All of them are rejected before Java starts."""
+    """All invalid options are rejected before Java starts."""
     (tmp_path / "FILE").touch()
     options = [option.replace("FILE", str(tmp_path / "FILE")) for option in options]
     err = said(run, "reindex", copy, "--out", tmp_path / "store", *options)

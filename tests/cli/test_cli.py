@@ -330,8 +330,10 @@ def every_command(group: click.Group, *above: str) -> Iterator[tuple[str, ...]]:
 
 
 @pytest.mark.parametrize("words", list(every_command(click.Group(commands=load_all()))), ids=" ".join)
-def test_every_command_has_help_and_json(run: Run, words: tuple[str, ...]) -> None:
-    assert ("--json" in run(*words, "--help").stdout) is (words != ("chat",))  # that one is a screen
+def test_every_command_has_help_with_an_example_and_json(run: Run, words: tuple[str, ...]) -> None:
+    text = " ".join(run(*words, "--help").stdout.split())
+    assert text.count(f"Example: `{' '.join(('cablestore', *words))}") == 1 or words == ("completion",)
+    assert ("--json" in text) is (words != ("chat",))  # that one is a screen
 
 
 def test_the_list_of_commands_has_the_first_line_of_each_help() -> None:
@@ -349,7 +351,7 @@ def test_an_unknown_command_is_reported(run: Run) -> None:
 
 
 def test_the_version(run: Run) -> None:
-    assert re.fullmatch(r"cablestore, version \d+\.\d+\.\d+\n", run("--version").stdout)
+    assert re.fullmatch(r"cablestore, version \d+\.\d+\.\d+(rc\d+)?\n", run("--version").stdout)
 
 
 @pytest.mark.thorough

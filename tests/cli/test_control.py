@@ -318,7 +318,7 @@ def test_a_command_whose_owner_stops_meanwhile_is_given_up(folder: Path) -> None
 
 @pytest.mark.thorough
 def test_a_command_that_takes_longer_than_the_limit_is_not_given_up(folder: Path) -> None:
-    """Its process answers pings."""
+    """The process that runs the command answers pings."""
     with holding(folder) as holder, following(folder, "-n", "1", is_hasty=True) as follower:
         assert texts(follower, 1) == ["mine"]
         time.sleep(3)

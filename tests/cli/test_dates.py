@@ -163,7 +163,7 @@ def test_an_act_that_changes_something_is_not_left_out(run: Run, folder: Path) -
 
 
 def test_a_command_warns_of_a_clock_that_is_behind(run: Run, folder: Path) -> None:
-    """It writes nevertheless. A single user with a wrong clock does not cause a warning."""
+    """The command writes nevertheless. A single user with a wrong clock does not cause a warning."""
     later = [who.text("garden", "hello", at=now_ms() + DAY_MS // 4) for who in (BOB, CYD)]
     with CableStore.open(folder) as store:
         store.ingest(raws(later[0]))
@@ -187,7 +187,7 @@ def test_a_deletion_is_not_written_twice(run: Run, folder: Path) -> None:
 
 
 def test_an_unblock_that_is_dated_ahead_reports_which_posts_stay_dropped(run: Run, folder: Path) -> None:
-    """They are the posts that are written until then."""
+    """Posts that are written until the date of the unblock stay dropped."""
     with CableStore.open(folder, options=StoreOptions(clock=lambda: now_ms() + DAY_MS)) as store:
         store.ingest(raws(BOB.text("garden", "hello", at=now_ms())))
         store.moderation.block([BOB.key], drop=True)

@@ -72,8 +72,8 @@ def test_filters_and_order(searched: Path, run: Run) -> None:
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        ((), "either words to search for or --index"),
-        (("word", "--index"), "either words to search for or --index"),
+        ((), "missing words, for example"),
+        (("word", "--index"), "--index cannot be combined with words"),
         (("!!",), "no words to search for in '!!'"),
         (("word", "--cursor", "x"), "invalid cursor of a search"),
         (("word", "--author", "nobody"), "no user found with the name or public key prefix 'nobody'"),

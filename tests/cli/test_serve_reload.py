@@ -99,7 +99,7 @@ SERVE = [sys.executable, "-m", "cablestore", "serve", "--listen", HERE, "--json"
 
 @pytest.mark.parametrize("is_redirected", [False, True])
 def test_a_closed_terminal_ends_it_in_good_order(tmp_path: Path, is_redirected: bool) -> None:
-    """Also with redirected streams: the controlling terminal is gone."""
+    """`serve` ends even if its streams are redirected, because the controlling terminal is gone."""
     CableStore.open(tmp_path / "store").close()
     log = tmp_path / "log"
     command = [*SERVE, str(tmp_path / "store")]

@@ -198,7 +198,7 @@ def test_arguments_are_those_of_commands() -> None:
 def test_a_command_with_any_streams(
     sample: Path, tmp_path: Path, name: str, run: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It leaves the same files as with usual streams."""
+    """The command leaves the same files as with usual streams."""
     monkeypatch.chdir(shutil.copytree(sample, tmp_path / "usual"))
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "usual" / "data"))
     run(*line_of(name).split())
@@ -321,7 +321,7 @@ def test_the_client_draws_on_its_screen_without_standard_error(sample: Path, tmp
 
 
 def test_a_file_never_gets_the_number_of_a_standard_stream(tmp_path: Path) -> None:
-    """Otherwise, output of libraries to descriptors 1 and 2 would overwrite it."""
+    """Output of libraries to descriptors 1 and 2 would overwrite such a file."""
     program = (
         "import os, pathlib, sys\n"
         "from cablestore.streams import open_standard_streams\n"

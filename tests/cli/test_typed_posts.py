@@ -46,7 +46,7 @@ def test_a_job_that_prints_nothing_posts_nothing(path: Path) -> None:
             check=False,
         )
         assert done.returncode == 2, done
-        assert b"the message is empty: nothing was posted" in done.stderr
+        assert b"empty message: nothing was posted" in done.stderr
     assert channels(path) == {}
 
 

@@ -158,7 +158,7 @@ print(json.dumps(found))
 
 
 def test_a_user_without_name_and_home(tmp_path: Path) -> None:
-    """As in a container. Only commands that need the default store report that it is missing."""
+    """Containers run such users. Only commands that need the default store report that it is missing."""
     (tmp_path / "store").mkdir()
     if os.geteuid() == 0:
         os.chown(tmp_path / "store", int(NOBODY), int(NOBODY))
@@ -185,7 +185,7 @@ def test_a_user_without_name_and_home(tmp_path: Path) -> None:
     assert version[0] == 0
     assert (status, Invitation.parse(out).seed) == (0, bytes.fromhex(f"02{KEY}")), errors
     for found in others:
-        require_one_line(tuple(found), "Set HOME")
+        require_one_line(tuple(found), "set HOME")
     assert not (tmp_path / "~").exists()
 
 

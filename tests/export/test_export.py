@@ -135,7 +135,7 @@ def test_blocks_are_cut_wherever_batches_end(batches: list[list[bytes]], most_by
 
 
 def test_blocks_and_segments_have_their_sizes(tmp_path: Path) -> None:
-    """They are at least `SEGMENT_BLOCK_SIZE_BYTES` and `SEGMENT_SIZE_BYTES` long, and exceed these by at most one item."""
+    """Blocks have `SEGMENT_BLOCK_SIZE_BYTES` and segments `SEGMENT_SIZE_BYTES`, exceeded by at most one item."""
     assert limits.SEGMENT_SIZE_BYTES == 64 * limits.SEGMENT_BLOCK_SIZE_BYTES
     raw = bytes(limits.MAX_POST_SIZE_BYTES - 100)
     writer = ExportWriter(tmp_path, LEGACY, {})

@@ -25,9 +25,8 @@ def exported(folder: Path) -> set[bytes]:
 
 
 def test_hidden_messages_are_left_out_if_that_is_chosen(tmp_path: Path) -> None:
-    """This applies to open and closed stores, and the manifest records it.
-
-    Posts that are hidden in private are exported.
+    """Exports of open and closed stores omit the messages, and record this. Posts that are hidden in private are
+    exported.
     """
     posts = texts()
     with CableStore.open(tmp_path / "store") as store:
@@ -58,7 +57,8 @@ def test_an_import_revives_nothing_that_is_dropped(tmp_path: Path) -> None:
 
 
 def test_an_export_of_channels_decides_like_the_whole_store(tmp_path: Path) -> None:
-    """It has the block of an admin who is in none of the channels, and the post of a user who declines a role."""
+    """The export has the block of an admin who is in none of the channels, and the post of a user who declines a
+    role."""
     me, later_ms = Identity.generate(), START_MS + 1_000_000
     with CableStore.open(tmp_path / "store", identity=me, options=StoreOptions(clock=lambda: START_MS)) as whole:
         whole.post("garden", "hello")

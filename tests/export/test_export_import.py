@@ -229,7 +229,7 @@ def test_filters(history: tuple[Dialect, list[Post]], filters: Filters) -> None:
 
 
 def test_filters_say_what_no_post_matches(tmp_path: Path) -> None:
-    with pytest.raises(ExportError, match="public key of 32 bytes"):
+    with pytest.raises(ExportError, match="public keys of 32 bytes"):
         Filters(authors=frozenset([b"short"]))
     with pytest.raises(ExportError, match="milliseconds since 1970"):
         Filters(after_ms=-1)

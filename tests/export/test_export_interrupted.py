@@ -154,7 +154,7 @@ def test_what_is_there_is_not_overwritten(tmp_path: Path, name: str) -> None:
         else:
             out.mkdir()
             (out / name).write_text("mine")
-        with pytest.raises(ExportError, match=r"finished export|holds notes|is a file"):
+        with pytest.raises(ExportError, match=r"finished export|contains other files: notes|is a file"):
             store.export(out, **SMALL)
     kept = out if name == "file" else out / ("notes.txt" if name == "both" else name)
     assert kept.read_text() == "mine"

@@ -158,7 +158,7 @@ class StopError(Exception):
 @pytest.mark.parametrize("glob", ["run-*", "posts-*", "unfinished.json"])
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_an_export_that_is_resumed(exported: Path, tmp_path: Path, glob: str, damage: str) -> None:
-    """It equals an uninterrupted export, or names the damaged file. A flipped segment is found only by verify."""
+    """The resumed export equals an uninterrupted one, or names the damaged file. Only verify finds a flipped bit."""
     out = tmp_path / "export"
     seen: list[int] = []
 

@@ -78,7 +78,7 @@ def test_parts_joined_have_all_rows_and_take_more(tmp_path: Path, rng: random.Ra
 
 
 def test_no_table_is_on_the_first_level(tmp_path: Path, rng: random.Random) -> None:
-    """There, each read would search all of them."""
+    """On the first level, each read would search all tables."""
     join_tables([made(tmp_path / "part", rows_of(rng, b"a", 3_000))], tmp_path / "joined")
     database = LevelDB(tmp_path / "joined")
     assert int(database._db.get_property(b"leveldb.num-files-at-level0")) == 0
@@ -154,7 +154,7 @@ def test_a_damaged_list_is_an_error(cut: float, is_flipped: bool, tmp_path_facto
 
 @given(st.integers(0, 100_000))
 def test_a_record_of_any_size_is_read_as_it_was_written(size: int) -> None:
-    """This includes one that ends some bytes before a block does."""
+    """The sizes include records that end some bytes before a block does."""
     record = bytes(number % 251 for number in range(size))
     assert list(read_records(recorded(record))) == [record]
 
@@ -172,7 +172,7 @@ def test_the_checksum_is_that_of_the_known_answer() -> None:
 
 
 def test_a_record_whose_end_is_missing_is_an_error() -> None:
-    """It is truncated at the end of a block, so each chunk is complete."""
+    """The record is truncated at the end of a block, so each chunk is complete."""
     with pytest.raises(DecodeError, match="end within a record"):
         list(read_records(recorded(bytes(50_000))[: 2**15]))
 

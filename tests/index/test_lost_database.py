@@ -110,9 +110,9 @@ def test_an_open_in_a_program_is_rejected_too(folder: Path) -> None:
 
     closed = ClosedStore(folder)
     for attempt in (partial(CableStore.open, folder), closed.rebuild, closed.check, closed.generations):
-        with pytest.raises(CorruptStoreError, match=rf"names {NINTH}, .*is not there.*{FIRST} \([\d,]+ bytes\)"):
+        with pytest.raises(CorruptStoreError, match=rf"names {NINTH}, .*is missing.*{FIRST} \([\d,]+ bytes\)"):
             attempt()
-    with pytest.raises(CorruptStoreError, match=rf"names {NINTH}, .*is not there"):
+    with pytest.raises(CorruptStoreError, match=rf"names {NINTH}, .*is missing"):
         ClosedStore(folder).export(folder.with_name("out"))
 
 
@@ -188,7 +188,7 @@ def test_the_dialect_comes_from_the_database(run: Run, tmp_path: Path) -> None:
 
 
 def test_a_recovered_store_is_another_one_for_exports(folder: Path) -> None:
-    """Its arrival log may differ from the one on which exports of the lost database depend."""
+    """The recovered store may have another arrival log than the one to which exports of the lost database refer."""
     known = json.loads((folder / "STORE").read_text())["store"]
     names_another(folder)
     ClosedStore(folder).recover(FIRST)

@@ -357,7 +357,7 @@ main()
 @pytest.mark.thorough("1", "2", "3")
 @pytest.mark.parametrize("at", range(4))
 def test_ctrl_c_says_one_line_while_a_pool_is_made(folder: Path, at: int) -> None:
-    """It arrives after a semaphore was created, which a resource tracker would report as leaked."""
+    """Ctrl-C arrives after a semaphore was created, which a resource tracker would report as leaked."""
     done = interrupted(WHILE_A_POOL_IS_MADE, str(at), "rebuild", "--store", folder)
     assert (done.stderr.strip(), done.returncode) == INTERRUPTED
 

@@ -157,7 +157,7 @@ with CableStore.in_memory(options=StoreOptions(verify_threads=3)) as store:
             outcomes += store.ingest([raw])
     except CableStoreError as error:
         assert child == 0
-        assert "belongs to process" in str(error)
+        assert "was opened by process" in str(error)
         print("right", flush=True)
         os._exit(0)
 assert [outcome.verdict for outcome in outcomes] == [Verdict.ACCEPTED] * 400

@@ -357,7 +357,7 @@ def test_a_line_that_is_too_long_is_counted_and_the_others_are_read(store: Cable
 
 @pytest.mark.thorough
 def test_a_line_of_600_mb_in_a_small_archive_stays_flat(tmp_path: Path) -> None:
-    """It uses at most the memory of a line, instead of 2.8 GB as in an earlier version."""
+    """The import uses at most the memory of a line. An earlier version used 2.8 GB."""
     script = (
         "import resource, sys; from cablestore.cli import main\n"
         "try: main(sys.argv[1:])\n"

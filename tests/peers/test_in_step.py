@@ -64,7 +64,7 @@ async def test_old_logs_that_came_while_a_member_was_away(tmp_path: Path, over_c
 @pytest.mark.parametrize("changes", [0, 1])
 @on_loop
 async def test_a_change_ends_it_at_once_on_both_sides(over_cable: bool, changes: int) -> None:
-    """It is True again after a complete comparison, without waiting for the next turn."""
+    """`is_in_step` is True again after a complete comparison, without waiting for the next turn."""
     async with two_nodes(memory("one"), memory("other"), over_cable=over_cable, settings=ONCE) as (one, other, address):
         (other if over_cable else other.reconcile_port).keep_connected(address)
         await every((one, other), lambda node: in_step(node) == [True])
@@ -182,7 +182,7 @@ def compare(ours: Side, theirs: Side) -> None:
     theirs.inbox += ours.agreement.claim(is_certain=True)
 
 
-STEP = st.tuples(st.integers(0, 1), st.sampled_from(["change", "look", "take", "compare", "recent", "receive"]))
+STEP = st.tuples(st.integers(0, 1), st.sampled_from(["change", "check", "take", "compare", "recent", "receive"]))
 
 
 @given(st.lists(STEP))

@@ -218,7 +218,7 @@ class History:
 @settings(deadline=None)
 @given(st.lists(st.sampled_from(ACTS), max_size=14))
 def test_a_mark_never_covers_a_post_that_is_not_here(acts: list[str]) -> None:
-    """This holds in any history of writes, deletions, losses and restarts."""
+    """The histories have writes, deletions, losses and restarts in any order."""
     with scratch_folder() as folder:
         history = History(folder)
         try:

@@ -64,13 +64,18 @@ def expressible(posts: Iterable[Post]) -> list[Post]:
     """Return the posts that the protocol can express.
 
     It cannot express deletions of posts without a channel, and earlier topics. Their authors are members only for nodes
-    that have these posts, and they are not announced.
+    that have these posts, and they are not announced. Nodes also lack memberships that were replaced or deleted, so the
+    order of messages cannot depend on the links of such posts.
     """
     known = {post.hash: post for post in public(posts)}
     last = {post.channel: post for post in sorted(known.values(), key=_moment) if post.type == TOPIC}
     kept = [post for post in known.values() if post.type != TOPIC or last[post.channel] is post]
     deletable = {post.hash for post in kept if post.type in (TEXT, TOPIC, JOIN, LEAVE)}
-    return [post for post in kept if post.type != DELETE or _own_targets(post, known) <= deletable]
+    kept = [post for post in kept if post.type != DELETE or _own_targets(post, known) <= deletable]
+    model = Model(kept)
+    current = {digest for channel in model.channels() for digest in model.state(channel)}
+    linked = {link for post in kept for link in post.links}
+    return [p for p in kept if p.type not in (JOIN, LEAVE) or p.hash in current or not p.links or p.hash not in linked]
 
 
 def lasting(posts: Iterable[Post]) -> list[Post]:

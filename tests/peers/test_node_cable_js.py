@@ -168,7 +168,7 @@ def test_requests_that_crash_cable_js_are_not_sent() -> None:
 
 @pytest.mark.parametrize("is_once", [True, False])
 def test_cablestores_send_each_other_everything(is_once: bool) -> None:
-    """One node syncs once, and one stays connected. The greeting identifies both."""
+    """One node syncs once, and another one stays connected. The greeting identifies both as cablestore."""
 
     async def main() -> None:
         answering = replace(ANSWERS_ONLY, reconciles=True)

@@ -39,7 +39,7 @@ async def has(node: Node, channel: str, texts: set[str]) -> None:
 @pytest.mark.thorough
 @on_loop
 async def test_a_new_channel_goes_through_a_line_of_stores() -> None:
-    """This works from either end, regardless of which side connected. Later posts in the channel arrive too."""
+    """The channel may begin at either end, regardless of which side connected. Later posts in it arrive too."""
     async with network(*(memory(name) for name in "abcd"), settings=SELDOM) as net:
         await net.line()
         await in_touch(net)

@@ -115,7 +115,7 @@ async def test_a_clock_that_was_ahead_is_reported_when_it_is_set_back() -> None:
 
 @on_loop
 async def test_a_clock_before_the_posts_of_the_store_is_reported_at_the_start() -> None:
-    """This happens on a machine that starts in 1970."""
+    """The clock of the machine starts in 1970."""
     clock = SetClock(NOW_MS + 1000)
     store = memory("behind", posts=CHATTING, clock=clock)
     clock.now_ms = 0
@@ -130,7 +130,7 @@ DIFFERS = "the clock differs from those of other users: is it right?"
 
 @on_loop
 async def test_a_clock_that_differs_by_hours_is_reported_when_peers_write() -> None:
-    """It is reported once, with the offset. Posts are not rejected, because they are dated less than a week ahead."""
+    """The difference is reported once. Posts are not rejected, because they are dated less than a week ahead."""
     clock = SetClock(NOW_MS - 3 * 3_600_000)
     behind = memory("behind", clock=clock)
     others = [memory(name, clock=lambda: NOW_MS) for name in ("one", "other")]

@@ -117,7 +117,7 @@ def test_a_failing_disk_ends_fetching_and_nothing_else(monkeypatch: pytest.Monke
 
 
 def test_a_sync_reports_posts_that_the_disk_did_not_accept(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It does not leave a mark either. The next sync begins at the same position."""
+    """Such a sync does not leave a mark. The next sync begins at the same position."""
 
     @on_loop
     async def scenario() -> None:
@@ -154,10 +154,7 @@ STATE, TEXT, OTHER = ANN.join("default"), ANN.text("default", "a"), ANN.text("ot
 
 @pytest.mark.parametrize("post", [STATE, TEXT], ids=["state", "history"])
 def test_a_sync_reports_that_the_store_cannot_be_read(monkeypatch: pytest.MonkeyPatch, post: Post) -> None:
-    """It raises the error itself, does not log a bug, and does not leave a mark of a failed pass.
-
-    Other channels arrive.
-    """
+    """The sync raises the error itself, does not log a bug, and does not leave a mark. Other channels arrive."""
 
     @on_loop
     async def scenario() -> None:

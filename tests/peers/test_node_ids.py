@@ -112,7 +112,7 @@ async def test_peers_that_connect_to_each_other_have_one_connection(key: bytes |
 
 @on_loop
 async def test_two_names_of_one_address_have_one_connection_to_any_peer() -> None:
-    """This applies also to other programs. The addresses are equal after they are resolved."""
+    """The rule applies also to peers of other programs. The addresses are equal after they are resolved."""
     async with network(memory("one"), memory("other"), settings=QUICK) as net:
         one, other = net.nodes
         address = net.addresses[other]

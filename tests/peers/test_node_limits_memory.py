@@ -185,9 +185,8 @@ async def test_max_ingest_queue_size_bytes(monkeypatch: pytest.MonkeyPatch) -> N
 
 @on_loop
 async def test_max_pending_hashes_per_peer_where_a_peer_offers_without_end() -> None:
-    """Its live offers are looked up in turn.
-
-    After MAX_PENDING_HASHES_PER_PEER waiting ones, the node stops reading from the peer.
+    """The peer's live offers are looked up in turn. After MAX_PENDING_HASHES_PER_PEER waiting ones, the node stops
+    reading from the peer.
     """
 
     class Offering(Keeper):

@@ -188,7 +188,7 @@ def test_peers_that_come_and_go_leave_nothing(times: int) -> None:
 
 @pytest.mark.thorough
 def test_slow_readers_do_not_make_memory_grow() -> None:
-    """They request everything repeatedly and live, and read nothing."""
+    """The slow peers request everything repeatedly and live, and read nothing."""
 
     async def scenario(child: Child) -> None:
         await send_many_requests(child.address, 3)

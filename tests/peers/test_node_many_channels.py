@@ -57,7 +57,7 @@ async def test_a_sync_requests_a_few_channels_at_a_time() -> None:
 
 
 def test_a_live_sync_requests_a_few_channels_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """This applies also when it requests all of them again."""
+    """The limit also applies when the node requests all channels again."""
     monkeypatch.setattr(limits, "MAX_LIVE_CHANNELS", 8)
     posts = joins(300)
 

@@ -283,7 +283,7 @@ def test_connections_that_break_lose_nothing(over_cable: bool, key: bytes | None
 @WAYS
 @on_loop
 async def test_stores_of_the_other_dialect_are_rejected(over_cable: bool) -> None:
-    """Their posts differ, although on Cable both may use one dialect."""
+    """The posts of the two dialects differ, although on Cable both stores may use one dialect."""
     with memory("a") as store, memory("b", DRAFT8) as foreign:
         async with Node(store, ONLY) as one, Node(foreign, ONLY) as other:
             address = await (one.listen if over_cable else one.reconcile_port.listen)(Address(HOST, 0))

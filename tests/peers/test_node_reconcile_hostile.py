@@ -264,7 +264,7 @@ async def test_posts_that_another_peer_sends_end_a_conversation(number: int) -> 
 def test_a_conversation_waits_for_the_peer_that_sends_the_same_posts(
     is_lost: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It waits at most TALK_REPEATED_WAIT_S, and not longer than the other peer's conversation."""
+    """The conversation waits at most TALK_REPEATED_WAIT_S, and not longer than the other peer's conversation."""
     monkeypatch.setattr(limits, "TALK_REPEATED_WAIT_S", 3_600.0 if is_lost else 0.3)
     posts = [ANN.text("default", "given", at=START_MS + 100 + i) for i in range(limits.MAX_TALK_REPEATED)]
 

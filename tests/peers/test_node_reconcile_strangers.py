@@ -55,7 +55,7 @@ def types_in(frames: list[bytes]) -> set[int]:
 @pytest.mark.parametrize("key", [None, CABAL_KEY], ids=["plain", "encrypted"])
 @on_loop
 async def test_a_stranger_that_connects_receives_cable_alone(dialect: Dialect, key: bytes | None) -> None:
-    """It uses random request ids, more than a greeting has, stays a while, and is still not taken for a store."""
+    """The stranger uses more random request ids than a greeting has, and is still not recognized as a store."""
     with memory("a", dialect, [Person("ann", dialect).text("default", "x")]) as store:
         async with Node(store, replace(HASTY, cabal_key=key)) as node:
             peer = await ByHand.connect(await node.listen(Address(HOST, 0)), dialect=dialect, cabal_key=key)

@@ -60,7 +60,7 @@ def cost(node: Node) -> int:
 @pytest.mark.parametrize("key", [None, CABAL_KEY], ids=["plain", "key"])
 @on_loop
 async def test_a_reconnect_with_nothing_new_costs_little(key: bytes | None) -> None:
-    """This applies also to new processes: nodes that have just started, and keep only their stores."""
+    """The nodes may be new processes that keep only their stores."""
     settings = replace(LIVE_ONLY, cabal_key=key)
     with memory("a", posts=conversations(POSTS)) as here, memory("b") as there:
         async with connected(here, there, settings=settings) as nodes:

@@ -91,7 +91,8 @@ def test_invalid_posts_are_not_passed_on_and_count_against_the_sender(case: str)
 
 
 def test_a_store_of_draft_8_passes_on_what_legacy_peers_say_of_themselves() -> None:
-    """It cannot decode such a post and does not store it. Between two peers that can, the post is forwarded."""
+    """The store cannot decode such a post and does not store it. It forwards the post between two peers that can decode
+    it."""
 
     async def main() -> None:
         forged = tampered(ANN.named("Ann"))

@@ -81,7 +81,8 @@ async def test_posts_of_a_fast_peer_do_not_come_from_a_slow_one_too() -> None:
 @pytest.mark.parametrize("dials", [True, False], ids=["it dials", "they dial"])
 @on_loop
 async def test_peers_of_one_speed_do_not_all_send_the_same_posts(dials: bool) -> None:
-    """One of four sends them. The others wait for it: each has sent a part before, or on a second request."""
+    """One of four peers sends the posts, and the others wait for it. Each has sent a part before, or on a second
+    request."""
     posts = texts(MANY)
     async with AsyncExitStack() as stack:
         full = [await stack.enter_async_context(Node(memory(f"{i}", posts=posts), BY_RECONCILING)) for i in range(4)]
@@ -100,7 +101,7 @@ async def test_peers_of_one_speed_do_not_all_send_the_same_posts(dials: bool) ->
 @pytest.mark.thorough
 @on_loop
 async def test_a_peer_sends_the_rest_when_the_one_that_sent_the_same_posts_is_lost() -> None:
-    """It does so immediately, without waiting for `reconcile_delay_ms`."""
+    """The peer sends the rest immediately, without waiting for `reconcile_delay_ms`."""
     posts, settings = texts(MANY), replace(BY_RECONCILING, reconcile_delay_ms=3_600_000)
     async with (
         Node(memory("one", posts=posts), settings) as one,
@@ -121,7 +122,7 @@ async def test_a_peer_sends_the_rest_when_the_one_that_sent_the_same_posts_is_lo
 
 @on_loop
 async def test_hashes_of_a_lost_peer_are_requested_from_the_next_one() -> None:
-    """They need not be offered again. Hashes that some peers do not have are forgotten."""
+    """The hashes need not be offered again. Hashes that some peers do not have are forgotten."""
     posts = {post.hash: post.raw for post in texts(3)}
     async with listening(channels=None) as (node, address):
         first = await ByHand.connect(address)

@@ -103,7 +103,7 @@ async def from_address(to: Address, host: str) -> Peer:
 
 @on_loop
 async def test_eight_from_one_address_do_not_keep_others_out() -> None:
-    """They send only a hello. One of them must retry later, and another address reconciles."""
+    """The eight send only a hello. One of them must retry later, and another address reconciles."""
     async with attacked() as (node, address, _):
         crowd = [await from_address(address, HOST) for _ in range(limits.MAX_TALKS)]
         for peer in crowd:
@@ -124,7 +124,7 @@ async def test_eight_from_one_address_do_not_keep_others_out() -> None:
 
 
 def test_those_that_keep_us_waiting_give_way_to_a_store(monkeypatch: pytest.MonkeyPatch) -> None:
-    """They give way immediately. Posts that moved before are stored, and the new store gets everything."""
+    """Slow reconciliations end immediately. Posts that moved before are stored, and the new store gets everything."""
     monkeypatch.setattr(limits, "TALK_SLOW_AFTER_S", 0.0)
     monkeypatch.setattr(limits, "TALK_SLOW_BYTES_PER_S", 2**60)
 

@@ -28,7 +28,7 @@ async def stops(net: Network, node: Node) -> None:
 
 
 async def with_announced_post(net: Network) -> tuple[Raw, CableStore, bytes]:
-    """Connect a raw peer, and announce an own post of the first node to it. Return the post's hash."""
+    """Connect a raw peer, and announce a post of the first node's user to it. Return the post's hash."""
     node = net.nodes[0]
     peer: Raw = await raw_peer(net.addresses[node])
     asked = peer.send_request(TimeRangeRequest(b"", CHANNEL, 0, 0, 0))

@@ -132,7 +132,7 @@ def test_what_is_kept_of_an_unfinished_one(tmp_path: Path) -> None:
     st.integers(0, 2 * NOW_MS) | st.integers(NOW_MS - DAY_MS, NOW_MS + DAY_MS),
 )
 def test_a_mark_of_any_kind_leaves_time_ranges_that_come_to_the_end(mark: SyncMark, from_ms: int) -> None:
-    """This includes a mark of terms that reached further back, and one of a damaged file."""
+    """The marks include one of terms that reached further back, and one of a damaged file."""
     terms, marks = Terms(from_ms=from_ms), SyncState(None)
     marks.put("peer", time_ranges(marks, terms)._name, mark)
     left = time_ranges(marks, terms)
@@ -207,7 +207,7 @@ def test_a_link_that_breaks_after_so_many_bytes_converges(
 @pytest.mark.thorough
 @on_loop
 async def test_a_process_continues_where_another_one_was_cut_off(halves: tuple[CableStore, CableStore]) -> None:
-    """This is `cablestore reconcile` in repeated runs: each is a separate node over the same folder."""
+    """The test runs `cablestore reconcile` repeatedly: each run is a separate node over the same folder."""
     settings = replace(ONLY, channels=None)
     async with Node(halves[0], settings) as one:
         address = await one.reconcile_port.listen(Address("127.0.0.1", 0))

@@ -59,7 +59,7 @@ async def pass_until(is_so: Any, most_s: float = NOTICED_S) -> None:
 @pytest.mark.parametrize("key", [None, CABAL_KEY], ids=["plain", "encrypted"])
 @on_standing_loop
 async def test_both_ends_notice_a_peer_that_vanished(key: bytes | None, reconciling: bool) -> None:
-    """Both report it in `peers`, in the log and in the metrics, and close the connection within a minute."""
+    """Both ends report the loss in `peers`, in the log and in the metrics, and close the connection within a minute."""
     async with wired(key=key, reconciling=reconciling) as (one, other, wire, log):
         await pass_steps(limits.SILENCE_S * 3)  # they answer each other all the time
         assert not log.reasons()

@@ -31,7 +31,7 @@ def settled(flow: FlowWindow, bytes_per_s: float, delay_s: float) -> float:
 @pytest.mark.parametrize("delay_s", [0.01, 0.2, 1.2])
 @pytest.mark.parametrize("bytes_per_s", [5_000, 30_000, 100_000])
 def test_a_link_is_full_and_loses_about_a_second_of_it_when_it_breaks(bytes_per_s: float, delay_s: float) -> None:
-    """FLOW_FIRST_SIZE_BYTES, FLOW_LEAST_SIZE_BYTES, FLOW_AHEAD_S."""
+    """The limits are FLOW_FIRST_SIZE_BYTES, FLOW_LEAST_SIZE_BYTES and FLOW_AHEAD_S."""
     flow = FlowWindow(MOST)
     assert flow.window_size_bytes == limits.FLOW_FIRST_SIZE_BYTES
     window_size_bytes = settled(flow, bytes_per_s, delay_s)

@@ -26,7 +26,7 @@ DOCUMENTS: list[tuple[Document, Documents]] = [
     *((table, commitment) for table in (ARCHIVE_COMMITMENT, STATEMENT, SIGNED_STATEMENT, RAW_ENTRY)),
 ]
 MORE = settings(max_examples=4 * settings().max_examples)
-"""Settings with more examples, because each is of one of the documents."""
+"""Settings with more examples, because each example covers only one of the documents."""
 
 VALUES: dict[Any, st.SearchStrategy[Any]] = {
     BYTES: st.binary(max_size=200),

@@ -37,7 +37,8 @@ def padded(within: Range) -> list[list[int | str]]:
 @in_each
 @pytest.mark.parametrize("vector", VECTORS["codec"], ids=lambda vector: str(vector["name"]))
 def test_bytes_of_deployed_nodes(vector: dict[str, Any], dialect: SyncDialect) -> None:
-    """They are written and read, byte for byte. Only the empty payload is not in the specification."""
+    """Payloads of deployed nodes are encoded and decoded byte for byte. Only the empty one is not in the
+    specification."""
     parts = known_parts(vector["ranges"], dialect)
     known = vector[COLUMNS[dialect.name]]
     if known is None:
@@ -174,7 +175,7 @@ def test_bounds_that_do_not_increase_are_neither_written_nor_read() -> None:
 
 
 def test_a_hash_behind_another_time_is_not_written() -> None:
-    """It would be read as a bound without the hash."""
+    """Such a bound would be read as one without the hash."""
     with pytest.raises(ReconcileError, match="after a bound of another time"):
         encode(Payload(Shards(), [PayloadPart(Range(Bound(5), Bound(9, b"x")), None)]), SPEC)
 

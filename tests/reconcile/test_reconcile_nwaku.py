@@ -101,7 +101,7 @@ def test_what_deployed_peers_lose_among_themselves_is_found_with_one_of_ours(dia
 
 
 def test_a_deployed_peer_of_other_shards() -> None:
-    """It answers with an empty frame, and accepts the frames of the session."""
+    """The peer answers with an empty frame, and accepts the frames of the session."""
     header = Shards(1, (7,))
     ours, theirs = session([an_id("a")], NWAKU_036), NwakuPeer([an_id("b")], NWAKU_036, header)
     assert converse(ours, theirs, ours.initiate(at_s=0.0)).said[1:] == [b""]

@@ -347,7 +347,7 @@ def test_one_of_a_hundred_thousand() -> None:
 
 @pins("10k msgs 1k missing")
 def test_a_thousand_of_ten_thousand() -> None:
-    """All of them are found; the deployed test accepts 900."""
+    """All thousand differences are found; the deployed test accepts 900."""
     ids = spread(10_000)
     assert len(ours_find(ids, ids[1_000:]).have) == 1_000
 
@@ -359,7 +359,8 @@ full_size = [1, pytest.param(10, marks=pytest.mark.soak)]
 @pins("400k msgs 100k missing")
 @pytest.mark.parametrize("times", full_size)
 def test_a_quarter(times: int) -> None:
-    """All of them are found; the deployed test asserts that some are missed. The size is a tenth except in a soak."""
+    """All differences are found; the deployed test asserts that some are missed. The size is a tenth except in a
+    soak."""
     ids = spread(40_000 * times)
     assert len(ours_find(ids, ids[10_000 * times :]).have) == 10_000 * times
 

@@ -36,7 +36,7 @@ def plain_fingerprint(known: list[SyncID]) -> Fingerprint:
 
 @given(st.lists(st.tuples(ids, st.booleans()), max_size=200), st.lists(ranges, max_size=10))
 def test_answers_are_those_of_a_plain_list(changes: list[tuple[SyncID, bool]], asked: list[Range]) -> None:
-    """This holds after any additions and removals, one at a time."""
+    """The answers are compared after any additions and removals, one at a time."""
     changing, model = MemorySet(), set[SyncID]()
     for sync_id, adds in changes:
         if adds:

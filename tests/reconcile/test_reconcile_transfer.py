@@ -41,7 +41,7 @@ in_each = pytest.mark.parametrize("dialect", ALL, ids=lambda dialect: dialect.na
 @in_each
 @pytest.mark.parametrize("vector", VECTORS["messages"], ids=lambda vector: str(vector["deterministic_hash"][:8]))
 def test_frames_of_deployed_nodes(vector: dict[str, Any], dialect: SyncDialect) -> None:
-    """They are written and read, byte for byte, with the deterministic hash of the message."""
+    """Frames are encoded and decoded byte for byte, with the deterministic hash of the message."""
     known, said = bytes.fromhex(vector[FRAME_COLUMNS[dialect.name]]), vector["input"]
     assert wrap(bytes.fromhex(vector["waku_message_protobuf"]), said["pubsub"], dialect) == known
     found = decode_message(known, dialect)

@@ -87,7 +87,8 @@ def test_only_compared_posts_are_accepted_once_under_their_own_time(
 
 @pytest.mark.parametrize("is_listed", [True, False])
 def test_a_post_that_is_not_signed_is_not_stored(is_listed: bool) -> None:
-    """It has the time of its id and a compared channel. The store rejects it, and accepts the signed post after it."""
+    """The unsigned post has the time of its id and a compared channel. The store rejects it, and accepts the signed
+    post after it."""
     good = ANN.text("a", "text", at=START_MS)
     forged = good.raw[:FORGED_BYTE] + bytes((good.raw[FORGED_BYTE] ^ 1,)) + good.raw[FORGED_BYTE + 1 :]
     sent = Sent(forged, START_MS * NS_PER_MS, is_listed)

@@ -38,7 +38,7 @@ esac
 """
 """Program that reports a version. Then it ends."""
 KILLED = r"printf '\0\nsh\0-c\0kill -9 $$\0'"
-"""The launcher of Spark is a Java that prints the command of the driver."""
+"""The launcher of Spark is a Java program that prints the command of the driver."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Fault:
     master: str | None = None
     memory: str = "600m"
     end: str = "echo 'it was out of order' >&2; exit 7"
-    """How the Java of JAVA_HOME ends."""
+    """How the Java process of JAVA_HOME ends."""
 
 
 FAULTS = {

@@ -133,7 +133,7 @@ def test_a_cluster_gets_its_settings(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("jars", "message"), [([], "which has no Spark"), (["spark-core_2.12-3.5.1.jar"], "Spark 3.5.1")]
+    ("jars", "message"), [([], "which does not contain Spark"), (["spark-core_2.12-3.5.1.jar"], "Spark 3.5.1")]
 )
 def test_spark_home_of_another_version_is_named(tmp_path: Path, jars: list[str], message: str) -> None:
     home = tmp_path / "spark"

@@ -302,7 +302,7 @@ def test_only_a_full_check_finds_a_wrong_derivation(derived: DerivedRows, export
         writer.write(rows)
         fields = writer.finish({**old.sizes, name: (count - 1, size_bytes - left_out)})
     derived.segments[place] = RowSegment.of(fields)
-    with pytest.raises(ReindexError, match=r"1 problems, the first: author: a missing row"):
+    with pytest.raises(ReindexError, match=r"Problems: 1. The first: author: a missing row"):
         run(exports, tmp_path, check=True)
     run(exports, tmp_path)
     with CableStore.open(tmp_path / "store") as store:
@@ -343,7 +343,7 @@ def test_a_range_is_what_was_written_with_the_recorded_changes_and_nothing_else(
 
 @given(_rows, st.integers(1, 4), st.integers(1, 5))
 def test_ranges_are_those_of_the_rows_that_were_written(rows: dict[bytes, bytes], size: int, most: int) -> None:
-    """This holds for any batches. Each range ends with the batch that fills it."""
+    """Rows are written in any batches. Each range ends with the batch that fills it."""
     ordered = sorted(rows.items())
     database = MemoryDB()
     database.write(rows, sync=False)

@@ -34,7 +34,7 @@ def test_an_export_of_another_store_is_rejected(run: Run, tmp_path: Path) -> Non
 
 
 def test_a_folder_that_holds_only_folders_is_rejected(tmp_path: Path) -> None:
-    """Their names may be those of tables: a blog has posts, a chat has users."""
+    """Folders of other programs may have the names of tables: a blog has posts, a chat has users."""
     source, out = export(POSTS[:80], tmp_path / "export", LEGACY).folder, tmp_path / "blog"
     essay = out / "posts" / "essay.md"
     essay.parent.mkdir(parents=True)

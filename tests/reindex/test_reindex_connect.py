@@ -58,7 +58,8 @@ def test_a_job_on_a_server_whose_workers_lack_the_package(server: str, tmp_path:
 
 @pytest.mark.thorough
 def test_ctrl_c_cancels_the_query_on_the_server(server: str, tmp_path: Path) -> None:
-    """Its tasks use all cores of the server, longer than any test may. After Ctrl-C another query has the cores."""
+    """The query's tasks would use all cores of the server for longer than the test. After Ctrl-C another query gets the
+    cores."""
 
     def forever(batches: Batches) -> Batches:
         Path(tmp_path, f"started-{os.getpid()}").touch()

@@ -35,7 +35,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 def test_each_row_is_where_it_says(
     spark: SparkSession, shuffle: Callable[[DataFrame, int], DataFrame], count: int
 ) -> None:
-    """This applies also to an empty partition that Spark could join to another."""
+    """The partitions include an empty one, which Spark could join to another."""
     rows = spark.range(0, 3 * count, 1, 3).selectExpr(f"CAST(id % {max(count - 1, 1)} AS INT) AS partition", "id")
     moved = shuffle(rows, count)
     assert moved.columns == ["partition", "id"]

@@ -12,7 +12,7 @@ from cablestore.reindex.stages import JobReport, Stages
 
 
 def test_finished_tasks_are_not_run_again(tmp_path: Path) -> None:
-    """Their reports are read, in order of their numbers."""
+    """The reports of finished tasks are read, in order of their numbers."""
     folder = folder_of(tmp_path)
     reports: list[dict[str, Any]] = [{"number": number, "counts": {}, "problems": []} for number in (0, 7, 12)]
     for report in reversed(reports):

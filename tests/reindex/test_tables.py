@@ -165,7 +165,7 @@ def manifest(tmp_path: Path) -> Manifest:
 def test_segments_that_a_filter_leaves_out_are_not_read(
     spark: SparkSession, manifest: Manifest, tmp_path: Path
 ) -> None:
-    """Their files are missing, and no error is raised."""
+    """The files of these segments are missing, and no error is raised."""
     assert len(manifest.post_segments) > 5
     for segment in manifest.post_segments[1:-1]:
         (tmp_path / "export" / segment.file).unlink()

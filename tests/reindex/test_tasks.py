@@ -102,7 +102,7 @@ def test_deleted_posts_are_counted(tmp_path: Path) -> None:
 
 
 def test_a_tombstone_without_its_deletion_is_left_out_and_counted(tmp_path: Path) -> None:
-    """It is unsigned, so accepting it would delete a post against its author's will."""
+    """A tombstone is unsigned, so accepting it would delete a post against its author's will."""
     post = ANN.text("default", "I live")
     made_up = [Tombstone(post.hash, ANN.key, 1, bytes([7]) * 32, skeleton) for skeleton in (None, Skeleton.of(post))]
     for number, stone in enumerate(made_up):
@@ -266,7 +266,8 @@ def test_a_segment_that_is_damaged_after_the_inspection_is_named(export: ObjectF
 def test_a_segment_whose_checksum_is_wrong_is_left_out_of_all_partitions(
     export: ObjectFolder, place: ObjectFolder
 ) -> None:
-    """Its size is correct, so that only reading it detects this. Its posts and deletions are not in the result."""
+    """The segment has the right size, so only reading it finds the damage. Its posts and deletions are not in the
+    result."""
     with job_of([export], place.child("job"), ONE) as job:
         assert len(job.inputs) > 3
         damaged = job.inputs[1]

@@ -192,7 +192,7 @@ if (pid := os.fork()) == 0:
     try:
         store.users()
     except CableStoreError as error:
-        os._exit(7 if "belongs to process" in str(error) else 8)
+        os._exit(7 if "was opened by process" in str(error) else 8)
     os._exit(1)
 assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
 assert store.post("c", "the parent still uses it")

@@ -127,10 +127,10 @@ def test_ids_are_unique_unless_the_application_gives_them() -> None:
     assert len(set(hi)) == 3
     assert all(len(message_id) == 32 for message_id in hi)
     assert opened(ann.says("hi", message_id="mine")).message_id == "mine"
-    with pytest.raises(SdsError, match="here already"):
+    with pytest.raises(SdsError, match="already in the log"):
         ann.says("again", message_id="mine")
     ann.receives(content("waits", "for something"))
-    with pytest.raises(SdsError, match="here already"):
+    with pytest.raises(SdsError, match="already in the log"):
         ann.says("again", message_id="waits")
 
 

@@ -347,7 +347,7 @@ def test_the_longest_ids(dialect: SdsDialect) -> None:
         {"causal_history": (HistoryEntry(longest + "x"),)},
         {"repair_request": (HistoryEntry("m", None, longest + "x"),)},
     ):
-        refused(replace(whole, **changes), dialect, "id has 513 bytes, 512 are allowed")
+        refused(replace(whole, **changes), dialect, "id has 513 bytes, the maximum is 512")
 
 
 @in_each
@@ -417,7 +417,7 @@ def test_two_people_who_write_the_same_have_different_messages() -> None:
     assert all(len(each) == 32 and int(each, 32) and each == each.lower() for each in found)
     assert found == [message_id_of(*each) for each in parts]
     for wrong in (("\ud800", "room", 1, b""), ("alice", "room", -1, b""), ("alice", "room", U64 + 1, b"")):
-        with pytest.raises(SdsError, match=r"UTF-8|64 bits"):
+        with pytest.raises(SdsError, match=r"UTF-8|64-bit"):
             message_id_of(*wrong)
 
 

@@ -80,7 +80,7 @@ def test_our_own_murmur3_is_that_of_the_library(text: str) -> None:
 
 
 def test_text_beyond_the_basic_plane_is_hashed_by_the_first_unit() -> None:
-    """As measured: `Array.from(item).map((char) => char.charCodeAt(0))`."""
+    """The package computes the units with `Array.from(item).map((char) => char.charCodeAt(0))`."""
     for text, known in {
         "a😀b😀😀": (99_912, 145_905),
         "日本語テキスト": (34_422, 135_440),

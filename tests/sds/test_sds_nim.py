@@ -103,7 +103,7 @@ def test_remembered_sync_messages_are_limited(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_sync_messages_of_the_specification_are_not_remembered() -> None:
-    """Its members do not log them, so a member that lists one means a message."""
+    """Members of this dialect do not log sync messages, so an id that a member lists is that of a message."""
     ann = Member("ann", replace(SETTINGS, dialect=SPEC))
     sync = SdsMessage("sync", CHANNEL, "bob", START_MS)
     reply = SdsMessage("reply", CHANNEL, "bob", START_MS + 1, (HistoryEntry("sync"),), content=b"x")

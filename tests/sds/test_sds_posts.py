@@ -82,7 +82,7 @@ def test_a_crash_between_ingest_and_confirmation_is_harmless(clients: tuple[Clie
 
 
 def test_an_id_that_is_not_the_hash_is_rejected(clients: tuple[Client, Client]) -> None:
-    """Otherwise the first sender could replace a post by any bytes."""
+    """If such ids were accepted, the first sender could replace a post by any bytes."""
     ann, bob = clients
     data = ann.says("x", at=0)
     received = bob.posts.receive(changed(data, content=b"forged"), START_MS)
@@ -93,7 +93,7 @@ def test_an_id_that_is_not_the_hash_is_rejected(clients: tuple[Client, Client]) 
 
 
 def test_a_post_that_the_store_rejects_is_not_stored(clients: tuple[Client, Client]) -> None:
-    """Its signature is forged, but not its hash: all logs keep it, and all stores reject it."""
+    """The post's signature is forged, but not its hash: all logs keep it, and all stores reject it."""
     ann, bob = clients
     raw = bytearray(ANN.text("default", "x").raw)
     raw[40] ^= 1  # in the signature

@@ -127,7 +127,7 @@ def test_signs_of_newer_unicode_versions_cut_words() -> None:
     )
 )
 def test_a_text_is_prepared_as_its_parts_are(text: str) -> None:
-    """Otherwise matches would be marked in the wrong place."""
+    """If the prepared forms differed, matches would be marked in the wrong place."""
     assert "".join(prepared(match[0]) for match in emoji_or_cluster().finditer(text)) == prepared(text)
 
 

@@ -236,7 +236,7 @@ def test_a_read_only_store_does_not_use_a_damaged_index(template: Template, tmp_
         (path / SEARCH_INDEX).write_bytes(data)
         with CableStore.open(path, read_only=True) as store, pytest.raises(StorageError, match="is damaged"):
             store.search("word0")
-    for source, reason in ((template.older, "lacks about"), (template.other, "of another database")):
+    for source, reason in ((template.older, "lacks about"), (template.other, "belongs to another database")):
         put(source, path)
         with CableStore.open(path, read_only=True) as store, pytest.raises(StorageError, match=reason):
             store.search("word0")

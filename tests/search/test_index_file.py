@@ -204,7 +204,7 @@ def test_an_index_of_another_version_is_made_again(tmp_path: Path, caplog: pytes
             table._connection.pragma("user_version", 3)
     with (
         CableStore.open(path, read_only=True) as store,
-        pytest.raises(StorageError, match="it has version 3, expected is"),
+        pytest.raises(StorageError, match="it has version 3, expected"),
     ):
         store.search("warning")
     with CableStore.open(path) as store:

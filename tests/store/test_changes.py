@@ -100,7 +100,7 @@ def touched_rows(store: CableStore) -> list[bytes]:
 
 @pytest.mark.thorough
 def test_what_discarded_posts_changed_is_kept_until_nobody_can_ask_for_it(tmp_path: Path) -> None:
-    """A rebuild invalidates all cursors, unless a kept generation could make them valid again."""
+    """A rebuild removes the rows, unless the store keeps a generation in which cursors are still valid."""
     path, topics = tmp_path / "store", [ANN.topic("other", f"topic {at}") for at in range(4)]
     with CableStore.open(path) as store:
         store.ingest(raws(ANN.text("other", "a"), *topics))

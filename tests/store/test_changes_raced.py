@@ -32,7 +32,7 @@ def test_a_page_and_the_changes_after_it_are_the_present_state(
         def write(turn: Turn) -> None:
             chance = random.Random(turn.__name__)
             for _ in range(TURNS):
-                with suppress(ArgumentError):  # the own user dropped the channel, or the target was removed
+                with suppress(ArgumentError):  # the local user dropped the channel, or the target was removed
                     turn(store, chance)
 
         screens: list[Screen] = []

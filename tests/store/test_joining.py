@@ -36,9 +36,8 @@ def store(tmp_path: Path) -> CableStore:
 
 @BODIES
 def test_the_first_post_to_a_channel_joins_it(store: CableStore, body: Body) -> None:
-    """Both posts are in the same write, the join a millisecond earlier.
-
-    The returned post is the requested one, which links to the join.
+    """The join and the requested post are in the same write, the join a millisecond earlier. The returned post is the
+    requested one, which links to the join.
     """
     with store:
         store.ingest(raws(BOB.text("default", "before", at=1)))

@@ -2,8 +2,8 @@
 
 Peers offer a rejected post again after it becomes acceptable, and so do the tests. Blocks keep posts that arrived
 before them (moderation.md 4.6): all posts if they do not drop, and otherwise actions and deletions. Therefore, the histories
-here contain only blocks that drop, and no blocks on the own user. They contain no action or deletion of a blocked user
-that is later than the block.
+here contain only blocks that drop, and no blocks on the local user. They contain no action or deletion of a blocked
+user that is later than the block.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Encoding of actions: bytes that cable.js wrote, and own bytes checked by a second implementation of the rules."""
+"""Encoding of actions: bytes that cable.js wrote, and our bytes, checked by a second implementation of the rules."""
 
 from __future__ import annotations
 

@@ -143,7 +143,8 @@ EACH = pytest.mark.parametrize(("before", "act", "see", "expected"), CASES.value
 def test_an_own_post_takes_effect_after_the_clock_was_corrected(
     store: CableStore, clock: SetClock, before: Do, act: Do, see: See, expected: object, ahead_ms: int
 ) -> None:
-    """It also takes effect in every other store, in any order of arrival. No post is dated a week or more ahead."""
+    """The post also takes effect in every other store, in any order of arrival. No post is dated a week or more
+    ahead."""
     clock.now_ms = NOW_MS + ahead_ms
     before(store)
     clock.now_ms = NOW_MS
@@ -336,7 +337,7 @@ def test_few_topics_of_blocked_users_are_read(store: CableStore, clock: SetClock
 
 
 def test_an_act_that_overrules_another_moderators_takes_effect_for_others(store: CableStore, clock: SetClock) -> None:
-    """Another admin's clock is ahead. For the own user, the own action is always in effect."""
+    """Another admin's clock is ahead. For the local user, the user's own action is always in effect."""
     with CableStore.in_memory(identity=CYD.identity, options=StoreOptions(clock=clock)) as other:
         cyd = store.moderation.set_role(CYD.key, UserRole.ADMIN).posts
         other.moderation.set_role(ANN.key, UserRole.ADMIN)

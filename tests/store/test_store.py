@@ -359,7 +359,7 @@ def test_missing_links_are_reported(store: CableStore) -> None:
 
 
 def test_links_from_another_channel_leave_heads_alone(store: CableStore) -> None:
-    """Otherwise, a post in another channel could remove all heads of a channel."""
+    """If such links counted, a post in another channel could remove all heads of a channel."""
     head = ANN.text("default", "x")
     outside = BOB.text("outside", "y", links=(head.hash,))
     for posts in ([head, outside], [outside, head]):

@@ -390,7 +390,7 @@ def test_an_answer_mentions_the_user_whatever_the_clocks_say(
 
 
 def test_a_text_in_another_channel_is_not_an_answer(tmp_path: Path) -> None:
-    """As with heads: otherwise anyone could make old names count in another channel."""
+    """If links from other channels counted, anyone could make old names count there."""
     with opened(tmp_path) as store:
         store.mentions()
         hello = written(Text("a", "hello"), 0, 0)

@@ -35,7 +35,7 @@ def rows_of(store: CableStore | Path) -> Rows:
 
 
 def _all_in(reader: Reader) -> Rows:
-    """Return all rows. In an empty store, a rebuild writes the next number 1, and a new store does not."""
+    """Return all rows, except the next number 1, which only the rebuild of an empty store writes."""
     return [row for row in reader.scan(b"", b"\xff") if row != (NEXT_KEY, b"1")]
 
 

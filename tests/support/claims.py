@@ -33,7 +33,7 @@ skeletons = st.sampled_from((0, 2, 3, 4, 5, 6)).flatmap(
 
 @dataclass(frozen=True)
 class Claims:
-    """Exports of some posts with forged skeletons, and separate posts."""
+    """Exports whose tombstones have forged skeletons, and posts that are not in them."""
 
     dialect: Dialect
     posts: list[Post]

@@ -224,6 +224,26 @@ Session Close: Tue Jan 08 00:02:00 2013
         1,
     ),
     Sample(
+        "Supybot without hosts",
+        "logs/#garden/#garden.log",
+        """\
+2013-01-07T09:00:00  *** ann has joined #garden
+2013-01-07T09:01:00  <bob> hello <all>
+2013-01-07T09:02:00  * ann waves
+2013-01-07T09:03:00  *** ann changes topic to "flowers"
+2013-01-07T09:04:00  *** bob is now known as bobby
+2013-01-07T09:05:00  <bobby> still me
+2013-01-07T09:06:00  *** ann sets mode: +o bobby
+2013-01-07T09:07:00  *** cyd has joined #garden
+2013-01-07T09:07:10  *** cyd has left #garden
+2013-01-07T09:08:00  *** dan has joined #garden
+2013-01-07T09:08:10  *** dan has quit IRC
+2013-01-08T00:01:00  <ann> a new day
+""",
+        "2013-01-07 09:01",
+        1,
+    ),
+    Sample(
         "eggdrop",
         "garden.log.07Jan2013",
         """\

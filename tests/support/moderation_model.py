@@ -130,7 +130,7 @@ class RoleModel:
         return {act.role for act in self.deciding(user)} <= {ADMIN}
 
     def vouched(self) -> list[bytes]:
-        """Return the admins with a chain of confirmations from the own user or the seed."""
+        """Return the admins with a chain of confirmations from the local user or the seed."""
         found = [self.own]
         while new := [user for user in self.users if user not in found and self.is_vouched(user, found)]:
             found += new
@@ -262,7 +262,7 @@ class ModerationModel:
         return unblock.author == block.author and (unblock.is_private or not block.is_private)
 
     def dropped(self, user: bytes, timestamp_ms: int) -> list[ModerationAct]:
-        """Return the blocks for which a user's post of this time is dropped (5.1.4, 5.1.5), each considered separately."""
+        """Return the blocks that drop a user's post of this time (5.1.4, 5.1.5), each considered separately."""
         acts = self.blocks_on(user)
         effective = [act for act in acts if self.took_effect(act, user)]
         return [
@@ -283,7 +283,7 @@ class ModerationModel:
         if block.author != self.own and any(
             act.type == BLOCK and act.author == self.own and not act.what & 1 for act in later
         ):
-            return False  # 5.1.4: drop = 0 keeps the posts; 4.4.5 rule 1: the own user's action has precedence
+            return False  # 5.1.4: drop = 0 keeps the posts; 4.4.5 rule 1: the local user's action has precedence
         return not ends or timestamp_ms <= ends[0].timestamp_ms  # 5.1.5: old posts remain dropped
 
     def dropped_times(self, user: bytes, times_ms: Iterable[int]) -> set[int]:

@@ -57,9 +57,9 @@ T = TypeVar("T")
 
 @contextmanager
 def spark_session(folder: Path) -> Iterator[Any]:
-    """Run Spark in this process, as a notebook does; jobs in the body find it running and use it. The folder is made.
+    """Create the folder, and run Spark in this process, as a notebook does. Jobs in the body use it.
 
-    PySpark keeps Java, so that of the first file of tests serves the next ones too.
+    PySpark keeps its Java process, so later files of tests use that of the first one.
     """
     from pyspark.sql import SparkSession
 
@@ -88,7 +88,7 @@ def spark_session(folder: Path) -> Iterator[Any]:
 
 
 def with_driver(body: Callable[[Any], T], folder: Path, **options: Any) -> T:
-    """Return what `body` makes of a session that is started for it, in a process of its own. Its log is in the folder."""
+    """Return the result of `body` with a new session, in a separate process. The log of Spark is in the folder."""
 
     def job(_: Progress) -> T:
         with session(folder / "scratch", log=folder / "spark.log", **options) as spark:

@@ -96,7 +96,10 @@ def item_json(cid: Cid, manifest: DatasetManifest) -> dict[str, Any]:
 
 
 def read_answer(data: bytes | Raw, kind: type[T], meaning: str) -> T:
-    """Decode the JSON of an answer to a type. `meaning` describes the answer in the ArchiveError for other JSON."""
+    """Decode the JSON of an answer to a type.
+
+    Raises ArchiveError for other JSON; `meaning` describes the answer in it.
+    """
     try:
         return read_document(data, kind)
     except ValueError as error:

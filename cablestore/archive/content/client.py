@@ -62,7 +62,8 @@ class UploadReport(NamedTuple):
     tree: Cid
     size_bytes: int
     manifest: DatasetManifest | None
-    """None if the node's manifest has an unknown format. Then only its answer connects the id to the tree."""
+    """None if the node's manifest has an unknown format. Then only the node's answer shows that the id belongs to the
+    tree."""
 
 
 class ContentClient:

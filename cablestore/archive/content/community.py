@@ -41,7 +41,7 @@ class CidReader:
         return found
 
     def index_cid(self) -> Cid | None:
-        """Return the content id of the current index, or None without an index.
+        """Return the content id of the current index, or None if there is no index.
 
         Raises ArchiveError for a malformed file.
         """
@@ -49,7 +49,7 @@ class CidReader:
         return None if found is None else Cid.parse(found.decode("ascii", errors="replace").strip())
 
     def index_bytes(self) -> bytes | None:
-        """Return the bytes of the current index, or None without an index. Raises ArchiveError."""
+        """Return the bytes of the current index, or None if there is no index. Raises ArchiveError."""
         cid = self.index_cid()
         return None if cid is None else self.content(cid)
 

@@ -90,7 +90,7 @@ class Upstream:
                 except ArchiveError as error:
                     no_room = error if isinstance(error, NoRoomError) else no_room
                     self._log_failure(client, cid, error)
-        # Raised last, because another node may still have the dataset if a node claimed this falsely.
+        # Raised last: the claim of one node may be false, and another node may have the dataset.
         if no_room is not None:
             raise no_room
         raise NoSuchContentError(f"dataset {cid} not found in the content store or on an upstream node")
