@@ -75,6 +75,7 @@ coverage: $(READY)
 # Write the generated tables of the documents.
 docs: $(READY)
 	$(BIN)/python docs/tables.py
+	$(BIN)/python docs/dashboard.py
 
 # Draw the pictures of the documents, one of them from a run of the demo, some from the tables of an invented community, some of the chat client.
 pictures: $(READY)

@@ -22,6 +22,7 @@ from typing import Final
 from cablestore import limits
 from cablestore.backup.causal_logs import causal_log_rows
 from cablestore.backup.keep import KeepRule
+from cablestore.backup.last import note_backup
 from cablestore.backup.manifest import (
     KEY_FILE,
     MANIFEST,
@@ -180,7 +181,10 @@ def _write(
             f"the key is never sent to a URI: {place}. Back up without the key, and keep a copy of it elsewhere"
         )
     with claimed(place, to_write=True):
-        return _write_claimed(source, place, with_key=with_key, full=full, keep=keep, progress=progress)
+        report = _write_claimed(source, place, with_key=with_key, full=full, keep=keep, progress=progress)
+    if not source.is_read_only:
+        note_backup(source.path, system_clock_ms(), place)
+    return report
 
 
 def _write_claimed(

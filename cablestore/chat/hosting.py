@@ -7,17 +7,31 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import replace
 from typing import Final, NamedTuple
 
+from cablestore import __version__
 from cablestore.arguments import check
 from cablestore.errors import CableStoreError
-from cablestore.peers import Address, Node, NodeSettings
-from cablestore.remote.node import NodeState, PeerDial, PeerFailure, PeerState, WatchedNode
+from cablestore.peers import Address, Node, NodeSettings, Peer
+from cablestore.peers.heartbeat import Heartbeat
+from cablestore.peers.peer_control import PeerControl
+from cablestore.remote.node import (
+    Ban,
+    NodeState,
+    NodeStatus,
+    PeerDial,
+    PeerFailure,
+    PeerState,
+    PeerStatus,
+    WatchedNode,
+)
 from cablestore.store.lookup import find_channel
+from cablestore.store.options import system_clock_ms
 from cablestore.store.store import CableStore
 
 
@@ -37,13 +51,22 @@ def with_stored_channels(store: CableStore, settings: NodeSettings) -> NodeSetti
     return replace(settings, channels=frozenset(find_channel(name, known) for name in settings.channels))
 
 
+class _Run(NamedTuple):
+    """A run of a node. `since_ms` is when it began."""
+
+    node: Node
+    loop: asyncio.AbstractEventLoop
+    heartbeat: Heartbeat
+    since_ms: int
+
+
 class RunningNode(WatchedNode):
     """State of a node of this process, which clients watch in any thread and process."""
 
     def __init__(self, cabal_key: bytes | None, connect: tuple[Address, ...] = ()) -> None:
         """Create the state of a node that has not started."""
         super().__init__(NodeState(cabal_key, tuple(map(str, connect))))
-        self._run: tuple[Node, asyncio.AbstractEventLoop] | None = None
+        self._run: _Run | None = None
 
     def dials(self, *, now: bool = False) -> list[PeerDial]:
         """Return the peers that the node stays connected to: see `WatchedNode.dials`."""
@@ -51,14 +74,61 @@ class RunningNode(WatchedNode):
         run = self._run
         if run is None:
             return []
-        node, loop = run
+        node = run.node
         if now:
             with suppress(RuntimeError):  # the loop is closed
-                loop.call_soon_threadsafe(node.dial_now)
+                run.loop.call_soon_threadsafe(node.dial_now)
         return [
             PeerDial(str(dial.address), dial.only_reconciles, dial.is_connected, dial.reason, dial.again_in_s)
             for dial in node.dials()
         ]
+
+    def status(self) -> NodeStatus | None:
+        """Return the status of the node and its peers: see `WatchedNode.status`."""
+        run = self._run
+        control = None if run is None else run.node.control
+        if run is None or control is None:
+            return None
+        health, load = run.node.health(run.heartbeat.lag_s), run.node.load()
+        return NodeStatus(
+            version=__version__,
+            since_ms=run.since_ms,
+            state=str(health.state),
+            reason=health.reason,
+            loop_lag_s=round(run.heartbeat.lag_s, 3),
+            live_requests=load.live_requests,
+            queued_size_bytes=load.queued_size_bytes,
+            reads_waiting=load.reads_waiting,
+            ingest_queued_size_bytes=load.ingest_queued_size_bytes,
+            wanted_hashes=load.wanted_hashes,
+            early_posts=load.early_posts,
+            unreachable_peers=load.unreachable_peers,
+            peers=tuple(map(_status_of, control.peers())),
+        )
+
+    def kick(self, peer: str) -> list[str]:
+        """Disconnect a peer: see `WatchedNode.kick`."""
+        control = self._control()
+        return super().kick(peer) if control is None else [str(each.address) for each in control.kick(peer)]
+
+    def ban(self, peer: str) -> list[str]:
+        """Ban a peer: see `WatchedNode.ban`."""
+        control = self._control()
+        return super().ban(peer) if control is None else control.ban(peer)
+
+    def unban(self, peer: str) -> bool:
+        """Accept a banned peer again: see `WatchedNode.unban`."""
+        control = self._control()
+        return super().unban(peer) if control is None else control.unban(peer)
+
+    def bans(self) -> list[Ban]:
+        """Return the banned peers: see `WatchedNode.bans`."""
+        control = self._control()
+        return [] if control is None else [Ban(peer, since_ms) for peer, since_ms in control.bans().items()]
+
+    def _control(self) -> PeerControl | None:
+        run = self._run
+        return None if run is None else run.node.control
 
     async def listen(self, node: Node, addresses: Sequence[Address]) -> None:
         """Listen for peers at these addresses."""
@@ -76,14 +146,34 @@ class RunningNode(WatchedNode):
     async def follow(self, node: Node) -> None:
         """Update the state of the connections until the node stops. Runs on the node's loop."""
         events = node.peer_events()
-        self._run = node, asyncio.get_running_loop()
+        loop = asyncio.get_running_loop()
+        heartbeat = Heartbeat(loop, time.monotonic)
+        self._run = _Run(node, loop, heartbeat, system_clock_ms())
         try:
             self.change(peers=_peers(node))
             async for _ in events:
                 self.change(peers=_peers(node), failures=_failures(node))
         finally:
             self._run = None
+            heartbeat.end()
             self.change(peers=(), failures=())
+
+
+def _status_of(peer: Peer) -> PeerStatus:
+    return PeerStatus(
+        address=str(peer.address),
+        key=None if peer.key is None else peer.key.hex(),
+        is_outgoing=peer.is_outgoing,
+        only_reconciles=peer.only_reconciles,
+        since_ms=peer.since_ms,
+        is_in_step=peer.is_in_step,
+        no_answer_s=peer.no_answer_s,
+        received_size_bytes=peer.received_size_bytes,
+        sent_size_bytes=peer.sent_size_bytes,
+        received_bytes_per_s=round(peer.received_bytes_per_s, 1),
+        sent_bytes_per_s=round(peer.sent_bytes_per_s, 1),
+        queued_size_bytes=peer.queued_size_bytes,
+    )
 
 
 def _peers(node: Node) -> tuple[PeerState, ...]:

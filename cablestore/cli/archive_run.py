@@ -29,7 +29,8 @@ from cablestore.cli.archive_publish import announce_new
 from cablestore.cli.options import common_options, json_option, on_mount
 from cablestore.cli.output import Output
 from cablestore.cli.seeding_status import SeedingReporter
-from cablestore.cli.service import StopSignals, notify_ready
+from cablestore.cli.service import StopSignals
+from cablestore.cli.service_manager import service_manager
 from cablestore.cli.stores import open_or_connect
 from cablestore.errors import OwnerGoneError, StorageError, StoreLockedError
 from cablestore.index.batches import no_progress
@@ -75,7 +76,7 @@ def seed(
         giving = _SeededFolder(out, engine, key_of(cabal_key))
         giving.offer(folder / community, stack)
         giving.begin(community)
-        notify_ready()
+        service_manager().ready()
         signals.wait(giving.seed_new)
     return signals.status
 
@@ -110,7 +111,7 @@ def run(
         giving = _SeededFolder(out, engine, None if making["public"] else key_of(making["cabal_key"]))
         node = _ControlNode(path, out, making, giving, stack)
         node.run_due()
-        notify_ready()
+        service_manager().ready()
         signals.wait(node.run_due)
     return signals.status
 

@@ -18,6 +18,7 @@ from cablestore.backup import (
     restore_points,
     verify_backup,
 )
+from cablestore.backup.last import note_backup
 from cablestore.backup.points import point_sizes
 from cablestore.cli.options import common_options, on_mount, reading_options
 from cablestore.cli.output import NO_PROBLEMS, Output, safe, size
@@ -27,6 +28,7 @@ from cablestore.errors import StoreLockedError
 from cablestore.files import ObjectFolder
 from cablestore.plurals import counted
 from cablestore.store.key_file import load_identity
+from cablestore.store.options import system_clock_ms
 from cablestore.views.installed import installed_catalog
 
 _JSON_NAMES: Final = {"sealed": "local_only", "is_full": "full", "is_signed": "signed", "is_authentic": "authentic"}
@@ -79,6 +81,8 @@ def backup_command(
         options: dict[str, Any] = {"with_key": with_key, "full": full, "keep": keep, "progress": progress}
         try:
             report = on_closed_store(path, lambda path: backup(path, folder, read_only=read_only, **options))
+            if not read_only:  # of a checkpoint, the backup is noted in the copy
+                note_backup(path, system_clock_ms(), folder)
         except StoreLockedError:  # the process that has the store open also has its causal logs open
             with open_or_connect(path, read_only=read_only) as store:
                 report = backup(store, folder, **options)

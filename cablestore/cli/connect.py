@@ -9,7 +9,7 @@ import click
 
 from cablestore.cli.options import with_store
 from cablestore.cli.output import Output
-from cablestore.cli.stores import node_of
+from cablestore.cli.stores import required_node
 from cablestore.errors import NodeError
 from cablestore.remote.node import PeerDial
 from cablestore.store.store import CableStore
@@ -26,12 +26,7 @@ def connect(store: CableStore, out: Output, now: bool) -> None:
 
     Example: `cablestore connect --now`
     """
-    node = node_of(store)
-    if node is None:
-        raise NodeError(
-            "no running `serve` has this store open. Start one, for example: cablestore serve --connect HOST:PORT"
-        )
-    dials = node.dials(now=now)
+    dials = required_node(store).dials(now=now)
     if not dials:
         raise NodeError("the running `serve` has no peers to connect to. Restart it with --connect HOST:PORT")
     out.table(("peer", "state", "reason"), [_row(dial, now=now) for dial in dials])

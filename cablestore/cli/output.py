@@ -43,6 +43,7 @@ class Output:
         self.notes = Console(stderr=True, highlight=False, quiet=quiet)
         if not self.console.is_terminal:
             self.console.width = _WIDTH_OF_FILES
+        self.notes.soft_wrap = not self.notes.is_terminal
 
     def say(self, text: str | Text, /, **fields: Any) -> None:
         """Print `text` as a line. With --json, print `fields` instead, if there are any."""
@@ -71,7 +72,17 @@ class Output:
         if self.as_json:
             for row in rows:
                 self._print_json(row)
-            return
+        else:
+            self.console.print(self.drawn(columns, rows))
+
+    @property
+    def draws(self) -> bool:
+        """True if a table can replace an earlier one: on a terminal, without --json."""
+        return self.console.is_terminal and not self.as_json
+
+    @staticmethod
+    def drawn(columns: Iterable[str], rows: Iterable[dict[str, Any]]) -> Table:
+        """Return a table with these columns, numbers aligned right."""
         found = list(rows)
         table = Table(box=None, pad_edge=False, header_style="bold")
         for name in columns:
@@ -79,7 +90,7 @@ class Output:
             table.add_column(name.replace("_", " "), justify="right" if is_number else "left", overflow="fold")
         for row in found:
             table.add_row(*(_cell(row[name]) for name in columns))
-        self.console.print(table)
+        return table
 
     def when(self, timestamp_ms: int, form: str = "%Y-%m-%d %H:%M") -> str:
         """Return a time as readable text."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import faulthandler
 import logging
 import sys
 from collections.abc import Callable
@@ -21,30 +22,29 @@ from cablestore.cli import values
 from cablestore.cli.maintenance_options import maintenance_options
 from cablestore.cli.options import common_options, on_mount
 from cablestore.cli.output import Output, safe, size
-from cablestore.cli.sections import SectionedCommand
 from cablestore.cli.serve_options import (
-    PREFIX,
     AddressType,
     address_options,
     invited,
-    read_config,
     setting_options,
     settings_of,
     sync_options,
-    unknown_variables,
 )
 from cablestore.cli.serve_plan import ServePlan, SettingsReloader, log_level_of, plan_of
-from cablestore.cli.service import StopSignal, call_on_sigusr1, fast_loop, notify_ready, run_on_loop
+from cablestore.cli.serve_start import ServePages, open_served
+from cablestore.cli.service import StopSignal, StopSignals, call_on_sigusr1, fast_loop, run_on_loop
+from cablestore.cli.service_manager import service_manager
+from cablestore.cli.settings_file import PREFIX, ServeCommand, read_config, unknown_variables
 from cablestore.cli.stores import offered, open_store
 from cablestore.errors import NodeError, StorageError
 from cablestore.index.header import peek
 from cablestore.maintenance import Maintenance
 from cablestore.moderation import Seed, UserRole
 from cablestore.peers import Address, Invitation, Node, NodeSettings, SyncReport, descriptors
-from cablestore.peers.metrics_http import exporter
+from cablestore.peers.metrics_http import shown
+from cablestore.peers.status_pages import StatusPages
 from cablestore.plurals import counted
 from cablestore.remote.methods import load_functions
-from cablestore.resolution import RESOLVER
 from cablestore.store.store import CableStore
 
 _LOG: Final = logging.getLogger("cablestore.node")
@@ -89,46 +89,54 @@ _SECTIONS: Final = {
 # --- serving --------------------------------------------------------------------------------------
 
 
-def run(store: CableStore, path: Path, out: Output, reloader: SettingsReloader) -> int:
+def run(store: CableStore, path: Path, out: Output, pages: ServePages, reloader: SettingsReloader) -> int:
     """Serve an open store until a signal. Returns the exit status."""
     plan = reloader.plan
     # A new identity is created here, so that a problem with its file is reported early.
     public_key = store.identity.public_key.hex()
+    shown_on = pages.open()
+    faulthandler.enable()  # the watchdog of a service manager aborts a process that hangs
     descriptors.allow(plan.settings.max_peers)
     sys.setswitchinterval(limits.SWITCH_INTERVAL_S)
     load_functions()
     watched = RunningNode(plan.settings.cabal_key, plan.connect)
     with offered(store, "serve", watched):
         _LOG.info("started", extra={"version": __version__, "store": str(path), "public_key": public_key})
-        status = run_on_loop(lambda: _serve(store, out, watched, reloader), fast_loop)
+        status = run_on_loop(lambda: _serve(store, out, watched, shown_on, reloader), fast_loop)
     _LOG.info("stopped", extra={"store": str(path)})
     return status
 
 
-async def _serve(store: CableStore, out: Output, watched: RunningNode, reloader: SettingsReloader) -> int:
-    async with Node(store, reloader.plan.settings) as node:
-        maintenance = Maintenance(store, reloader.plan.maintenance, node.parts.context.metrics.registry)
-        stop = StopSignal(partial(reloader.reload, node, watched, maintenance))
+async def _serve(
+    store: CableStore, out: Output, watched: RunningNode, pages: StatusPages | None, reloader: SettingsReloader
+) -> int:
+    node = Node(store, reloader.plan.settings)
+    maintenance = Maintenance(store, reloader.plan.maintenance, node.parts.context.metrics.registry)
+    stop = StopSignal(partial(reloader.reload, node, watched, maintenance))
+    async with node:
         call_on_sigusr1(node.dial_now)
-        watching = asyncio.create_task(watched.follow(node))
+        beside = [asyncio.create_task(work) for work in (watched.follow(node), service_manager().send_signs_of_life())]
         async with AsyncExitStack() as stack:
             # Looking up the host of a listening address may take long, and a signal must not wait for it.
-            starting = asyncio.create_task(_open_ports(node, stack, out, watched, reloader.plan))
+            starting = asyncio.create_task(_open_ports(node, stack, out, watched, pages, reloader.plan))
             await stack.enter_async_context(maintenance)
             name, status = await stop.wait(starting)
-        watching.cancel()
+        for task in beside:
+            task.cancel()
+        service_manager().stopping()
         _LOG.info("stopping", extra={"signal": name, "peers": len(node.connections)})
     return status
 
 
-async def _open_ports(node: Node, stack: AsyncExitStack, out: Output, watched: RunningNode, plan: ServePlan) -> None:
+async def _open_ports(
+    node: Node, stack: AsyncExitStack, out: Output, watched: RunningNode, pages: StatusPages | None, plan: ServePlan
+) -> None:
     """Listen and connect according to the plan, and report that the service is ready."""
-    if plan.metrics is not None:
-        address = stack.enter_context(exporter(node, await _by_address(plan.metrics)))
-        out.say(f"metrics on {address}", metrics=str(address))
     await watched.listen(node, plan.listen)
     for wanted in plan.reconcile_listen:
         await node.reconcile_port.listen(wanted)
+    if pages is not None:
+        stack.enter_context(shown(pages, node))
     for found in node.addresses():
         out.say(f"listening on {found}", listening=str(found))
     for found in node.reconcile_port.addresses():
@@ -137,15 +145,7 @@ async def _open_ports(node: Node, stack: AsyncExitStack, out: Output, watched: R
         node.keep_connected(wanted)
     for wanted in plan.reconcile_connect:
         node.reconcile_port.keep_connected(wanted)
-    notify_ready()
-
-
-async def _by_address(wanted: Address) -> Address:
-    """Return a listening address with a numeric host. Raises NodeError."""
-    try:
-        return Address((await RESOLVER.texts(wanted.host))[0], wanted.port)
-    except (OSError, ValueError) as error:  # ValueError: not a valid host name
-        raise NodeError(f"cannot listen on {wanted}: {getattr(error, 'strerror', None) or error}") from None
+    service_manager().ready()
 
 
 # --- logs -----------------------------------------------------------------------------------------
@@ -185,7 +185,7 @@ def _safe_on_terminals(_: Any, __: str, fields: structlog.typing.EventDict) -> s
 
 
 @on_mount("path")
-@click.command(cls=SectionedCommand, sections=_SECTIONS, context_settings={"auto_envvar_prefix": PREFIX})
+@click.command(cls=ServeCommand, sections=_SECTIONS, context_settings={"auto_envvar_prefix": PREFIX})
 @click.option(
     "--config",
     type=values.PathValue(),
@@ -257,13 +257,18 @@ def serve(
     if unknown:
         _LOG.warning("unknown variables in the environment", extra={"names": unknown})
     is_new = create and peek(path) is None
-    with open_store(path, create=create) as store:
+    with (
+        StopSignals() as signals,  # until the loop of the node handles them
+        ServePages(plan.metrics, out) as pages,
+        open_served(path, pages, create=create) as store,
+    ):
         if is_new:
             _log_new(store, path)
         if plan.moderation_seed is not None:
             join_with_seed(store, plan.moderation_seed)
         plan = plan._replace(settings=with_stored_channels(store, plan.settings))
-        return run(store, path, out, SettingsReloader(ctx, plan))
+        return run(store, path, out, pages, SettingsReloader(ctx, plan))
+    return signals.status
 
 
 def _log_new(store: CableStore, path: Path) -> None:

@@ -1,8 +1,7 @@
-"""Options of the commands that run a node: on the command line, in the environment and in a configuration file."""
+"""Options of the commands that run a node."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import Field, fields
 from pathlib import Path
@@ -10,78 +9,12 @@ from typing import Any, Final
 
 import click
 
-from cablestore.cli.config_file import read_tables
 from cablestore.cli.maintenance_options import PARAMETERS
 from cablestore.cli.options import all_of
-from cablestore.cli.output import safe
 from cablestore.cli.values import ParamType, PathValue, cabal_key, channel_name, duration, duration_text, prologue
 from cablestore.errors import NodeError
 from cablestore.peers import Address, Invitation, NodeSettings
 from cablestore.store.keep_ages import KeepAges
-
-PREFIX: Final = "CABLESTORE_SERVE"
-"""Prefix of the environment variables that `serve` reads."""
-
-
-# --- configuration file and environment -----------------------------------------------------------
-
-
-def read_config(ctx: click.Context, _: click.Parameter, path: Path | None) -> Path | None:
-    """Use the values of the file as defaults of options. Called before other options are read."""
-    if path is not None:
-        ctx.default_map = _config(ctx, path)
-    return path
-
-
-def _config(ctx: click.Context, path: Path) -> dict[str, Any]:
-    tables = read_tables(path)
-    values = tables.pop("serve", {})
-    if tables or not isinstance(values, dict):
-        found = ", ".join(sorted(tables)) or "a value serve"
-        raise click.UsageError(f"invalid settings in {path}: expected only a table [serve], found {safe(found)}")
-    known = config_keys(ctx.command)
-    unknown = sorted(values.keys() - known)
-    if unknown:
-        raise click.UsageError(
-            f"unknown settings in {path}: {safe(', '.join(unknown))}. Known settings: {', '.join(sorted(known))}"
-        )
-    return {known[key].name or "": _config_value(ctx, path, key, known[key], value) for key, value in values.items()}
-
-
-def config_keys(command: click.Command) -> dict[str, click.Option]:
-    """Return the options of a command that the file can set, by their long names."""
-    options = (param for param in command.params if isinstance(param, click.Option) and param.name != "config")
-    return {max(option.opts, key=len).removeprefix("--"): option for option in options}
-
-
-def _config_value(ctx: click.Context, path: Path, key: str, option: click.Option, value: Any) -> Any:
-    """Return the value after checking its type and that the option accepts it."""
-    if option.multiple:
-        expected, is_right = "an array of strings", isinstance(value, list) and all(isinstance(v, str) for v in value)
-    elif option.is_flag:
-        expected, is_right = "true or false", isinstance(value, bool)
-    elif isinstance(option.type, click.IntRange):
-        expected, is_right = "a whole number", isinstance(value, int) and not isinstance(value, bool)
-    else:
-        expected, is_right = "a string in quotes", isinstance(value, str)
-    if not is_right:
-        raise click.UsageError(f"{path}: {key} must be {expected}")
-    if any("\0" in str(text) for text in (value if isinstance(value, list) else [value])):
-        raise click.UsageError(f"{path}: {key} must not contain NUL characters")
-    try:
-        option.type_cast_value(ctx, value)
-    except click.UsageError as error:
-        raise click.UsageError(f"{path}: {key}: {error.message}") from None
-    return value
-
-
-def unknown_variables(command: click.Command) -> list[str]:
-    """Return unknown environment variables with our prefix, such as a misspelt key, which would have no effect."""
-    known = {f"{PREFIX}_{(param.name or '').upper()}" for param in command.params}
-    return sorted(name for name in os.environ if name.startswith(f"{PREFIX}_") and name not in known)
-
-
-# --- options --------------------------------------------------------------------------------------
 
 
 class AddressType(ParamType[Address]):

@@ -12,6 +12,7 @@ from cablestore.chat.hosting import RunningNode
 from cablestore.cli.maintenance_options import maintenance_of
 from cablestore.cli.sections import ARGUMENTS
 from cablestore.cli.serve_options import CHANGEABLE, invited, settings_of
+from cablestore.cli.settings_file import SettingsError
 from cablestore.errors import CableStoreError
 from cablestore.maintenance import Maintenance, MaintenancePlan
 from cablestore.moderation import Seed
@@ -37,11 +38,11 @@ class ServePlan(NamedTuple):
 def plan_of(params: Mapping[str, Any], known: Invitation | None = None) -> ServePlan:
     """Return the plan for the parameters of `serve`.
 
-    `known` is an invitation that was already read from standard input. Raises UsageError and ArgumentError.
+    `known` is an invitation that was already read from standard input. Raises SettingsError, UsageError and ArgumentError.
     """
     chosen = dict(params)
     if (chosen["reconcile_listen"] or chosen["reconcile_connect"]) and not chosen["reconcile"]:
-        raise click.UsageError("--reconcile-listen and --reconcile-connect need --reconcile")
+        raise SettingsError("--reconcile-listen and --reconcile-connect need --reconcile")
     invitation = invited(chosen, known)
     connect, seed = chosen["connect"], chosen["moderation_seed"]
     if invitation is not None:
@@ -59,7 +60,7 @@ def plan_of(params: Mapping[str, Any], known: Invitation | None = None) -> Serve
         maintenance_of(chosen),
     )
     if not (plan.listen or plan.connect or plan.reconcile_listen or plan.reconcile_connect):
-        raise click.UsageError("missing address: use --listen 127.0.0.1:13333, --connect HOST:PORT, or both")
+        raise SettingsError("missing address: use --listen 127.0.0.1:13333, --connect HOST:PORT, or both")
     return plan
 
 
@@ -68,7 +69,7 @@ def _seed_of(invitation: Invitation, text: str | None) -> str | None:
     if not invitation.seed:
         return text
     if text is not None and Seed.read_hex(text, 0).write() != invitation.seed:
-        raise click.UsageError("the moderation seed differs from that of the invitation. Use only one of them")
+        raise SettingsError("the moderation seed differs from that of the invitation. Use only one of them")
     return invitation.seed.hex()
 
 

@@ -1,4 +1,4 @@
-"""Signals: how commands wait for SIGTERM, SIGHUP and Ctrl-C, or end with them; and the ready message for systemd."""
+"""Signals: how commands wait for SIGTERM, SIGHUP and Ctrl-C, or end with them."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ import asyncio
 import logging
 import os
 import signal
-import socket
 import time
 from collections.abc import Callable, Coroutine, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import Any, Final, Self, TypeVar
 
@@ -182,14 +181,3 @@ def ending_on_sigterm() -> Iterator[None]:
     finally:
         for each, handler in before.items():
             signal.signal(each, handler)
-
-
-def notify_ready() -> None:
-    """Notify the service manager that the service is ready, as sd_notify(3) describes, for units with Type=notify."""
-    address = os.environ.pop("NOTIFY_SOCKET", "")
-    if not address:
-        return
-    # The service is ready even if this fails.
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notifying, suppress(OSError):
-        notifying.connect(f"\0{address[1:]}" if address.startswith("@") else address)
-        notifying.send(b"READY=1")

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from cablestore.cli.output import Output
-from cablestore.errors import IdentityError, StorageError, StoreLockedError
+from cablestore.errors import IdentityError, NodeError, StorageError, StoreLockedError
 from cablestore.index.folder import IDENTITY_FILE
 from cablestore.protocol.crypto import Identity
 from cablestore.protocol.dialect import Dialect
@@ -133,6 +133,16 @@ def node_of(store: CableStore) -> WatchedNode | None:
     assert isinstance(store, RemoteStore)  # noqa: S101 - the only other kind of store
     _ = store.public_key  # the state of the node is reported before the first result
     return None if store.node.state is None else store.node
+
+
+def required_node(store: CableStore) -> WatchedNode:
+    """Return the node that connects a store to peers. Raises NodeError if no process runs one."""
+    node = node_of(store)
+    if node is None:
+        raise NodeError(
+            "no running `serve` has this store open. Start one, for example: cablestore serve --connect HOST:PORT"
+        )
+    return node
 
 
 def identity_of(store: CableStore) -> Identity:

@@ -26,8 +26,10 @@ from cablestore.files.many import for_each, remove
 from cablestore.files.mounts import require_mount
 from cablestore.files.remote import is_request_in_progress
 from cablestore.files.temporary import TemporaryFolder, make_locked, make_temporary, remove_unused
+from cablestore.files.usage import DiskUsage, disk_usage
 
 __all__ = [
+    "DiskUsage",
     "LocalFolder",
     "Location",
     "MissingFileError",
@@ -38,6 +40,7 @@ __all__ = [
     "cache_folder",
     "check_location",
     "create",
+    "disk_usage",
     "file_mode",
     "file_of",
     "folder_of",

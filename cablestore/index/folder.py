@@ -5,6 +5,8 @@
     lock                locked with flock while the store is open; has the owner's process id
     control.sock        exists while the owner serves other processes: `cablestore.remote.unix_socket`
     peers.json          a node's marks of its peers: `cablestore.peers.sync_state`
+    bans.json           banned peers: `cablestore.peers.bans`
+    last-backup.json    when the store was last backed up: `cablestore.backup.last`
     counts              second copy of the live database's counts: `cablestore.index.evidence`
     identity            the key file of the store's own user, created on first use
     generation-000002/  a LevelDB with all other data
@@ -89,6 +91,8 @@ _OWN_NAMES: Final = frozenset(
         CAUSAL_LOGS,
         "control.sock",
         "peers.json",
+        "bans.json",
+        "last-backup.json",
         COUNTS_FILE,
         f"{COUNTS_FILE}{COUNTS_DRAFT}",
         *SEARCH_FILES,

@@ -19,6 +19,7 @@ from typing import Final
 
 from cablestore import limits
 from cablestore.backup import read_backup
+from cablestore.backup.last import note_backup
 from cablestore.backup.manifest import MANIFEST
 from cablestore.errors import BackupError
 from cablestore.files import folder_of
@@ -57,10 +58,6 @@ class BackupState:
     failures: int = 0
     """Failed attempts since the start."""
     is_running: bool = False
-
-    def age_s(self, now_ms: int) -> float:
-        """Return the age of the last complete backup in seconds, infinity without one."""
-        return float("inf") if self.last_ms is None else max(0, now_ms - self.last_ms) / 1000
 
 
 def wait_ms(last_ms: int | None, now_ms: int, every_ms: int) -> int:
@@ -118,7 +115,7 @@ class BackupSchedule:
                 return pause_ms
             self.state = replace(self.state, last_ms=last_ms, is_running=True)
             await self._back_up(plan)
-            last_ms = await asyncio.to_thread(self._last_ms, plan)
+            last_ms = await asyncio.to_thread(self._noted_ms, plan)
         except Exception as error:  # noqa: BLE001 - of any kind: the next attempt may succeed
             self._failed(error, plan)
             return retry_ms
@@ -136,6 +133,13 @@ class BackupSchedule:
         header = None if self._store.path is None else peek(self._store.path)
         is_own = header is not None and manifest.store == header.store_id
         return (manifest.made_ms or None) if is_own else None  # older formats have no time
+
+    def _noted_ms(self, plan: BackupPlan) -> int | None:
+        """Record the new backup in the store's folder, and return its time."""
+        last_ms = self._last_ms(plan)
+        if self._store.path is not None and last_ms is not None:
+            note_backup(self._store.path, last_ms, folder_of(plan.to))
+        return last_ms
 
     async def _back_up(self, plan: BackupPlan) -> None:
         """Run the command in a separate process. Raises BackupError with its error."""

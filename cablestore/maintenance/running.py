@@ -40,7 +40,7 @@ class Maintenance:
         self._backups = BackupSchedule(store, clock=clock)
         self._retention = Retention(store, clock=clock)
         self._tasks: list[asyncio.Task[None]] = []
-        registry.register(MaintenanceMetrics(lambda: self.backup_state, lambda: self._retention.removed, clock))
+        registry.register(MaintenanceMetrics(lambda: self.backup_state, lambda: self._retention.removed))
         self.change(plan)
 
     @property

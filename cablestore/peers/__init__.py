@@ -18,6 +18,9 @@
     dialling            the pauses between attempts to connect
     silence             when a peer is probed
     reachability        reactions to changes of the network
+    peer_control, bans  disconnecting and banning peers
+    health              states of a process that serves a store
+    status_pages        health and metrics over HTTP
     delivery            acknowledgements of a connection
     accepting           listening sockets
     descriptors         file descriptors reserved for other uses

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from logging import Logger
 
 from cablestore import limits
+from cablestore.peers.bans import Bans
 from cablestore.peers.dialling import Dials
 from cablestore.peers.key_warnings import KeyWarnings
 from cablestore.peers.lifetime import Lifetime
@@ -41,6 +42,7 @@ class PeerContext:
     watchers: PeerWatchers
     dials: Dials
     key_warnings: KeyWarnings
+    bans: Bans
 
     async def current_marks(self) -> SyncState:
         """Return the marks, void if the store lost posts. Raises CableStoreError if it cannot be read."""

@@ -13,6 +13,7 @@ from cablestore.errors import DecodeError
 from cablestore.peers.address import Address
 from cablestore.peers.agreement import Agreement
 from cablestore.peers.audience import Audience
+from cablestore.peers.bans import BANNED, host_name
 from cablestore.peers.context import PeerContext
 from cablestore.peers.coverage import Coverage
 from cablestore.peers.delivery import Delivery, keep_alive, keep_queue_short
@@ -21,6 +22,7 @@ from cablestore.peers.network_watch import has_address, source_address
 from cablestore.peers.own_addresses import address_of
 from cablestore.peers.pace import MessagePace
 from cablestore.peers.peer_events import Peer, PeerConnected, PeerInStep, PeerLost, PeerSilent
+from cablestore.peers.rate import Rate
 from cablestore.peers.silence import LifeCheck, Silence
 from cablestore.protocol.secure_channel import HandshakeError, SecureChannel
 from cablestore.reconcile.errors import ReconcileError
@@ -29,6 +31,7 @@ from cablestore.store.options import system_clock_ms
 
 BLOCKED: Final = "the local user blocks the peer"
 ITSELF: Final = "the peer is this node itself"
+KICKED: Final = "disconnected by `cablestore peers kick`"
 """Reasons for the end of a connection."""
 
 
@@ -80,6 +83,7 @@ class PeerLink(asyncio.Protocol, ABC):
         self.is_silent = False
         """True while watchers have been notified that the peer does not answer."""
         self.received_size_bytes = self.sent_size_bytes = 0
+        self._received_rate, self._sent_rate = Rate(self.began_s), Rate(self.began_s)
         self._pace = MessagePace(0, self.began_s)
         self.invalid_posts = 0
         self.received_posts: Final[OrderedDict[bytes, None]] = OrderedDict()
@@ -161,6 +165,8 @@ class PeerLink(asyncio.Protocol, ABC):
             keep_alive(connection)
             self._delivery = Delivery(connection, self.began_s)
         rejection = self._admit()
+        if self._context.bans.has(host_name(self.host)):
+            rejection = self._reject_banned()
         if rejection:
             self.close(rejection)
             return
@@ -192,7 +198,7 @@ class PeerLink(asyncio.Protocol, ABC):
         self._write(reply)
         if channel.is_established and not self.is_established:
             self._establish()
-        return messages
+        return messages if self.is_established else []
 
     def _handle_end(self) -> None:
         """End the connection after the peer ended its stream."""
@@ -201,7 +207,16 @@ class PeerLink(asyncio.Protocol, ABC):
         elif self._transport is not None:
             self._transport.close()
 
+    def _reject_banned(self) -> str:
+        if not self.is_ours:
+            self._context.metrics.refused["banned"].inc()
+        return BANNED
+
     def _establish(self) -> None:
+        key = self.remote_static
+        if key is not None and self._context.bans.has(key.hex()):
+            self.close(self._reject_banned())
+            return
         self.is_established = True
         self.established.set_result(True)
         self._pace = MessagePace(self.received_size_bytes, self._context.loop.time())
@@ -250,6 +265,9 @@ class PeerLink(asyncio.Protocol, ABC):
             sent_size_bytes=self.sent_size_bytes,
             is_in_step=self._is_in_step,
             no_answer_s=self._no_answer_s(self._context.loop.time()),
+            received_bytes_per_s=self._received_rate.bytes_per_s,
+            sent_bytes_per_s=self._sent_rate.bytes_per_s,
+            queued_size_bytes=self.queued_size_bytes,
         )
 
     @property
@@ -278,12 +296,19 @@ class PeerLink(asyncio.Protocol, ABC):
         self.end(BLOCKED)
 
     @property
+    def queued_size_bytes(self) -> int:
+        """The size of the data that the peer has not read yet."""
+        return self._unread_size_bytes
+
+    @property
     def _unread_size_bytes(self) -> int:
         """The number of bytes that the peer has not read yet."""
         return self._transport.get_write_buffer_size() if self._transport is not None else 0
 
     def tick(self, now_s: float) -> None:
-        """Check the timeouts: the end of the stream, the handshake, silence."""
+        """Check the timeouts: the end of the stream, the handshake, silence. Measure the rates."""
+        self._received_rate.update(now_s, self.received_size_bytes)
+        self._sent_rate.update(now_s, self.sent_size_bytes)
         if self._ends_s is not None and now_s > self._ends_s:
             self.close("the peer does not close the connection")
         elif self.is_established and self._is_too_slow(now_s):

@@ -14,6 +14,7 @@ from cablestore import limits
 from cablestore.errors import NodeError
 from cablestore.peers import accepting, descriptors
 from cablestore.peers.address import Address
+from cablestore.peers.bans import BANNED, host_name
 from cablestore.peers.connecting import connected, what_is_silent
 from cablestore.peers.context import PeerContext
 from cablestore.peers.dialling import Dial
@@ -128,6 +129,8 @@ class PeerListener(ABC, Generic[L]):
 
     async def _connect(self, address: Address, timeout_s: float, make: Callable[[Address | None], L]) -> L:
         link: L | None = None
+        if self._context.bans.has(host_name(address.host)):
+            raise NodeError(f"cannot connect to {address}: {BANNED}")
         try:
             async with asyncio.timeout(timeout_s):
                 link = await connected(lambda: make(address), *address)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Final, NamedTuple, get_args
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
@@ -10,15 +12,18 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
+from cablestore.backup.last import last_backup
+from cablestore.files import disk_usage
 from cablestore.index.verdict import Verdict
 from cablestore.peers.report import ReconcileReport
 from cablestore.protocol.message import MESSAGE_NAMES, Request
+from cablestore.store.options import system_clock_ms
 from cablestore.store.store import CableStore
 
 _BUCKETS_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0)
 
-REFUSING: Final = ("peers", "address", "handshakes", "descriptors")
-"""Limits at which connections are rejected."""
+REFUSING: Final = ("peers", "address", "handshakes", "descriptors", "banned")
+"""Reasons for which connections are rejected: limits, and bans."""
 OUTCOMES: Final = ("done", "refused", "limit", "lost", "silent", "storage", "fault", "stopped")
 _ROUNDS: Final = (1, 2, 3, 4, 5, 6, 8, 10, 20, 50, 100, 1000)
 _RECONCILE_BUCKETS_S: Final = (0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 30.0, 120.0, 600.0, 3600.0)
@@ -63,13 +68,13 @@ class Metrics(Collector):
             registry=self.registry,
         )
         # Cached, because a look-up by labels costs as much as the rest of counting.
-        names = {kind: MESSAGE_NAMES[kind].replace(" ", "_") for kind in get_args(Request)}
+        names = {kind: _label(MESSAGE_NAMES[kind]) for kind in get_args(Request)}
         self.requests: Final = {kind: requests.labels(name) for kind, name in names.items()}
         self.answer_seconds: Final = {kind: seconds.labels(name) for kind, name in names.items()}
         posts = Counter(
             "cablestore_posts_in", "Posts received from peers, by verdict", ["verdict"], registry=self.registry
         )
-        self.posts_in: Final = {verdict: posts.labels(verdict.value.replace(" ", "_")) for verdict in Verdict}
+        self.posts_in: Final = {verdict: posts.labels(_label(verdict.value)) for verdict in Verdict}
         connections = Counter("cablestore_connections", "Connections", ["by"], registry=self.registry)
         self.connections: Final = {True: connections.labels("us"), False: connections.labels("them")}
         """The key is True if this node connected."""
@@ -130,16 +135,38 @@ class Metrics(Collector):
         stats = self._store.stats()
         posts = GaugeMetricFamily("cablestore_store_posts", "Stored posts", labels=["type"])
         for kind, count in stats.posts.items():
-            posts.add_metric([kind], count)
+            posts.add_metric([_label(kind)], count)
         yield posts
         sizes = GaugeMetricFamily("cablestore_store_view_bytes", "Bytes of a view's rows", labels=["view"])
         for view, size in stats.views.items():
             sizes.add_metric([view], size.size_bytes)
         yield sizes
+        yield from _of_disk(self._store.path)
         yield GaugeMetricFamily("cablestore_store_channels", "Channels in the store", stats.channels)
         yield GaugeMetricFamily(
             "cablestore_store_events", "Number of the latest entry of the arrival log", stats.last_sequence
         )
+
+
+def _label(text: str) -> str:
+    """Return the value of a label for a term: words in lower case with underscores."""
+    return re.sub(r"[^a-z0-9]+", "_", text.lower())
+
+
+def _of_disk(path: Path | None) -> Iterator[Metric]:
+    """Yield metrics of the store's folder and its disk, without values for a store in memory."""
+    usage = None if path is None else disk_usage(path)
+    backup = None if path is None else last_backup(path)
+    age_s = None if backup is None else max(0.0, (system_clock_ms() - backup.at_ms) / 1000)
+    for name, text, value in (
+        ("cablestore_disk_free_bytes", "Free space on the disk of the store", usage and usage.free_size_bytes),
+        ("cablestore_store_disk_bytes", "Size of the store's folder on the disk", usage and usage.store_size_bytes),
+        ("cablestore_backup_age_seconds", "Seconds since the last complete backup", age_s),
+    ):
+        family = GaugeMetricFamily(name, text)
+        if value is not None:
+            family.add_metric([], value)
+        yield family
 
 
 class ReconcileMetrics:

@@ -17,9 +17,11 @@ from cablestore.interruptible import in_thread
 from cablestore.peers.address import Address, check_address
 from cablestore.peers.connection import Connection
 from cablestore.peers.dialling import DialState
+from cablestore.peers.health import Health, State
 from cablestore.peers.lifetime import NOT_RUNNING, Lifetime, check_task, running_loop
 from cablestore.peers.metrics import Metrics, NodeLoad
 from cablestore.peers.parts import NodeParts
+from cablestore.peers.peer_control import PeerControl
 from cablestore.peers.peer_events import Peer, PeerEvents, PeerWatchers
 from cablestore.peers.reconcile_port import ReconcilePort
 from cablestore.peers.report import ReconcileReport, SyncReport
@@ -37,8 +39,8 @@ class Node(ProcessBound):
     ...     await node.listen(Address("127.0.0.1", 13333))
     ...     node.keep_connected(Address("192.0.2.7", 13333))
 
-    Outside of the `async with`, and from other threads and loops, calls raise NodeError. `settings` and `load` can be
-    used at all times and in any thread, `peers`, `connections` and `peer_events` at all times.
+    Outside of the `async with`, and from other threads and loops, calls raise NodeError. `settings`, `control`,
+    `health` and `load` can be used at all times and in any thread, `peers`, `connections` and `peer_events` at all times.
     """
 
     def __init__(self, store: CableStore, settings: NodeSettings | None = None) -> None:
@@ -272,8 +274,7 @@ class Node(ProcessBound):
     def peers(self) -> list[Peer]:
         """Return the connected peers in the order of their connections, without those whose handshake is unfinished."""
         parts = self._on_loop()
-        links = () if parts is None else parts.links
-        return sorted((link.peer for link in links if link.is_established), key=lambda peer: peer.number)
+        return [] if parts is None else parts.control.peers()
 
     def peer_events(self) -> PeerEvents:
         """Return an async iterator of later changes: `PeerConnected`, `PeerLost` and so on.
@@ -288,6 +289,17 @@ class Node(ProcessBound):
     def reconcile_port(self) -> ReconcilePort:
         """The separate port for reconciliation, with its own `listen`, `connect` and `keep_connected`."""
         return self.parts.reconcile_port
+
+    @property
+    def control(self) -> PeerControl | None:
+        """The connected peers, and commands to disconnect and ban them, for any thread. None if the node does not run."""
+        parts = self._parts
+        return None if parts is None else parts.control
+
+    def health(self, lag_s: float = 0.0) -> Health:
+        """Return the health of the node. Callable in any thread. `lag_s` is how late its event loop is."""
+        parts = self._parts
+        return Health(State.STOPPING) if parts is None else parts.health(lag_s)
 
     def load(self) -> NodeLoad:
         """Return the present load of the node. Callable in any thread."""

@@ -5,16 +5,20 @@ from __future__ import annotations
 from contextlib import ExitStack, closing
 from typing import Final
 
+from cablestore.peers.bans import Bans
 from cablestore.peers.cable_port import CablePort
 from cablestore.peers.clock_watch import ClockWatch
 from cablestore.peers.connection import Connection, Links, disconnect_slowest
 from cablestore.peers.context import PeerContext
 from cablestore.peers.dialling import Dials
+from cablestore.peers.health import Health
 from cablestore.peers.intake import PostIntake
 from cablestore.peers.key_warnings import KeyWarnings
 from cablestore.peers.lifetime import Lifetime
 from cablestore.peers.mark_saver import MarkSaver
 from cablestore.peers.metrics import Metrics, NodeLoad
+from cablestore.peers.node_health import node_health
+from cablestore.peers.peer_control import PeerControl
 from cablestore.peers.peer_events import PeerWatchers
 from cablestore.peers.reachability import Reachability
 from cablestore.peers.reconcile_port import ReconcilePort
@@ -44,7 +48,7 @@ class NodeParts:
     ) -> None:
         """Create the parts on the running loop. `threads` gets the calls that end their threads."""
         loop, log = life.loop, life.log
-        marks = SyncState(store.path, store.sync)  # before threads start: it reads a file
+        marks, bans = SyncState(store.path, store.sync), Bans(store.path)  # before threads start: they read files
         reads = threads.enter_context(closing(ReadThread(store, loop)))
         writes = threads.enter_context(closing(WriteThread(store, loop)))
         self.context: Final = PeerContext(
@@ -63,9 +67,11 @@ class NodeParts:
             watchers=watchers,
             dials=Dials(loop.time),
             key_warnings=KeyWarnings(log),
+            bans=bans,
         )
         self.links: Final = Links()
         """The connections of both ports."""
+        self.control: Final = PeerControl(self.links, bans, loop)
         self.intake: Final = PostIntake(self.context)
         self.sync: Final = Sync(self.context, self.intake, self.links.cable)
         self.reconciler: Final = threads.enter_context(closing(Reconciler(self.context, self.sync, self.links)))
@@ -121,6 +127,10 @@ class NodeParts:
             wanted_hashes=len(self.sync.fetches.pending),
             early_posts=len(self.intake.early),
         )
+
+    def health(self, lag_s: float) -> Health:
+        """Return the present health, if the event loop is late by `lag_s`. Callable in any thread."""
+        return node_health(self.context, self.serving, self.load(), lag_s)
 
     def _restricted(self, dropped: frozenset[str], requests_again: bool) -> None:
         """Apply restrictions that were read: end connections with users that the local user blocks (4.6.1.1)."""

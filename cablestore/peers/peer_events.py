@@ -27,7 +27,8 @@ class Peer:
     since. It is False after a change or a failed comparison, until the next one. It is None before the end of the
     first comparison, and for a peer that does not reconcile.
 
-    `no_answer_s` is the number of seconds without an expected answer, 0 if the peer answers.
+    `no_answer_s` is the number of seconds without an expected answer, 0 if the peer answers. The rates are averages over
+    about the last ten seconds. `queued_size_bytes` is the size of the data that the peer has not read yet.
     """
 
     number: int
@@ -40,6 +41,9 @@ class Peer:
     sent_size_bytes: int
     is_in_step: bool | None
     no_answer_s: int = 0
+    received_bytes_per_s: float = 0.0
+    sent_bytes_per_s: float = 0.0
+    queued_size_bytes: int = 0
 
     __repr__ = hex_repr
 

@@ -5,9 +5,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Final
 
-from cablestore.arguments import check
+from cablestore.arguments import check, check_text
+from cablestore.errors import NotFoundError
+
+_NOT_RUNNING: Final = "the node is not running"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +52,51 @@ class PeerDial:
     again_in_s: float
 
 
+@dataclass(frozen=True, slots=True)
+class PeerStatus:
+    """Connected peer, its traffic, and how far it lags behind: see `cablestore.peers.Peer`. `key` is in hex."""
+
+    address: str
+    key: str | None
+    is_outgoing: bool
+    only_reconciles: bool
+    since_ms: int
+    is_in_step: bool | None
+    no_answer_s: int
+    received_size_bytes: int
+    sent_size_bytes: int
+    received_bytes_per_s: float
+    sent_bytes_per_s: float
+    queued_size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ban:
+    """Banned peer: the host or the static key in hex, and since when."""
+
+    peer: str
+    since_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class NodeStatus:
+    """Health and load of a node and its process, as on the status pages. `since_ms` is when it started."""
+
+    version: str
+    since_ms: int
+    state: str
+    reason: str
+    loop_lag_s: float
+    live_requests: int
+    queued_size_bytes: int
+    reads_waiting: int
+    ingest_queued_size_bytes: int
+    wanted_hashes: int
+    early_posts: int
+    unreachable_peers: int
+    peers: tuple[PeerStatus, ...] = ()
+
+
 class WatchedNode:
     """Current state of a node. One thread sets it; any thread reads and watches it."""
 
@@ -64,6 +112,36 @@ class WatchedNode:
         With `now`, retry failed connections immediately.
         """
         check(now=now)
+        return []
+
+    def status(self) -> NodeStatus | None:
+        """Return the status of the node and its peers, None if it does not run. Thread-safe."""
+        return None
+
+    def kick(self, peer: str) -> list[str]:
+        """Disconnect a peer, which may connect again. Returns the addresses of its connections. Thread-safe.
+
+        A peer is named by its address or host, or at least the first 4 digits of its key. Raises NotFoundError.
+        """
+        check_text("peer", peer)
+        raise NotFoundError(_NOT_RUNNING)
+
+    def ban(self, peer: str) -> list[str]:
+        """Disconnect a peer, and reject it until `unban`, also after a restart. Returns what is banned. Thread-safe.
+
+        A peer with a key is banned by its key, other peers by their host. Raises NotFoundError, and StorageError if the
+        ban cannot be stored.
+        """
+        check_text("peer", peer)
+        raise NotFoundError(_NOT_RUNNING)
+
+    def unban(self, peer: str) -> bool:
+        """Accept a banned key or host again. Returns False if it is not banned. Thread-safe. Raises StorageError."""
+        check_text("peer", peer)
+        raise NotFoundError(_NOT_RUNNING)
+
+    def bans(self) -> list[Ban]:
+        """Return the banned peers. Thread-safe."""
         return []
 
     def change(self, **fields: Any) -> None:

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 from archive_network import CABAL_KEY, HERE, digest, made_store, run_json
 from archives import some_weeks
+from documents import blocks
 from folders import ROOT
 from serving import cablestore, environment
 from waiting import LIMIT_S, wait_until
@@ -54,6 +55,38 @@ def test_systemd_takes_the_units(tmp_path: Path) -> None:
     broken.write_text(broken.read_text().replace("ExecStart=", "ExecStart=no/path "))
     found = subprocess.run(["systemd-analyze", "verify", str(broken)], capture_output=True, text=True, check=False)
     assert found.returncode or found.stderr, "it takes anything"
+
+
+@pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="systemd is not installed")
+def test_systemd_takes_the_units_of_the_documents(tmp_path: Path) -> None:
+    """Commands that stop and start another unit run as root: `+`."""
+    texts = blocks("docs/how-to/reindex.md", "systemd")
+    program = tmp_path / "cablestore"
+    program.symlink_to(sys.executable)
+    units = []
+    for text in texts:
+        path = Path(text.splitlines()[0].removeprefix("# "))
+        assert path.parent == Path("/etc/systemd/system")
+        units.append(tmp_path / path.name)
+        units[-1].write_text(text.replace("/opt/chat/.venv/bin/cablestore", str(program)))
+    assert [unit.suffix for unit in units] == [".service", ".timer"]
+    found = subprocess.run(["systemd-analyze", "verify", *units], capture_output=True, text=True, check=False)
+    assert (found.returncode, found.stdout + found.stderr) == (0, "")
+    commands = [line for text in texts for line in text.splitlines() if "systemctl" in line]
+    assert len(commands) == 2
+    assert all("=+/usr/bin/systemctl " in line for line in commands)
+
+
+def test_a_restart_that_cannot_help_is_not_tried_and_a_hang_is_ended() -> None:
+    found = dict(settings("cablestore.service"))
+    assert (found["RestartPreventExitStatus"], found["WatchdogSec"], found["TimeoutStartSec"]) == (
+        "2",
+        "1min",
+        "infinity",
+    )
+    assert dict(settings("cablestore-archives.service"))["RestartPreventExitStatus"] == "2"
+    watched = [unit for unit in UNITS if "WatchdogSec" in dict(settings(unit))]
+    assert watched == ["cablestore.service"], "the others send no signs of life"
 
 
 @pytest.mark.parametrize("unit", UNITS)
@@ -133,7 +166,7 @@ class Machine:
 
 def is_ready(notified: socket.socket) -> bool:
     with suppress(TimeoutError):
-        return notified.recv(100) == b"READY=1"
+        return notified.recv(100).startswith(b"READY=1\n")
     return False
 
 

@@ -55,7 +55,8 @@ class Limited:
         return done.returncode, done.stdout + done.stderr
 
     def health(self) -> tuple[int, str]:
-        status, text = fetch(f"{self.url}/healthz")
+        assert fetch(f"{self.url}/healthz")[0] == 200  # a restart does not help
+        status, text = fetch(f"{self.url}/readyz")
         return status, json.loads(text).get("reason", "")
 
     def metric(self, name: str) -> float:

@@ -324,9 +324,9 @@ def test_a_disk_that_is_full_is_reported_everywhere(tmp_path: Path, serving: Cal
     arguments = ["--create", "-s", str(tmp_path / "c"), "--connect", one.address, "--metrics", HERE, "--json"]
     with limited("serve", *arguments) as two:
         assert two.stdout is not None
-        url = f"http://{json.loads(two.stdout.readline())['metrics']}/healthz"
-        wait_until(lambda: fetch(url)[0] == 503)
-        assert "writing failed" in fetch(url)[1]
+        url = f"http://{json.loads(two.stdout.readline())['metrics']}/readyz"
+        wait_until(lambda: "writing failed" in fetch(url)[1])
+        assert fetch(url)[0] == 503
         two.terminate()
         _, errors = two.communicate(timeout=LIMIT_S)
         assert two.returncode == 0

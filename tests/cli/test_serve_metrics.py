@@ -24,7 +24,8 @@ from cablestore import CableStore, limits
 from cablestore.errors import NodeError
 from cablestore.maintenance import BackupState, MaintenanceMetrics
 from cablestore.peers import Address, Node
-from cablestore.peers.metrics_http import STUCK_S, exporter
+from cablestore.peers.metrics_http import exporter
+from cablestore.peers.node_health import STUCK_S
 
 T = TypeVar("T")
 METRICS = (ROOT / "docs" / "reference" / "metrics.md").read_text()
@@ -103,7 +104,7 @@ def test_the_table_of_logs_has_every_event_of_a_node() -> None:
         if line.startswith("| `"):
             events, level, fields = line.strip("| ").split(" | ")
             told |= dict.fromkeys(quoted(events), (level, set(quoted(fields))))
-    command = ("serve.py", "serve_plan.py", "service.py", "stores.py")
+    command = ("serve.py", "serve_plan.py", "serve_start.py", "service.py", "stores.py")
     packages = (*(ROOT / "cablestore/peers").glob("*.py"), *(ROOT / "cablestore/maintenance").glob("*.py"))
     sources = [*packages, *(ROOT / "cablestore/cli" / name for name in command)]
     calls = [call for path in sources for call in log_calls(path.read_text())]
@@ -114,10 +115,11 @@ def test_the_table_of_logs_has_every_event_of_a_node() -> None:
         assert call.fields <= told_fields, call
 
 
-def test_only_two_pages_and_two_methods(chat: CableStore) -> None:
+def test_only_three_pages_and_two_methods(chat: CableStore) -> None:
     def work(_: Node, url: str) -> None:
         assert fetch(f"{url}/metrics", "HEAD") == (200, "")
-        assert fetch(f"{url}/healthz", "HEAD") == (200, "")
+        for page in ("healthz", "readyz"):
+            assert fetch(f"{url}/{page}", "HEAD") == (200, "")
         assert fetch(f"{url}/metrics?name[]=process_open_fds")[0] == 200
         for page in ("/", "/favicon.ico", "/metrics/", "/healthz/x", "/../metrics", "/%6detrics/.."):
             assert fetch(url + page)[0] == 404, page
@@ -142,9 +144,11 @@ def test_health_reports_what_waits(chat: CableStore) -> None:
         assert node._parts is not None
         context = node._parts.context
         context.metrics.failed_writes, context.writes.failure = 1, "the disk refused"
-        status, text = fetch(f"{url}/healthz")
-        assert (status, json.loads(text)["status"]) == (503, "failing")
-        assert "the disk refused" in json.loads(text)["reason"]
+        for page, expected in (("readyz", 503), ("healthz", 200)):  # a restart does not help
+            status, text = fetch(f"{url}/{page}")
+            assert (status, json.loads(text)["status"]) == (expected, "degraded")
+            assert "the disk refused" in json.loads(text)["reason"]
+        assert "cablestore_ready 0.0" in fetch(f"{url}/metrics")[1]
 
     exported(chat, work)
 
@@ -152,9 +156,10 @@ def test_health_reports_what_waits(chat: CableStore) -> None:
 def test_a_store_that_cannot_be_read_is_not_healthy() -> None:
     def work(node: Node, url: str) -> None:
         node.store.close()
-        status, text = fetch(f"{url}/healthz")
-        assert status == 503
-        assert "the store cannot be read" in json.loads(text)["reason"]
+        for page in ("healthz", "readyz"):
+            status, text = fetch(f"{url}/{page}")
+            assert (status, json.loads(text)["status"]) == (503, "failing")
+            assert "the store cannot be read" in json.loads(text)["reason"]
         assert fetch(f"{url}/metrics")[0] == 503
 
     with CableStore.in_memory() as store:

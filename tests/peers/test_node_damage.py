@@ -37,8 +37,11 @@ class Watched(NamedTuple):
 
     async def health(self) -> tuple[int, str]:
         with exporter(self.node, Address(HOST, 0)) as address:
-            status, text = await asyncio.to_thread(fetch, f"http://{address}/healthz")
-        return status, json.loads(text).get("reason", "")
+            status, text = await asyncio.to_thread(fetch, f"http://{address}/readyz")
+            alive, _ = await asyncio.to_thread(fetch, f"http://{address}/healthz")
+        health = json.loads(text)
+        assert alive == (503 if health["status"] == "failing" else 200)  # 503 if a restart helps
+        return status, health.get("reason", "")
 
 
 class Follower(NamedTuple):

@@ -1,0 +1,117 @@
+"""The command `peers`: show the connected peers of `serve`, disconnect them, and ban them."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any, Final
+
+import click
+from rich.table import Table
+
+from cablestore.cli.live import follow
+from cablestore.cli.options import with_store
+from cablestore.cli.output import Output, size
+from cablestore.cli.status import duration_since
+from cablestore.cli.stores import required_node
+from cablestore.errors import NotFoundError
+from cablestore.plurals import counted
+from cablestore.remote.node import PeerStatus, WatchedNode
+from cablestore.store.store import CableStore
+
+_COLUMNS: Final = ("peer", "key", "since", "in_step", "in", "out", "queued", "answers")
+_SHOWN_DIGITS: Final = 16
+"""Digits of a key in the table. A command for a peer needs fewer."""
+
+
+@click.command()
+@click.argument("action", type=click.Choice(["list", "kick", "ban", "unban", "bans"]), default="list")
+@click.argument("names", metavar="[PEER]...", nargs=-1)
+@click.option("--live", is_flag=True, help="Show the table until Ctrl-C, with all changes.")
+@with_store
+def peers(store: CableStore, out: Output, action: str, names: tuple[str, ...], live: bool) -> None:
+    """Show the connected peers of `serve`, or disconnect and ban peers.
+
+    `list` shows address, key, how long, whether both stores have the same posts, the rates in and out, and the data
+    that the peer has not read. `kick` disconnects a peer, which may connect again. `ban` also rejects it from then on,
+    by its key, or by its host if it has no key. A ban lasts until `unban`, also after a restart. `bans` lists them.
+
+    PEER is an address or a host of the list, or at least the first 4 digits of a key. To ban a peer that is not
+    connected, use its IP address or its complete key.
+    """
+    if bool(names) is (action in ("list", "bans")):
+        raise click.UsageError(
+            f"`peers {action}` needs no PEER" if names else f"missing argument PEER of `peers {action}`"
+        )
+    if live and action != "list":
+        raise click.UsageError("--live shows the list and cannot be combined with another action")
+    node = required_node(store)
+    match action:
+        case "list" if live:
+            follow(node, out, lambda: _shown(node, out))
+        case "list":
+            out.table(_COLUMNS, _rows(node, out))
+        case "bans":
+            rows = [
+                {"banned": ban.peer, "since_ms": ban.since_ms, "since": out.when(ban.since_ms)} for ban in node.bans()
+            ]
+            out.table(("banned", "since"), rows)
+        case _:
+            for name in names:
+                _ACTIONS[action](node, out, name)
+
+
+def _kick(node: WatchedNode, out: Output, name: str) -> None:
+    found = node.kick(name)
+    out.say(f"disconnected {counted(len(found), 'connection')}: {', '.join(found)}", disconnected=found)
+    kept = {str(dial.address) for dial in node.dials()} & set(found)
+    if kept:
+        out.note(f"`serve` connects again to {', '.join(sorted(kept))}, a peer of --connect. `ban` prevents it")
+
+
+def _ban(node: WatchedNode, out: Output, name: str) -> None:
+    for banned in node.ban(name):
+        out.say(f"banned {banned}. `cablestore peers unban {banned}` accepts it again", banned=banned)
+
+
+def _unban(node: WatchedNode, out: Output, name: str) -> None:
+    if not node.unban(name):
+        raise NotFoundError(f"{name} is not banned. `cablestore peers bans` lists the bans")
+    out.say(f"accepts {name} again", unbanned=name)
+
+
+_ACTIONS: Final = {"kick": _kick, "ban": _ban, "unban": _unban}
+
+
+def _rows(node: WatchedNode, out: Output) -> list[dict[str, Any]]:
+    status = node.status()
+    row_of = _fields if out.as_json else _row
+    return [] if status is None else [row_of(peer) for peer in status.peers]
+
+
+def _fields(peer: PeerStatus) -> dict[str, Any]:
+    fields = asdict(peer)
+    return {"peer": fields.pop("address"), **fields}
+
+
+def _row(peer: PeerStatus) -> dict[str, Any]:
+    return {
+        "peer": peer.address,
+        "key": None if peer.key is None else peer.key[:_SHOWN_DIGITS],
+        "since": duration_since(peer.since_ms),
+        "in_step": {None: None, True: "yes", False: "no"}[peer.is_in_step],
+        "in": f"{size(peer.received_bytes_per_s)}/s",
+        "out": f"{size(peer.sent_bytes_per_s)}/s",
+        "queued": size(peer.queued_size_bytes),
+        "answers": f"not for {peer.no_answer_s} s" if peer.no_answer_s else "yes",
+    }
+
+
+def _shown(node: WatchedNode, out: Output) -> Table | None:
+    rows = _rows(node, out)
+    if out.draws:
+        return out.drawn(_COLUMNS, rows)
+    out.table(_COLUMNS, rows)
+    return None
+
+
+COMMANDS: Final = (peers,)

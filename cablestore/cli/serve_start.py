@@ -1,0 +1,149 @@
+"""Start of `serve`: its status pages, and its store, whose outdated views are rebuilt first.
+
+A store with outdated views cannot answer peers. Meanwhile the status pages, the log and the service manager show the
+progress of the rebuild.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import Any, Final
+
+from cablestore.cli.output import Output
+from cablestore.cli.service import run_on_loop
+from cablestore.cli.service_manager import ServiceManager, service_manager
+from cablestore.cli.stores import open_store
+from cablestore.closable import Closable
+from cablestore.errors import CorruptStoreError, NodeError, OpenError, OutdatedViewError, StorageError
+from cablestore.index.evidence import find_evidence
+from cablestore.index.header import peek
+from cablestore.peers import Address
+from cablestore.peers.health import Health, PhaseStatus, State
+from cablestore.peers.status_pages import StatusPages
+from cablestore.resolution import RESOLVER
+from cablestore.serving import Refusal
+from cablestore.store.options import StoreOptions
+from cablestore.store.store import CableStore
+from cablestore.views.installed import installed_catalog
+
+_LOG: Final = logging.getLogger("cablestore.node")
+_LOG_EVERY_S: Final = 10.0
+_LONGEST_STEP_S: Final = 3600.0
+"""Time within which a rebuild reports progress. Writing the database after all posts are read is one step."""
+
+
+class ServePages(Closable):
+    """The status pages of `serve`: none without --metrics, and none before `open`."""
+
+    def __init__(self, wanted: Address | None, out: Output) -> None:
+        self._wanted = wanted
+        self._out = out
+        self._pages: StatusPages | None = None
+        self._stack = ExitStack()
+
+    def open(self) -> StatusPages | None:
+        """Open the pages, unless they are open, and print their address. Raises NodeError. Not on a loop."""
+        if self._wanted is not None and self._pages is None:
+            wanted = self._wanted
+            self._pages = self._stack.enter_context(StatusPages(run_on_loop(lambda: _by_address(wanted))))
+            address = self._pages.address
+            self._out.say(f"metrics on {address}", metrics=str(address))
+        return self._pages
+
+    def close(self) -> None:
+        """Close the pages."""
+        self._stack.close()
+
+
+async def _by_address(wanted: Address) -> Address:
+    """Return a listening address with a numeric host. Raises NodeError."""
+    try:
+        return Address((await RESOLVER.texts(wanted.host))[0], wanted.port)
+    except (OSError, ValueError) as error:  # ValueError: not a valid host name
+        raise NodeError(f"cannot listen on {wanted}: {getattr(error, 'strerror', None) or error}") from None
+
+
+def open_served(path: Path, pages: ServePages, *, create: bool, manager: ServiceManager | None = None) -> CableStore:
+    """Open the store of `serve`. If views are outdated, rebuild them first; a signal leaves the store unchanged.
+
+    Raises OpenError if posts would be lost, so that a service manager does not try again.
+    """
+    try:
+        return open_store(path, create=create)
+    except OutdatedViewError as error:
+        _LOG.warning("rebuilding outdated views", extra={"reason": str(error)})
+    shown = pages.open()
+    with _RebuildProgress(path, manager or service_manager()) as progress:
+        if shown is not None:
+            shown.show(PhaseStatus(progress.health))
+        try:
+            options = StoreOptions(catalog=installed_catalog())
+            store = CableStore.open(path, create=False, upgrade=True, progress=progress.add, options=options)
+        except CorruptStoreError as error:
+            raise OpenError(f"outdated views cannot be rebuilt: {error}") from None
+        _LOG.warning("rebuilt outdated views", extra={"seconds": progress.seconds})
+        return store
+
+
+def _stored_posts(path: Path) -> int:
+    """Return the number of posts at the last close, 0 if unknown."""
+    header = peek(path)
+    closed = None if header is None else find_evidence(path / header.generation, is_open=True).closed
+    return 0 if closed is None else closed.posts
+
+
+class _RebuildProgress(Closable):
+    """Progress of the rebuild of a store. Other programs that need the store get it as their answer."""
+
+    def __init__(self, path: Path, manager: ServiceManager) -> None:
+        self._path = path
+        self._manager = manager
+        self._posts = _stored_posts(path)
+        self._done = 0
+        self._began_s = self._logged_s = time.monotonic()
+        self._refusal: Refusal | None = None
+        self._manager.progress(self._text, _LONGEST_STEP_S)
+
+    def close(self) -> None:
+        """End the answers to other programs."""
+        if self._refusal is not None:
+            self._refusal.close()
+
+    @property
+    def seconds(self) -> float:
+        """The duration up to now."""
+        return round(time.monotonic() - self._began_s, 1)
+
+    def add(self, posts: int) -> None:
+        """Count posts that were read, and report the progress."""
+        self._done += posts
+        if self._refusal is None:  # the store is locked from the first call on
+            with suppress(StorageError):  # the file system does not support sockets
+                self._refusal = Refusal(self._path, lambda: f"the store at {self._path} is not open yet: {self._text}")
+        self._manager.progress(self._text, _LONGEST_STEP_S)
+        if time.monotonic() >= self._logged_s + _LOG_EVERY_S:
+            self._logged_s = time.monotonic()
+            _LOG.info("rebuild in progress", extra=self._fields)
+
+    def health(self) -> Health:
+        """Return the health of the process. Called in the threads of the status pages."""
+        return Health(State.REBUILDING, self._text, self._fields)
+
+    @property
+    def _fields(self) -> dict[str, Any]:
+        return {"posts_read": self._done, "posts": self._posts or None, "percent": self._percent}
+
+    @property
+    def _percent(self) -> int | None:
+        return min(100, 100 * self._done // self._posts) if self._posts else None
+
+    @property
+    def _text(self) -> str:
+        if self._percent is None:
+            return f"rebuilding outdated views: {self._done:,} posts read"
+        if self._percent == 100:
+            return "rebuilding outdated views: all posts read, writing the new database"
+        return f"rebuilding outdated views: {self._percent} % of the posts read"

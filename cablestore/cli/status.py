@@ -1,0 +1,125 @@
+"""The command `status`: the store, its disk and its last backup, and the node of `serve`."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict
+from typing import Any, Final
+
+import click
+from rich.table import Table
+
+from cablestore.backup.last import last_backup
+from cablestore.cli.live import follow
+from cablestore.cli.options import with_store
+from cablestore.cli.output import Output, safe, size
+from cablestore.cli.stores import node_of
+from cablestore.files import disk_usage
+from cablestore.remote.node import NodeStatus, WatchedNode
+from cablestore.store.store import CableStore
+
+_DAY_S: Final = 86_400
+
+
+@click.command()
+@click.option("--live", is_flag=True, help="Show the status until Ctrl-C, with all changes.")
+@with_store
+def status(store: CableStore, out: Output, live: bool) -> None:
+    """Show the state of the store and of a running `serve`.
+
+    The state of `serve` has its health, peers, rates, queues and lag; that of the store its size, the free space on its
+    disk, and the last backup.
+    """
+    node = node_of(store)
+    if not live:
+        _show(store, node, out)
+        return
+    if node is None:
+        raise click.UsageError("--live needs a running `serve`. Without it, the status does not change by itself")
+    follow(node, out, lambda: _show(store, node, out, is_live=True))
+
+
+def _show(store: CableStore, node: WatchedNode | None, out: Output, *, is_live: bool = False) -> Table | None:
+    found = None if node is None else node.status()
+    fields = _of_store(store) | _of_node(found)
+    if out.as_json:
+        out.say("", **fields)
+        return None
+    rows = [{"what": what, "value": value} for what, value in _lines(fields, found)]
+    if is_live and out.draws:
+        return out.drawn(("what", "value"), rows)
+    out.table(("what", "value"), rows)
+    return None
+
+
+def _of_store(store: CableStore) -> dict[str, Any]:
+    stats = store.stats()
+    usage = None if store.path is None else disk_usage(store.path)
+    backup = None if store.path is None else last_backup(store.path)
+    return {
+        "store": None if store.path is None else str(store.path),
+        "posts": sum(stats.posts.values()),
+        "channels": stats.channels,
+        "store_size_bytes": None if usage is None else usage.store_size_bytes,
+        "disk_free_bytes": None if usage is None else usage.free_size_bytes,
+        "backup_at_ms": None if backup is None else backup.at_ms,
+        "backup_folder": None if backup is None else backup.folder,
+        "write_failure": store.write_state.failure,
+    }
+
+
+def _of_node(found: NodeStatus | None) -> dict[str, Any]:
+    if found is None:
+        return {"state": "not served"}
+    fields = asdict(found)
+    peers = found.peers
+    return fields | {
+        "peers": len(peers),
+        "peers_in_step": sum(peer.is_in_step is True for peer in peers),
+        "received_bytes_per_s": sum(peer.received_bytes_per_s for peer in peers),
+        "sent_bytes_per_s": sum(peer.sent_bytes_per_s for peer in peers),
+    }
+
+
+def _lines(fields: dict[str, Any], found: NodeStatus | None) -> list[tuple[str, str]]:
+    reason = found.reason if found is not None else fields["write_failure"]
+    lines = [("state", fields["state"] + (f": {reason}" if reason else ""))]
+    if found is not None:
+        lines += [
+            ("version", found.version),
+            ("running for", duration_since(found.since_ms)),
+            ("peers", f"{len(found.peers):,} connected, {fields['peers_in_step']:,} in step"),
+            ("unreachable peers", f"{found.unreachable_peers:,}"),
+            ("rates", f"{size(fields['received_bytes_per_s'])}/s in, {size(fields['sent_bytes_per_s'])}/s out"),
+            ("waiting", f"{size(found.queued_size_bytes)} to peers, {size(found.ingest_queued_size_bytes)} to store"),
+            ("wanted posts", f"{found.wanted_hashes:,}"),
+            ("lag of the event loop", f"{found.loop_lag_s:.3f} s"),
+        ]
+    backup_ms = fields["backup_at_ms"]
+    made = "none known" if backup_ms is None else f"{duration_since(backup_ms)} ago, in {safe(fields['backup_folder'])}"
+    return [
+        *lines,
+        ("store", safe(str(fields["store"]))),
+        ("posts", f"{fields['posts']:,} in {fields['channels']:,} channels"),
+        ("size on the disk", _size(fields["store_size_bytes"])),
+        ("free on the disk", _size(fields["disk_free_bytes"])),
+        ("last backup", made),
+    ]
+
+
+def _size(size_bytes: int | None) -> str:
+    return "-" if size_bytes is None else size(size_bytes)
+
+
+def duration_since(since_ms: int) -> str:
+    """Return the time since a moment in the two largest units: 3d 4h."""
+    passed_s = max(0, int(time.time() - since_ms / 1000))
+    days, rest_s = divmod(passed_s, _DAY_S)
+    hours, minutes, seconds = rest_s // 3600, rest_s % 3600 // 60, rest_s % 60
+    for large, small, text in ((days, hours, "{}d {}h"), (hours, minutes, "{}h {}m"), (minutes, seconds, "{}m {}s")):
+        if large:
+            return text.format(large, small)
+    return f"{seconds}s"
+
+
+COMMANDS: Final = (status,)
