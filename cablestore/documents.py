@@ -63,7 +63,7 @@ def _in_words() -> Iterator[None]:
         yield
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
-    except ValueError as error:
+    except (ValueError, msgspec.MsgspecError) as error:  # a ValueError from msgspec 0.21 on
         printable = "".join(character if character.isprintable() else "?" for character in str(error))
         what, _, where = printable.rpartition(" - at `$")
         parts = (what or where)[:_SHOWN_CHARACTERS].split("`")
