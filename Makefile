@@ -50,12 +50,14 @@ CORE_TESTS := tests/index/test_order.py tests/index/test_parts.py tests/store te
 test-core: $(READY)
 	$(BIN)/pytest -n 3 --dist worksteal --tier short $(CORE_TESTS)
 
-# The core with the oldest versions of its dependencies that pyproject.toml allows, in an environment of its own.
+# The core with the oldest versions of its dependencies that pyproject.toml allows, in an environment of its own. Its
+# tests use some of the extras.
 OLDEST := build/oldest
 test-oldest:
 	python=$$(tools/find-python $(PYTHON)) && "$$python" -m venv --clear $(OLDEST)
 	$(OLDEST)/bin/pip install --quiet --disable-pip-version-check uv
-	$(OLDEST)/bin/uv pip install --quiet --python $(OLDEST)/bin/python --resolution lowest-direct --editable '.[cli,search]'
+	$(OLDEST)/bin/uv pip install --quiet --python $(OLDEST)/bin/python --resolution lowest-direct \
+		--editable '.[archive,chat,cli,search,storage]'
 	$(OLDEST)/bin/uv pip install --quiet --python $(OLDEST)/bin/python hypothesis packaging pyte pytest pytest-timeout \
 		pytest-xdist
 	$(OLDEST)/bin/pytest -n 2 --tier short $(CORE_TESTS)

@@ -43,16 +43,15 @@ OPTIONAL: Final = {
 
 def install_command(*extras: str) -> str:
     """Return the command that adds extras to this installation, from where it was installed."""
-    from importlib.metadata import PackageNotFoundError, distribution  # noqa: PLC0415 - most programs do not need it
+    from importlib.metadata import distributions  # noqa: PLC0415 - most programs do not need it
 
     names = f"[{','.join(sorted(extras))}]"
-    try:
-        found = distribution("cablestore")
-    except PackageNotFoundError:  # the package is imported from its source
-        return f"pip install '{_folder_or_placeholder(Path(__file__).resolve().parent.parent)}{names}'"
-    pip = "uv pip" if (found.read_text("INSTALLER") or "").strip() == "uv" else "pip"
-    origin = found.read_text("direct_url.json")
-    return f"{pip} install " + (_requirement(json.loads(origin), names) if origin else f"'cablestore{names}'")
+    for found in distributions(name="cablestore"):
+        if installer := found.read_text("INSTALLER"):  # builds leave metadata without it in the source
+            pip = "uv pip" if installer.strip() == "uv" else "pip"
+            origin = found.read_text("direct_url.json")
+            return f"{pip} install " + (_requirement(json.loads(origin), names) if origin else f"'cablestore{names}'")
+    return f"pip install '{_folder_or_placeholder(Path(__file__).resolve().parent.parent)}{names}'"
 
 
 def _requirement(origin: dict[str, Any], names: str) -> str:

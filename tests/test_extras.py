@@ -193,6 +193,7 @@ def test_the_command_for_an_extra_names_where_the_package_was_installed_from(
     metadata = tmp_path / "cablestore-1.dist-info"
     metadata.mkdir()
     (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: cablestore\nVersion: 1\n")
+    (metadata / "INSTALLER").write_text("pip")
     if url is not None:
         (metadata / "direct_url.json").write_text(json.dumps(url))
     code = f"""
@@ -203,6 +204,14 @@ print(install_command("sds", "archive"))
 """
     found = plain.python(code, tmp_path)
     assert found.stdout == f"{command}\n", found.stderr
+
+
+def test_metadata_that_a_build_left_in_the_source_is_no_installation(plain: Installed, tmp_path: Path) -> None:
+    left = tmp_path / "cablestore.egg-info"
+    left.mkdir()
+    (left / "PKG-INFO").write_text("Metadata-Version: 2.1\nName: cablestore\nVersion: 1\n")
+    code = f"import sys; sys.path.insert(0, {str(tmp_path)!r})\nfrom cablestore.extras import install_command; print(install_command('sds'))"
+    assert plain.python(code, tmp_path).stdout == f"{FROM_SOURCE.format('sds')}\n"
 
 
 def test_the_command_for_an_extra_is_of_the_installer(plain: Installed, tmp_path: Path) -> None:

@@ -133,7 +133,7 @@ def test_the_wheel_has_every_module_and_the_sample(built: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
     assert {name for name in names if name.endswith(".py")} == modules_in_tree()
     assert "cablestore/py.typed" in names
-    assert sum(name.startswith("cablestore/sample/") for name in names) == 4
+    assert sum(name.startswith("cablestore/sample/") and name.endswith(".log") for name in names) == 4
     assert not any(name.startswith(("views/", "reindex/", "tests/")) for name in names)
 
 
