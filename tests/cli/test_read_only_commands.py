@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from disks import as_nobody, foreign_copy, full_disk, read_only_disk, snapshot
 from people import ANN, raws
+from serving import cablestore
 from waiting import LIMIT_S
 
 from cablestore import CableStore, offer
@@ -167,6 +168,9 @@ def test_it_reads_beside_a_server(template: Path, tmp_path: Path, run: Run) -> N
     with CableStore.open(store) as opened, offer(opened):
         status, out, _ = run("log", "default", "--read-only", "-s", store)
         assert (status, len(out.splitlines())) == (0, TEXTS)
-        status, _, problem = run("check", "--read-only", "-s", store)
+        found = cablestore("check", "--read-only", store=store)
+        assert (found.returncode, found.stderr) == (0, "")
+        status, _, problem = run("rebuild", "-s", store)
         assert status == 2
         assert "is open in" in problem
+    assert not list(store.glob("checkpoint-*"))

@@ -81,6 +81,7 @@ def test_help_of_serve_lists_options_in_sections(store: Path, columns: int) -> N
         "Sending to peers",
         "Reconciliation",
         "Limits",
+        "Maintenance",
         "Output and logs",
         "Options",
     ]

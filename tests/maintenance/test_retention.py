@@ -201,14 +201,14 @@ def test_serve_applies_other_ages_after_a_signal(tmp_path: Path, serving: Callab
     file.write_text(lines)
     served = serving(tmp_path / "store", "--config", file)
 
-    def has_removed(count: int) -> bool:
-        return served.metric("cablestore_removed_posts_total") == count
+    def is_removed(expected: int) -> bool:
+        return served.metric("cablestore_removed_posts_total") == expected
 
-    assert has_removed(0)
-    for keep, removed in (('keep = "6d"', 3), ('keep = "6d"\nkeep-channel = ["default=2d"]', 7)):
+    assert is_removed(0)
+    for keep, expected in (('keep = "6d"', 3), ('keep = "6d"\nkeep-channel = ["default=2d"]', 7)):
         file.write_text(f"{lines}{keep}\n")
         served.process.send_signal(signal.SIGHUP)
-        wait_until(partial(has_removed, removed))
+        wait_until(partial(is_removed, expected))
     assert [line["changed"] for line in served.logged("settings reloaded")] == [["keep"], ["keep-channel"]]
     assert served.stop() == 0
 
