@@ -48,11 +48,8 @@ _SECTIONS: Final = {
     "Peers": {
         "invite": ("invite", "Print an invitation to the cabal for new members."),
         "serve": ("serve", "Run a peer until SIGTERM or Ctrl-C."),
-        "status": (
-            "status",
-            "Show the state of the store and of a running `serve`.",
-        ),
-        "peers": ("peers", "Show the connected peers of `serve`, or disconnect and ban peers."),
+        "status": ("status", "Show the state of the store and of a running `serve`."),
+        "peers": ("peers", "Show, disconnect or ban the peers of `serve`."),
         "connect": ("connect", "Show the peers that `serve` stays connected to."),
         "sync": ("serve", "Fetch missing posts from a peer once."),
         "reconcile": ("reconcile", "Reconcile once with another store."),

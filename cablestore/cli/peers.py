@@ -29,7 +29,7 @@ _SHOWN_DIGITS: Final = 16
 @click.option("--live", is_flag=True, help="Show the table until Ctrl-C, with all changes.")
 @with_store
 def peers(store: CableStore, out: Output, action: str, names: tuple[str, ...], live: bool) -> None:
-    """Show the connected peers of `serve`, or disconnect and ban peers.
+    """Show, disconnect or ban the peers of `serve`.
 
     `list` shows address, key, how long, whether both stores have the same posts, the rates in and out, and the data
     that the peer has not read. `kick` disconnects a peer, which may connect again. `ban` also rejects it from then on,
@@ -37,6 +37,8 @@ def peers(store: CableStore, out: Output, action: str, names: tuple[str, ...], l
 
     PEER is an address or a host of the list, or at least the first 4 digits of a key. To ban a peer that is not
     connected, use its IP address or its complete key.
+
+    Example: `cablestore peers --live`
     """
     if bool(names) is (action in ("list", "bans")):
         raise click.UsageError(

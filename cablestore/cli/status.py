@@ -15,6 +15,7 @@ from cablestore.cli.options import with_store
 from cablestore.cli.output import Output, safe, size
 from cablestore.cli.stores import node_of
 from cablestore.files import disk_usage
+from cablestore.plurals import counted
 from cablestore.remote.node import NodeStatus, WatchedNode
 from cablestore.store.store import CableStore
 
@@ -29,6 +30,8 @@ def status(store: CableStore, out: Output, live: bool) -> None:
 
     The state of `serve` has its health, peers, rates, queues and lag; that of the store its size, the free space on its
     disk, and the last backup.
+
+    Example: `cablestore status`
     """
     node = node_of(store)
     if not live:
@@ -100,7 +103,7 @@ def _lines(fields: dict[str, Any], found: NodeStatus | None) -> list[tuple[str, 
     return [
         *lines,
         ("store", safe(str(fields["store"]))),
-        ("posts", f"{fields['posts']:,} in {fields['channels']:,} channels"),
+        ("posts", f"{fields['posts']:,} in {counted(fields['channels'], 'channel')}"),
         ("size on the disk", _size(fields["store_size_bytes"])),
         ("free on the disk", _size(fields["disk_free_bytes"])),
         ("last backup", made),

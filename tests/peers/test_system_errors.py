@@ -301,8 +301,14 @@ def command_line(words: tuple[str, ...], command: click.Command, chosen: click.P
         line += [chosen.opts[-1], value]
     for param in command.params:
         if isinstance(param, click.Argument):
-            line.append(value if param is chosen else "1.1.1.1:1" if "Address" in str(param.type) else "x" * 4)
+            line.append(value if param is chosen else valid(param))
     return line
+
+
+def valid(param: click.Argument) -> str:
+    if isinstance(param.type, click.Choice):
+        return str(param.type.choices[-1])
+    return "1.1.1.1:1" if "Address" in str(param.type) else "x" * 4
 
 
 NUMBERS = [found for found in parameters() if isinstance(found[2].type, click.types.IntParamType)]
