@@ -111,9 +111,10 @@ async def _serve(
     store: CableStore, out: Output, watched: RunningNode, pages: StatusPages | None, reloader: SettingsReloader
 ) -> int:
     node = Node(store, reloader.plan.settings)
-    maintenance = Maintenance(store, reloader.plan.maintenance, node.parts.context.metrics.registry)
+    maintenance = Maintenance(store, reloader.plan.maintenance)
     stop = StopSignal(partial(reloader.reload, node, watched, maintenance))
     async with node:
+        node.parts.context.metrics.registry.register(maintenance.metrics)
         call_on_sigusr1(node.dial_now)
         beside = [asyncio.create_task(work) for work in (watched.follow(node), service_manager().send_signs_of_life())]
         async with AsyncExitStack() as stack:

@@ -7,8 +7,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Self
 
-from prometheus_client import CollectorRegistry
-
 from cablestore.maintenance.backup_schedule import BackupPlan, BackupSchedule, BackupState
 from cablestore.maintenance.metrics import MaintenanceMetrics
 from cablestore.maintenance.retention import Retention
@@ -28,19 +26,11 @@ class MaintenancePlan:
 class Maintenance:
     """Maintenance of an open store during an `async with`."""
 
-    def __init__(
-        self,
-        store: CableStore,
-        plan: MaintenancePlan,
-        registry: CollectorRegistry,
-        *,
-        clock: Callable[[], int] = system_clock_ms,
-    ) -> None:
-        """`registry` gets the metrics."""
+    def __init__(self, store: CableStore, plan: MaintenancePlan, *, clock: Callable[[], int] = system_clock_ms) -> None:
         self._backups = BackupSchedule(store, clock=clock)
         self._retention = Retention(store, clock=clock)
         self._tasks: list[asyncio.Task[None]] = []
-        registry.register(MaintenanceMetrics(lambda: self.backup_state, lambda: self._retention.removed))
+        self.metrics = MaintenanceMetrics(lambda: self.backup_state, lambda: self._retention.removed)
         self.change(plan)
 
     @property

@@ -198,7 +198,7 @@ def test_bad_values_have_status_2_and_open_nothing(
         ('[serve]\nlog-level = "loud"', """invalid log-level = "loud": 'loud' is not one of"""),
         ("[serve]\nlog-level = 3", 'invalid log-level = 3: expected "debug" or "info" or "warning" or "error"'),
         ('[serve]\nconfig = "x"', ": config. Known settings:"),
-        ("[serve]\nmax_peers = 3", ": max_peers. Did you mean max-peers? Known settings: cabal-key, "),
+        ("[serve]\nmax_peers = 3", ": max_peers. Did you mean max-peers? Known settings: backup-every, "),
         (
             '[serve]\nchannels = ["a", ""]',
             'invalid channels = ["a", ""]: invalid channel name: expected 1 to 64 code points, got 0',
@@ -224,7 +224,7 @@ def test_bad_files_have_status_2_and_open_nothing(
 
 
 KEYS = config_keys(service.serve)
-ANY_TEXT = ("store", "invitation", "prologue")
+ANY_TEXT = ("backup-to", "store", "invitation", "prologue")
 """Keys whose value may be any text."""
 RIGHT_TYPES = {"array": list, "flag": bool, "number": int, "text": str}
 VALUES = st.one_of(

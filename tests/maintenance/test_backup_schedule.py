@@ -14,7 +14,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from peering import until
-from prometheus_client import CollectorRegistry
 from serving import HERE, Served, fetch
 from waiting import LIMIT_S, wait_until
 
@@ -53,7 +52,7 @@ class Clock:
 
 @asynccontextmanager
 async def maintained(store: CableStore, plan: BackupPlan | None, clock: Clock) -> AsyncIterator[Maintenance]:
-    async with Maintenance(store, MaintenancePlan(plan), CollectorRegistry(), clock=clock) as running:
+    async with Maintenance(store, MaintenancePlan(plan), clock=clock) as running:
         yield running
 
 

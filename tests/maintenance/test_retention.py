@@ -16,7 +16,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from peering import until
 from people import ANN, BOB, raws
-from prometheus_client import CollectorRegistry
 from serving import HERE, Served
 from waiting import wait_until
 
@@ -163,12 +162,12 @@ def test_an_interrupted_removal_is_continued(tmp_path: Path) -> None:
 
         async def work() -> None:
             plan = MaintenancePlan(None, KeepAges(DAY_MS))
-            async with Maintenance(store, plan, CollectorRegistry()):
+            async with Maintenance(store, plan):
                 await until(lambda: held(store) < 400)
                 store.post("default", "meanwhile")
             assert held(store) % limits.RETENTION_STEP_POSTS == 0
             assert store.check().is_clean
-            async with Maintenance(store, plan, CollectorRegistry()):
+            async with Maintenance(store, plan):
                 await until(lambda: held(store) == 0)
 
         asyncio.run(work())
@@ -184,7 +183,7 @@ def test_posts_are_removed_when_they_become_old(monkeypatch: pytest.MonkeyPatch)
         async def work() -> None:
             nonlocal now_ms
             plan = MaintenancePlan(None, KeepAges(DAY_MS))
-            async with Maintenance(store, plan, CollectorRegistry(), clock=lambda: now_ms):
+            async with Maintenance(store, plan, clock=lambda: now_ms):
                 assert held(store) == 1
                 now_ms += 2 * DAY_MS
                 await until(lambda: held(store) == 0)
