@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from peering import until
 from people import ANN, BOB, raws
-from serving import HERE, Served
+from serving import HERE, Served, fetch
 from waiting import wait_until
 
 from cablestore import DRAFT8, LEGACY, CableStore, Dialect, Post, StoreOptions, connect, limits
@@ -203,6 +203,7 @@ def test_serve_applies_other_ages_after_a_signal(tmp_path: Path, serving: Callab
     def is_removed(expected: int) -> bool:
         return served.metric("cablestore_removed_posts_total") == expected
 
+    assert served.address, "it handles signals"
     assert is_removed(0)
     for keep, expected in (('keep = "6d"', 3), ('keep = "6d"\nkeep-channel = ["default=2d"]', 7)):
         file.write_text(f"{lines}{keep}\n")
@@ -227,7 +228,7 @@ def test_serve_removes_old_posts_and_does_not_request_them(tmp_path: Path, servi
     whole = serving(tmp_path / "whole", "--listen", HERE)
     words = ("--keep", "2d", "--keep-channel", "news=4d", "--keep-channel", "all=forever", "--metrics", HERE)
     small = serving(tmp_path / "small", "--connect", whole.address, *words)
-    assert small.hear("metrics")  # it is ready
+    wait_until(lambda: fetch(f"http://{small.hear('metrics')}/readyz")[0] == 200)
     expected = {"default": ["0", "1"], "news": ["0", "1", "2"], "all": ["0", "1", "2", "3", "4"]}
 
     def held() -> dict[str, list[str]]:
