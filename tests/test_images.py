@@ -88,6 +88,7 @@ def test_the_metrics_of_the_image_are_read_from_outside_the_container(tmp_path: 
     assert port in instruction("EXPOSE").split()
     served = Served(tmp_path / "store", "--create", "--listen", HERE, "--metrics", f"{host}:0")
     free_port = served.hear("metrics").rpartition(":")[2]
+    assert served.address, "the node runs"
     try:
         status, page = fetch(f"http://{own_host().rpartition(':')[0]}:{free_port}/metrics")
         assert status == 200

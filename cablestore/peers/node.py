@@ -10,7 +10,7 @@ from types import NoneType
 from typing import Final, Self
 
 from cablestore import limits
-from cablestore.arguments import Time, check, check_given, check_instance, checked_time
+from cablestore.arguments import Time, check, check_given, check_instance, check_seconds, checked_time
 from cablestore.errors import NodeError
 from cablestore.forks import ProcessBound, bind
 from cablestore.interruptible import in_thread
@@ -298,6 +298,7 @@ class Node(ProcessBound):
 
     def health(self, lag_s: float = 0.0) -> Health:
         """Return the health of the node. Callable in any thread. `lag_s` is how late its event loop is."""
+        check_seconds("lag_s", lag_s)
         parts = self._parts
         return Health(State.STOPPING) if parts is None else parts.health(lag_s)
 
