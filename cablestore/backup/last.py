@@ -37,7 +37,7 @@ def last_backup(store: Path) -> LastBackup | None:
 
 def note_backup(store: Path, at_ms: int, folder: ObjectFolder) -> None:
     """Record a complete backup. A disk that cannot be written does not make the backup fail."""
-    place = str(folder.path) if folder.is_local else folder.uri
+    place = str(folder.path.absolute()) if folder.is_local else folder.uri
     content = msgspec.json.encode(LastBackup(at_ms=at_ms, folder=place), order="deterministic")
     with suppress(StorageError):
         write_atomically(store / NAME, content + b"\n")
