@@ -93,6 +93,7 @@ INVALID: Final = frozenset(
         "unblock",
         "chat",
         "connect",
+        "peers",
         "serve",
         "sync",
         "reconcile",

@@ -93,6 +93,7 @@ def tree_with_a_reaction(tmp_path: Path) -> Path:
     for name in ("cablestore", "views", "reindex", "docs"):
         shutil.copytree(ROOT / name, tree / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copytree(ROOT / "tests", tree / "tests", ignore=shutil.ignore_patterns("*"))
+    shutil.copy(ROOT / "README.md", tree)
     for name, edits in EDITS.items():
         text = (tree / name).read_text()
         for old, new in edits:

@@ -239,7 +239,8 @@ def test_a_view_becomes_part_of_cablestore_as_the_recipe_says(tmp_path: Path) ->
     out = shutil.ignore_patterns("__pycache__", "released", "vectors")
     for name in ("cablestore", "views", "reindex", "docs", "tests"):
         shutil.copytree(ROOT / name, tree / name, symlinks=True, ignore=out)
-    shutil.copy(ROOT / "pyproject.toml", tree)
+    for name in ("pyproject.toml", "README.md"):
+        shutil.copy(ROOT / name, tree)
     (tree / "views" / "mentions.py").write_text(block("python").replace("!x!mentions!", "!mention!"))
     package = tree / "views" / "__init__.py"
     listed = package.read_text().replace("    membership,\n", "    membership,\n    mentions,\n")
