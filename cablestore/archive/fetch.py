@@ -100,7 +100,7 @@ class _FetchTask:
     @contextmanager
     def by_torrent(self, magnet: Magnet) -> Iterator[RemoteArchives]:
         """Fetch the index outside of the community's folder, because libtorrent writes data before it is verified."""
-        from cablestore.archive.torrent.engine import TorrentEngine, keep_torrent  # noqa: PLC0415 - as said above
+        from cablestore.archive.torrent.engine import TorrentEngine, keep_torrent  # noqa: PLC0415 - needs libtorrent
 
         community = self.control_key.hex()
         incoming = self.folder / _INCOMING
@@ -127,7 +127,7 @@ class _FetchTask:
 
     @contextmanager
     def by_cid(self, cid: Cid) -> Iterator[RemoteArchives]:
-        from cablestore.archive.content.remote import ContentRemote  # noqa: PLC0415 - as said above
+        from cablestore.archive.content.remote import ContentRemote  # noqa: PLC0415 - needs aiohttp
 
         files = CidFolder(self.community_folder)
         timeout_s = self.sources.timeout_s or STALL_TIMEOUT_S
@@ -158,7 +158,7 @@ class _FetchTask:
             )
 
     def _config(self, folder: Path) -> TorrentConfig:
-        from cablestore.archive.torrent.engine import TorrentConfig  # noqa: PLC0415 - as said above
+        from cablestore.archive.torrent.engine import TorrentConfig  # noqa: PLC0415 - needs libtorrent
 
         sources = self.sources
         is_inside = not sources.dht and not sources.trackers and all(_is_loopback(host) for host, _ in sources.peers)
