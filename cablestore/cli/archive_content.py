@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -13,7 +14,7 @@ from cablestore.archive.format.cid import Cid
 from cablestore.cli.archive_options import address, content_place_options, require_one_place, writable
 from cablestore.cli.options import json_option
 from cablestore.cli.output import Output, size
-from cablestore.cli.service import StopSignal, run_on_loop
+from cablestore.cli.service import StopSignals, run_on_loop
 from cablestore.cli.values import PathValue
 from cablestore.errors import ArchiveError
 
@@ -58,15 +59,17 @@ def content(
         for cid in store.incomplete():
             out.note(f"files of dataset {cid} are damaged. Upload it again, or delete it")
 
-        async def serve() -> int:
+        async def serve(signals: StopSignals) -> None:
+            received = signals.catch_on_loop()
             from cablestore.archive.content.server import ContentServer  # noqa: PLC0415 - needs aiohttp
 
             async with ContentServer(store, host=host, port=port, upstream=upstream, names=names) as server:
-                stop = StopSignal()
                 out.say(f"serving {folder} on {server.url}", url=server.url)
-                return (await stop.wait())[1]
+                await received
 
-        return run_on_loop(serve)
+        with StopSignals() as signals:
+            run_on_loop(partial(serve, signals))
+        return signals.status
 
 
 @click.command("content delete")

@@ -23,7 +23,7 @@ from cablestore.cli.config_file import read_tables
 from cablestore.cli.options import all_of, store_option
 from cablestore.cli.output import safe
 from cablestore.cli.serve_options import AddressType, invited, joining_options, settings_of
-from cablestore.cli.service import StopSignal, run_on_loop
+from cablestore.cli.service import StopSignals, run_on_loop
 from cablestore.cli.values import ParamType, PathValue, channel_name
 from cablestore.errors import ArgumentError
 from cablestore.extras import naming_extras
@@ -161,22 +161,21 @@ def chat(
         settings = replace(settings, theme="light" if light else "dark")
     with ExitStack() as stack:
         app = ChatApp([open_cabal(stack, choice) for choice in choices], settings, channel=channel or "")
-        return run_on_loop(partial(_run, app))
+        with StopSignals() as signals:
+            status = run_on_loop(partial(_run, app, signals))
+        return signals.status or status
 
 
-async def _run(app: ChatApp) -> int:
+async def _run(app: ChatApp, signals: StopSignals) -> int:
     """Run the client until it exits. A signal ends it like Ctrl+Q, which saves drafts and restores the terminal."""
-    stop = StopSignal()
+    received = signals.catch_on_loop()
     running = asyncio.create_task(app.run_async())
-    stopping = asyncio.create_task(stop.wait())
-    await asyncio.wait((running, stopping), return_when=asyncio.FIRST_COMPLETED)
-    status = 0
-    if stopping.done():
-        _, status = stopping.result()
+    first: set[asyncio.Future[Any]] = {running, received}
+    await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
+    if received.done():
         app.call_later(app.action_quit)
-    stopping.cancel()
     await running
-    return status or app.return_code or 0
+    return app.return_code or 0
 
 
 def _read_keys_from_screen() -> None:

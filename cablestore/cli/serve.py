@@ -32,7 +32,7 @@ from cablestore.cli.serve_options import (
 )
 from cablestore.cli.serve_plan import ServePlan, SettingsReloader, log_level_of, plan_of
 from cablestore.cli.serve_start import ServePages, open_served
-from cablestore.cli.service import StopSignal, StopSignals, call_on_sigusr1, fast_loop, run_on_loop
+from cablestore.cli.service import StopSignals, call_on_sigusr1, fast_loop, run_on_loop, signal_after
 from cablestore.cli.service_manager import service_manager
 from cablestore.cli.settings_file import PREFIX, ServeCommand, read_config, unknown_variables
 from cablestore.cli.stores import offered, open_store
@@ -89,8 +89,10 @@ _SECTIONS: Final = {
 # --- serving --------------------------------------------------------------------------------------
 
 
-def run(store: CableStore, path: Path, out: Output, pages: ServePages, reloader: SettingsReloader) -> int:
-    """Serve an open store until a signal. Returns the exit status."""
+def run(
+    store: CableStore, path: Path, out: Output, pages: ServePages, signals: StopSignals, reloader: SettingsReloader
+) -> None:
+    """Serve an open store until a signal."""
     plan = reloader.plan
     # A new identity is created here, so that a problem with its file is reported early.
     public_key = store.identity.public_key.hex()
@@ -102,37 +104,46 @@ def run(store: CableStore, path: Path, out: Output, pages: ServePages, reloader:
     watched = RunningNode(plan.settings.cabal_key, plan.connect)
     with offered(store, "serve", watched):
         _LOG.info("started", extra={"version": __version__, "store": str(path), "public_key": public_key})
-        status = run_on_loop(lambda: _serve(store, out, watched, shown_on, reloader), fast_loop)
+        run_on_loop(lambda: _serve(store, out, watched, shown_on, signals, reloader), fast_loop)
     _LOG.info("stopped", extra={"store": str(path)})
-    return status
 
 
 async def _serve(
-    store: CableStore, out: Output, watched: RunningNode, pages: StatusPages | None, reloader: SettingsReloader
-) -> int:
+    store: CableStore,
+    out: Output,
+    watched: RunningNode,
+    pages: StatusPages | None,
+    signals: StopSignals,
+    reloader: SettingsReloader,
+) -> None:
+    received = signals.catch_on_loop()
     node = Node(store, reloader.plan.settings)
     maintenance = Maintenance(store, reloader.plan.maintenance)
-    stop = StopSignal(partial(reloader.reload, node, watched, maintenance))
     async with node:
         node.parts.context.metrics.registry.register(maintenance.metrics)
         call_on_sigusr1(node.dial_now)
         beside = [asyncio.create_task(work) for work in (watched.follow(node), service_manager().send_signs_of_life())]
         async with AsyncExitStack() as stack:
+
+            async def start() -> None:
+                await _open_ports(node, stack, out, watched, pages, reloader.plan)
+                service_manager().ready()
+                signals.reload_with(partial(reloader.reload, node, watched, maintenance))
+
             # Looking up the host of a listening address may take long, and a signal must not wait for it.
-            starting = asyncio.create_task(_open_ports(node, stack, out, watched, pages, reloader.plan))
+            starting = asyncio.create_task(start())
             await stack.enter_async_context(maintenance)
-            name, status = await stop.wait(starting)
+            ended_by = await signal_after(starting, received)
         for task in beside:
             task.cancel()
         service_manager().stopping()
-        _LOG.info("stopping", extra={"signal": name, "peers": len(node.connections)})
-    return status
+        _LOG.info("stopping", extra={"signal": ended_by.name, "peers": len(node.connections)})
 
 
 async def _open_ports(
     node: Node, stack: AsyncExitStack, out: Output, watched: RunningNode, pages: StatusPages | None, plan: ServePlan
 ) -> None:
-    """Listen and connect according to the plan, and report that the service is ready."""
+    """Listen and connect according to the plan."""
     await watched.listen(node, plan.listen)
     for wanted in plan.reconcile_listen:
         await node.reconcile_port.listen(wanted)
@@ -146,7 +157,6 @@ async def _open_ports(
         node.keep_connected(wanted)
     for wanted in plan.reconcile_connect:
         node.reconcile_port.keep_connected(wanted)
-    service_manager().ready()
 
 
 # --- logs -----------------------------------------------------------------------------------------
@@ -259,7 +269,7 @@ def serve(
         _LOG.warning("unknown variables in the environment", extra={"names": unknown})
     is_new = create and peek(path) is None
     with (
-        StopSignals() as signals,  # until the loop of the node handles them
+        StopSignals(reloads=True) as signals,
         ServePages(plan.metrics, out) as pages,
         open_served(path, pages, create=create) as store,
     ):
@@ -268,7 +278,7 @@ def serve(
         if plan.moderation_seed is not None:
             join_with_seed(store, plan.moderation_seed)
         plan = plan._replace(settings=with_stored_channels(store, plan.settings))
-        return run(store, path, out, pages, SettingsReloader(ctx, plan))
+        run(store, path, out, pages, signals, SettingsReloader(ctx, plan))
     return signals.status
 
 

@@ -20,10 +20,6 @@ _STOP_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _POLL_EVERY_S: Final = 1.0
 
 
-def _status_after(number: int) -> int:
-    return INTERRUPTED if number == signal.SIGINT else 0
-
-
 def _stop_signals() -> list[signal.Signals]:
     """Return the signals that end a command. SIGHUP is not included if `nohup` made the process ignore it."""
     return [each for each in _STOP_SIGNALS if each != signal.SIGHUP or signal.getsignal(each) is not signal.SIG_IGN]
@@ -77,71 +73,29 @@ def run_on_loop(
             made.close()
 
 
-class StopSignal:
-    """SIGTERM, Ctrl-C or SIGHUP, caught by the running event loop.
-
-    A second signal ends the process at once, which is safe for the store.
-    """
-
-    def __init__(self, reload: Callable[[], None] | None = None) -> None:
-        """`reload` is called on a SIGHUP that is not caused by a closed terminal."""
-        self._loop = asyncio.get_running_loop()
-        self._received: asyncio.Future[signal.Signals] = self._loop.create_future()
-        self._reload = reload
-        self._had_terminal = has_terminal()
-        self._signals = _stop_signals()
-        for each in self._signals:
-            self._loop.add_signal_handler(each, self._receive, each)
-
-    async def wait(self, starting: asyncio.Task[None] | None = None) -> tuple[str, int]:
-        """Wait for the signal. Returns its name and the exit status.
-
-        The signal cancels work that is still starting. An earlier error of that work is raised.
-        """
-        if starting is not None:
-            first: set[asyncio.Future[Any]] = {self._received, starting}
-            await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
-            if starting.done():
-                starting.result()
-            starting.cancel()
-        received = await self._received
-        return received.name, _status_after(received)
-
-    def _receive(self, number: signal.Signals) -> None:
-        is_closed = self._had_terminal and not has_terminal()
-        if number == signal.SIGHUP and self._reload is not None and not is_closed:
-            self._reload()
-            return
-        for each in self._signals:
-            self._loop.remove_signal_handler(each)
-            _act_by_default(each)
-        if not self._received.done():
-            self._received.set_result(number)
-
-
-def call_on_sigusr1(act: Callable[[], None]) -> None:
-    """Make the running event loop call a function on each SIGUSR1."""
-    asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, act)
-
-
 class _StoppedError(BaseException):
     """Ends the work of the main thread, like KeyboardInterrupt."""
 
 
 class StopSignals:
-    """SIGTERM, SIGHUP and Ctrl-C without an event loop. They end the body of the `with`.
+    """SIGTERM, SIGHUP and Ctrl-C during a `with`. They end its body, or a wait of its event loop.
 
-    `status` is then the exit status. A second signal ends the process at once.
+    `status` is then the exit status. A second signal ends the process at once, which is safe for the store.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, reloads: bool = False) -> None:
+        """`reloads` is True if SIGHUP is for `reload_with`, unless a closed terminal sends it."""
         self.status = 0
+        self._reloads = reloads
+        self._reload: Callable[[], None] | None = None
+        self._is_reload_due = False
+        self._had_terminal = has_terminal()
         self._is_stopped = False
         self._handlers_before: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> Self:
         for each in _stop_signals():
-            self._handlers_before[each] = signal.signal(each, self._receive)
+            self._handlers_before[each] = signal.signal(each, self._interrupt)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> bool:
@@ -155,12 +109,67 @@ class StopSignals:
             look()
             time.sleep(_POLL_EVERY_S)
 
-    def _receive(self, number: int, _: object) -> None:
+    def catch_on_loop(self) -> asyncio.Future[signal.Signals]:
+        """Catch the signals in the running event loop from now on. Returns a future of the one that stops the process."""
+        loop = asyncio.get_running_loop()
+        received: asyncio.Future[signal.Signals] = loop.create_future()
+        for each in self._handlers_before:
+            loop.add_signal_handler(each, self._receive, each, loop, received)
+        return received
+
+    def reload_with(self, reload: Callable[[], None]) -> None:
+        """Call a function on each SIGHUP from now on, and at once if one has arrived. On the loop."""
+        self._reload = reload
+        if self._is_reload_due:
+            reload()
+
+    def _interrupt(self, number: int, _: object) -> None:
+        if self._is_for_reload(number):
+            self._is_reload_due = True
+            return
         for each in self._handlers_before:
             _act_by_default(each)
-        self._is_stopped = True
-        self.status = _status_after(number)
+        self._stop(number)
         raise _StoppedError
+
+    def _receive(
+        self, number: signal.Signals, loop: asyncio.AbstractEventLoop, received: asyncio.Future[signal.Signals]
+    ) -> None:
+        if self._is_for_reload(number):
+            if self._reload is None:
+                self._is_reload_due = True
+            else:
+                self._reload()
+            return
+        for each in self._handlers_before:
+            loop.remove_signal_handler(each)
+            _act_by_default(each)
+        self._stop(number)
+        if not received.done():
+            received.set_result(number)
+
+    def _is_for_reload(self, number: int) -> bool:
+        is_terminal_closed = self._had_terminal and not has_terminal()
+        return self._reloads and number == signal.SIGHUP and not is_terminal_closed
+
+    def _stop(self, number: int) -> None:
+        self._is_stopped = True
+        self.status = INTERRUPTED if number == signal.SIGINT else 0
+
+
+async def signal_after(starting: asyncio.Task[None], received: asyncio.Future[signal.Signals]) -> signal.Signals:
+    """Wait for a signal, which cancels work that is still starting. An earlier error of that work is raised."""
+    first: set[asyncio.Future[Any]] = {received, starting}
+    await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
+    if starting.done():
+        starting.result()
+    starting.cancel()
+    return await received
+
+
+def call_on_sigusr1(act: Callable[[], None]) -> None:
+    """Make the running event loop call a function on each SIGUSR1."""
+    asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, act)
 
 
 @contextmanager

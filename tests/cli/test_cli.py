@@ -15,12 +15,12 @@ from typing import Any
 
 import click
 import pytest
-from click.testing import CliRunner, Result
+from in_process import Result, run_here
 from people import ANN, raws
 from waiting import LIMIT_S, wait_until
 
 from cablestore import CableStore, Identity
-from cablestore.cli import cli, main
+from cablestore.cli import cli
 from cablestore.cli.commands import load_all
 from cablestore.cli.demo import sample
 from cablestore.cli.output import Output, safe, size
@@ -34,15 +34,11 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     """Run a command on the test's store, in this process, with the exit status of a shell."""
     monkeypatch.setenv("CABLESTORE_STORE", str(tmp_path / "store"))
 
-    def command(*arguments: str, stdin: str | None = None, expect: int = 0) -> Result:
-        runner = CliRunner()
-        with runner.isolation(input=stdin) as streams, pytest.raises(SystemExit) as exit_:
-            main(list(arguments))
-        status = int(str(exit_.value.code or 0))
-        output, errors = streams[0].getvalue().decode(), streams[1].getvalue().decode()
-        assert status == expect, output + errors
-        assert "Traceback" not in output + errors
-        return Result(runner, output.encode(), errors.encode(), output.encode(), None, status, None)
+    def command(*arguments: str, stdin: str = "", expect: int = 0) -> Result:
+        result = run_here(arguments, stdin)
+        assert result.exit_code == expect, result.stdout + result.stderr
+        assert "Traceback" not in result.stdout + result.stderr
+        return result
 
     return command
 

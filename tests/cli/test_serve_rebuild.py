@@ -7,7 +7,8 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -90,29 +91,52 @@ def test_pages_commands_and_the_service_manager_see_the_progress(
     assert not (outdated / "control.sock").exists()
 
 
-def test_sigterm_during_the_rebuild_leaves_the_store_and_the_next_start_repeats_it(
-    outdated: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    command = [sys.executable, "-m", "cablestore", "serve", "--listen", HERE, "-s", str(outdated)]
+@contextmanager
+def rebuilding(path: Path) -> Iterator[subprocess.Popen[str]]:
+    """Yield `serve`, which has begun to rebuild views. Its standard error is a pipe."""
+    command = [sys.executable, "-m", "cablestore", "serve", "--listen", HERE, "-s", str(path)]
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notified:
-        notified.bind("n")
+        notified.bind("n")  # in the working directory, because the path of a socket has a limit
         notified.settimeout(LIMIT_S)
         with subprocess.Popen(
             command, env=environment(NOTIFY_SOCKET="n"), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
         ) as process:
-            assert notified.recv(200).startswith(
-                b"STATUS=rebuilding outdated views: 0 % of the posts read\nEXTEND_TIME"
-            )
-            process.send_signal(signal.SIGTERM)
-            _, errors = process.communicate(timeout=LIMIT_S)
-            assert process.returncode == 0, errors
+            begun = b"STATUS=rebuilding outdated views: 0 % of the posts read\nEXTEND_TIME"
+            assert notified.recv(200).startswith(begun)
+            yield process
+
+
+def test_sigterm_during_the_rebuild_leaves_the_store_and_the_next_start_repeats_it(
+    outdated: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with rebuilding(outdated) as process:
+        process.send_signal(signal.SIGTERM)
+        _, errors = process.communicate(timeout=LIMIT_S)
+    assert process.returncode == 0, errors
     assert "Traceback" not in errors
     if '"rebuilt outdated views"' not in errors:
         with pytest.raises(OutdatedViewError):
             CableStore.open(outdated)
     with CableStore.open(outdated, upgrade=True) as store:
         assert store.check().is_clean
+        assert sum(store.stats().posts.values()) == POSTS
+
+
+def test_sighup_during_the_rebuild_reads_the_settings_when_it_is_complete(
+    outdated: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with rebuilding(outdated) as process:
+        process.send_signal(signal.SIGHUP)
+        assert process.stderr is not None
+        events: list[str] = []
+        while not events or events[-1] != "settings reloaded":
+            events.append(json.loads(process.stderr.readline())["event"])
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(LIMIT_S) == 0
+    assert "rebuilt outdated views" in events
+    with CableStore.open(outdated) as store:
         assert sum(store.stats().posts.values()) == POSTS
 
 

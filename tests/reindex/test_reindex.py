@@ -13,11 +13,11 @@ from random import Random
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
 from exporting import forge
 from history import Model, histories
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from in_process import Result, run_here
 from people import ANN, BOB, CYD, START_MS, raws
 from reindexing import conversation, digest_of, digest_of_all, export_of, small_shares, spark_session, store_at
 
@@ -32,7 +32,6 @@ from reindex_tasks import Plan, plans, write_exports
 from stores import scratch_folder, store_of
 
 from cablestore import DRAFT8, Block, CableStore, Dialect, Post, Tombstone, Verdict, encode_post
-from cablestore.cli import main
 from cablestore.errors import ExportError
 from cablestore.index.check import CheckReport
 from cablestore.index.leveldb import LevelDB
@@ -61,14 +60,10 @@ def run(tmp_path: Path) -> Run:
     """Run a command in this process, with the exit status that a shell would see."""
 
     def command(*arguments: str | Path, expect: int = 0) -> Result:
-        runner = CliRunner()
-        with runner.isolation() as streams, pytest.raises(SystemExit) as exit_:
-            main([str(argument) for argument in arguments])
-        output, errors = streams[0].getvalue().decode(), streams[1].getvalue().decode()
-        status = int(str(exit_.value.code or 0))
-        assert status == expect, output + errors
-        assert "Traceback" not in output + errors
-        return Result(runner, output.encode(), errors.encode(), (output + errors).encode(), None, status, None)
+        result = run_here(arguments)
+        assert result.exit_code == expect, result.stdout + result.stderr
+        assert "Traceback" not in result.stdout + result.stderr
+        return result
 
     return command
 
