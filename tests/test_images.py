@@ -64,9 +64,10 @@ def test_a_healthy_container_is_healthy_behind_a_proxy_and_an_ill_one_is_not(tmp
 
 def test_the_compose_file_fits_its_schema_and_its_settings_start_a_peer(tmp_path: Path) -> None:
     text = (DEPLOY / "compose.yaml").read_text()
-    PyCompose.from_yaml(text).validate()
+    known = re.sub(r"on-failure:\d+", "on-failure", text)  # the library lacks the number of retries
+    PyCompose.from_yaml(known).validate()
     with pytest.raises(ValueError, match="restart"):
-        PyCompose.from_yaml(text.replace("on-failure", "sometimes"))
+        PyCompose.from_yaml(known.replace("on-failure", "sometimes"))
     found = yaml.safe_load(text)
     [service] = found["services"].values()
     assert (DEPLOY / service["build"]["context"] / service["build"]["dockerfile"]).resolve() == DEPLOY / "Dockerfile"

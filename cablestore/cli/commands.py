@@ -5,6 +5,7 @@ The module of a command is imported on first use, so that a command starts witho
 
 from __future__ import annotations
 
+from difflib import get_close_matches
 from importlib import import_module
 from typing import Any, Final
 
@@ -98,7 +99,10 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Return the loaded command named by the arguments."""
+        """Return the loaded command named by the arguments. Names similar ones, as only new versions of click do."""
+        similar = get_close_matches(args[0], self.commands)
+        if similar and args[0] not in self.commands and not ctx.resilient_parsing:
+            ctx.fail(f"No such command {args[0]!r}. Did you mean {' or '.join(map(repr, similar))}?")
         name, _, rest = super().resolve_command(ctx, args)
         return name, None if name is None else load_command(name), rest
 

@@ -117,8 +117,9 @@ class Output:
 
             yield show
 
-    def _bars(self, *more: ProgressColumn) -> Progress:
-        return Progress(
+    @contextmanager
+    def _bars(self, *more: ProgressColumn) -> Iterator[Progress]:
+        bars = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
             MofNCompleteColumn(),
@@ -128,6 +129,11 @@ class Output:
             disable=self.as_json or self._is_quiet or not self.notes.is_terminal,
             transient=True,
         )
+        if bars.disable:  # rich 13 would print an empty line at the end
+            yield bars
+            return
+        with bars:
+            yield bars
 
 
 def _cell(value: Any) -> Text:

@@ -14,7 +14,7 @@ from cablestore.cli.output import Output, size
 from cablestore.cli.serve import join_as_invited
 from cablestore.cli.serve_options import AddressType, invited, peer_options, settings_of
 from cablestore.cli.service import fast_loop, run_on_loop
-from cablestore.cli.stores import open_store
+from cablestore.cli.stores import open_to_sync
 from cablestore.cli.values import Moment
 from cablestore.peers import Address, Node, ReconcileReport
 from cablestore.plurals import counted
@@ -57,7 +57,7 @@ def reconcile(
     """
     invitation = invited(chosen)
     settings = settings_of(chosen)
-    with open_store(path, create=create) as store:
+    with open_to_sync(path, out, create=create) as store:
         join_as_invited(store, invitation, out)
         settings = with_stored_channels(store, settings)
         with out.progress("reconciling", None) as progress:

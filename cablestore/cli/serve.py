@@ -35,7 +35,7 @@ from cablestore.cli.serve_start import ServePages, open_served
 from cablestore.cli.service import StopSignals, call_on_sigusr1, fast_loop, run_on_loop, signal_after
 from cablestore.cli.service_manager import service_manager
 from cablestore.cli.settings_file import PREFIX, ServeCommand, read_config, unknown_variables
-from cablestore.cli.stores import offered, open_store
+from cablestore.cli.stores import offered, open_to_sync
 from cablestore.errors import NodeError, StorageError
 from cablestore.index.header import peek
 from cablestore.maintenance import Maintenance
@@ -340,10 +340,7 @@ def sync(path: Path, out: Output, address: Address | None, create: bool, **chose
             "Missing argument 'HOST:PORT'." if invitation is None else "the invitation has no peer. Add HOST:PORT"
         )
     settings = settings_of(chosen)
-    is_new = create and peek(path) is None
-    with open_store(path, create=create) as store:
-        if is_new:
-            out.note(f"created a new store at {path} with the new public key {store.identity.public_key.hex()}")
+    with open_to_sync(path, out, create=create) as store:
         join_as_invited(store, invitation, out)
         settings = with_stored_channels(store, settings)
         with out.progress("syncing", None) as progress:

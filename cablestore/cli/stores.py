@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import cache
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from cablestore.cli.output import Output
 from cablestore.errors import IdentityError, NodeError, StorageError, StoreLockedError
 from cablestore.index.folder import IDENTITY_FILE
+from cablestore.index.header import peek
 from cablestore.protocol.crypto import Identity
 from cablestore.protocol.dialect import Dialect
 from cablestore.store.key_file import load_identity
@@ -33,6 +35,46 @@ _LOG: Final = logging.getLogger("cablestore.node")
 def open_store(path: Path, *, create: bool = True, dialect: Dialect | None = None) -> CableStore:
     """Open a store for writing. Raises OpenError if it has views that are not installed."""
     return CableStore.open(path, create=create, dialect=dialect, options=StoreOptions(catalog=installed_catalog()))
+
+
+@contextmanager
+def open_to_sync(path: Path, out: Output, *, create: bool) -> Iterator[CableStore]:
+    """Open a store, or create it. A new store that is still empty after an error in the body is removed again.
+
+    Otherwise a wrong address or cabal key would leave an empty store with a key that nobody uses.
+    """
+    if not create or peek(path) is not None:
+        with open_store(path, create=False) as store:
+            yield store
+        return
+    before = set(path.iterdir()) if path.is_dir() else None
+    is_kept = True
+    try:
+        with open_store(path) as store:
+            try:
+                yield store
+            except BaseException:
+                is_kept = any(store.stats().posts.values())
+                raise
+            finally:
+                if is_kept:
+                    key = store.identity.public_key.hex()
+                    out.note(f"created a new store at {path} with the new public key {key}")
+    finally:
+        if not is_kept:
+            _remove_new(path, before)
+
+
+def _remove_new(path: Path, before: set[Path] | None) -> None:
+    """Remove a folder, or only what was not in it before."""
+    if before is None:
+        shutil.rmtree(path)
+        return
+    for entry in set(path.iterdir()) - before:
+        if entry.is_dir():
+            shutil.rmtree(entry)
+        else:
+            entry.unlink()
 
 
 def open_upgraded(path: Path) -> CableStore:

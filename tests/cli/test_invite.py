@@ -90,7 +90,7 @@ def test_the_next_peer_is_tried_and_other_keys_are_kept_out(tmp_path: Path, serv
         assert f"cannot connect to {gone}" in found.stderr
         text = str(Invitation(bytes.fromhex(OTHER_KEY), peers))
         found = cablestore("sync", "--create", "--invitation", "-", store=tmp_path / "c", given=text)
-        assert (found.returncode, texts(tmp_path / "c")) == (2, [])
+        assert (found.returncode, (tmp_path / "c").exists()) == (2, False)
         assert f"cannot connect to {one.address}" in found.stderr
         assert OTHER_KEY not in found.stderr
 

@@ -86,14 +86,22 @@ def test_only_requested_channels_are_synced(tmp_path: Path, serving: Callable[..
     assert texts(tmp_path / "c") == []
 
 
-def test_a_peer_that_is_not_there_has_status_2(tmp_path: Path) -> None:
+@pytest.mark.parametrize("command", ["sync", "reconcile"])
+def test_a_peer_that_is_not_there_has_status_2_and_no_new_store_remains(command: str, tmp_path: Path) -> None:
+    key = tmp_path / "existing" / "identity"
+    key.parent.mkdir()
+    key.write_text(ANN.identity.seed.hex())
+    key.chmod(0o600)
     with socket.socket() as taken:  # the port is bound but does not listen
         taken.bind(("127.0.0.1", 0))
         port = taken.getsockname()[1]
-        found = cablestore("sync", f"127.0.0.1:{port}", "--create", store=tmp_path / "a")
-    assert found.returncode == 2
-    assert f"cannot connect to 127.0.0.1:{port}" in found.stderr
-    assert "Traceback" not in found.stderr
+        for path in (tmp_path / "new", key.parent):
+            found = cablestore(command, f"127.0.0.1:{port}", "--create", store=path)
+            assert found.returncode == 2
+            assert f"cannot connect to 127.0.0.1:{port}" in found.stderr
+            assert found.stderr.count("\n") == 1
+    assert list(tmp_path.iterdir()) == [key.parent]
+    assert list(key.parent.iterdir()) == [key]
 
 
 @pytest.mark.thorough
@@ -234,9 +242,9 @@ def test_another_cabal_key_is_reported_on_both_sides_and_nothing_is_synced(
     assert plain.returncode == 2
     two.stop()
     one.stop()
-    for path in (two.store, tmp_path / "c"):
-        with CableStore.open(path) as store:
-            assert store.stats().posts == {}
+    assert not (tmp_path / "c").exists()
+    with CableStore.open(two.store) as store:
+        assert store.stats().posts == {}
     log = json.dumps(one.logged() + two.logged())
     assert KEY not in log
     assert OTHER_KEY not in log
