@@ -65,8 +65,9 @@ test-oldest:
 bench: $(READY)
 	$(BIN)/python bench/run.py
 
-# Thousands of histories, 200 kills, ten million fuzzed inputs: hours.
+# A week of two servers in an hour. Then thousands of histories, 200 kills, ten million fuzzed inputs: hours.
 soak: $(READY)
+	$(BIN)/python bench/week.py
 	CABLESTORE_SOAK=1 $(BIN)/pytest -n 2 --dist worksteal --timeout 7200
 
 # How much of the product the short tier runs: a table, and build/coverage/index.html. Tests of processes of another user

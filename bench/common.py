@@ -117,6 +117,7 @@ def chat(
     channels: int = 50,
     people: int = 1000,
     seed: int = 1,
+    start_ms: int = START_MS,
     every_ms: int = 1000,
 ) -> Iterator[bytes]:
     """Return a history of texts: few busy and many quiet channels and people, every post linked to the previous one."""
@@ -127,7 +128,7 @@ def chat(
         channel = min(int(rng.paretovariate(1.0)) - 1, channels - 1)
         author = who[min(int(rng.paretovariate(0.7)) - 1, people - 1)]
         body = Text(f"channel-{channel}", sentence(rng, text_size_bytes))
-        raw, digest = signed(body, author, START_MS + every_ms * i, last.get(channel, ()))
+        raw, digest = signed(body, author, start_ms + every_ms * i, last.get(channel, ()))
         last[channel] = (digest,)
         yield raw
 
@@ -158,9 +159,11 @@ def state1k() -> list[bytes]:
     return posts
 
 
-def resident_mb() -> tuple[float, float]:
-    """Return the resident memory of this process in MB: in total, and without mapped files."""
-    fields = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines() if ":" in line)
+def resident_mb(process: int | str = "self") -> tuple[float, float]:
+    """Return the resident memory of a process in MB: in total, and without mapped files."""
+    fields = dict(
+        line.split(":", 1) for line in Path(f"/proc/{process}/status").read_text().splitlines() if ":" in line
+    )
     return int(fields["VmRSS"].split()[0]) / 1000, int(fields["RssAnon"].split()[0]) / 1000
 
 

@@ -44,7 +44,10 @@ SCRIPTS: dict[str, tuple[str, ...]] = {
     "search.py": (),
     "terminal_client.py": (),
     "torrent.py": (),
+    "week.py": ("--json", "OUT"),
 }
+PARTS = {"common.py", "week_load.py", "week_servers.py"}
+"""Modules that scripts import."""
 NEEDS = {
     "content.py": "aiohttp",
     "reindex.py": "pyspark",
@@ -52,11 +55,11 @@ NEEDS = {
     "terminal_client.py": "textual",
     "torrent.py": "libtorrent",
 }
-MEASURE_NOTHING = {"cost.py", "make_export.py", "run.py", "sds_simulator.py"}
+MEASURE_NOTHING = {"cost.py", "make_export.py", "run.py", "sds_simulator.py", "week.py"}
 
 
 def test_every_benchmark_is_tried() -> None:
-    assert {path.name for path in BENCH.glob("*.py")} == {*SCRIPTS, "common.py"}
+    assert {path.name for path in BENCH.glob("*.py")} == SCRIPTS.keys() | PARTS
 
 
 def test_the_runner_has_every_script_that_measures(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -89,6 +92,7 @@ def test_the_runner_has_every_script_that_measures(monkeypatch: pytest.MonkeyPat
     "search.py",
     "terminal_client.py",
     "torrent.py",
+    "week.py",
 )
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_a_benchmark_runs(tmp_path: Path, script: str) -> None:
@@ -116,6 +120,9 @@ def test_a_benchmark_runs(tmp_path: Path, script: str) -> None:
         ("reindex.py", ["--folder", "file"]),
         ("reindex.py", ["--json", "file/figures.json"]),
         ("run.py", ["answering.py", "nothing.py"]),
+        ("week.py", ["0"]),
+        ("week.py", ["--json", "file/figures.json"]),
+        ("week.py", ["--posts", "1"]),
         ("run.py", ["make_export.py"]),
     ],
 )
