@@ -216,18 +216,20 @@ class Week:
         """Free the space, and wait until the server stores posts again."""
         assert self._disk is not None
         (self._disk / "ballast").unlink()
-        server = self.servers["b"]
         until_s = time.monotonic() + TIMEOUT_S
-        while True:
-            try:
-                with connect(server.store) as store:
-                    store.post(CHANNELS[0], "the disk has space again")
-                return
-            except CableStoreError as error:
-                if time.monotonic() > until_s:
-                    self.faults.append(f"server b stores nothing after its disk was full: {error}")
-                    return
-                time.sleep(SAMPLE_EVERY_S)
+        while (reason := self._post_to("b")) and time.monotonic() < until_s:
+            time.sleep(SAMPLE_EVERY_S)
+        if reason:
+            self.faults.append(f"server b stores nothing after its disk was full: {reason}")
+
+    def _post_to(self, name: str) -> str:
+        """Post to a server. Returns the error, "" if it was stored."""
+        try:
+            with connect(self.servers[name].store) as store:
+                store.post(CHANNELS[0], "the disk has space again")
+        except CableStoreError as error:
+            return str(error)
+        return ""
 
     # --- running -------------------------------------------------------------------------------
 
