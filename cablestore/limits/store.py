@@ -213,6 +213,9 @@ RETENTION_STEP_POSTS: Final = 20
 RETENTION_PAUSE_RATIO: Final = 4.0
 """Pause between two such writes, as a multiple of the time that the last one took."""
 
+RETENTION_COMPACT_SHARE: Final = 0.1
+"""Share of the posts after whose removal `serve` compacts the store. LevelDB alone may keep removed rows for months."""
+
 IMPORT_BATCH_POSTS: Final = 100
 """Posts of chat logs in one write. Other writes wait for it."""
 

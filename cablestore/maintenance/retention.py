@@ -39,6 +39,8 @@ class Retention:
         self._failure = ""
         self.removed = 0
         """Number of posts removed since the start."""
+        self._compacted_at = 0
+        """`removed` at the last compaction."""
 
     def change(self, ages: KeepAges) -> None:
         """Follow other ages from now on. A removal in progress ends after its present step."""
@@ -96,4 +98,14 @@ class Retention:
                     break
                 if self._ages is not chosen:
                     break
+        if not self._stopped.is_set():
+            self._compact()
         return removed
+
+    def _compact(self) -> None:
+        """Free the space of removed posts on the disk, once they are a considerable part of the store."""
+        removed = self.removed - self._compacted_at
+        kept = sum(self._store.stats().posts.values())
+        if removed and removed >= limits.RETENTION_COMPACT_SHARE * (kept + removed):
+            self._store.compact()
+            self._compacted_at = self.removed
