@@ -339,7 +339,7 @@ def comparison(week: Week, a: Server, b: Server) -> Iterator[Result]:
     """Compare both stores with each other and with what clients know."""
     hashes = week.requests.hashes
     expected = hashes["acknowledged"] - hashes["deleting"]
-    digests = []
+    dumps: list[set[tuple[bytes, bytes]]] = []
     for server in (a, b):
         with CableStore.open(server.store) as store:
             report = store.check()
@@ -349,10 +349,13 @@ def comparison(week: Week, a: Server, b: Server) -> Iterator[Result]:
             yield Result(f"acknowledged posts lost by {server.name}", f"{lost} of {len(expected)}", lost == 0)
             left = sum(store.get(digest) is not None for digest in hashes["deleted"])
             yield Result(f"deleted posts kept by {server.name}", f"{left} of {len(hashes['deleted'])}", left == 0)
-            digests.append(store.dump_digest())
+            dumps.append(set(store.dump()))
     missing = len(hashes["missing"])
     yield Result("posts that their client did not find afterwards", f"{missing}", missing == 0)
-    yield Result("both dumps are equal", " ".join(digest[:8] for digest in digests), digests[0] == digests[1])
+    only = [dumps[0] - dumps[1], dumps[1] - dumps[0]]
+    keys = b" ".join(key[:20] for key, _ in sorted(only[0] | only[1])[:3])
+    found = f"{len(dumps[0]):,} rows" if not keys else f"{len(only[0])} only in a, {len(only[1])} in b: {keys!r}"
+    yield Result("both dumps are equal", found, dumps[0] == dumps[1])
 
 
 def restored(server: Server, folder: Path) -> Result:

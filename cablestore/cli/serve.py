@@ -32,7 +32,7 @@ from cablestore.cli.serve_options import (
 )
 from cablestore.cli.serve_plan import ServePlan, SettingsReloader, log_level_of, plan_of
 from cablestore.cli.serve_start import ServePages, open_served
-from cablestore.cli.service import StopSignals, call_on_sigusr1, fast_loop, run_on_loop, signal_after
+from cablestore.cli.service import StopSignals, call_on_sigusr1, fast_loop, ignore_sigusr1, run_on_loop, signal_after
 from cablestore.cli.service_manager import service_manager
 from cablestore.cli.settings_file import PREFIX, ServeCommand, read_config, unknown_variables
 from cablestore.cli.stores import offered, open_to_sync
@@ -268,6 +268,7 @@ def serve(
     if unknown:
         _LOG.warning("unknown variables in the environment", extra={"names": unknown})
     is_new = create and peek(path) is None
+    ignore_sigusr1()
     with (
         StopSignals(reloads=True) as signals,
         ServePages(plan.metrics, out) as pages,

@@ -167,6 +167,11 @@ async def signal_after(starting: asyncio.Task[None], received: asyncio.Future[si
     return await received
 
 
+def ignore_sigusr1() -> None:
+    """Ignore SIGUSR1 until `call_on_sigusr1`. By default it would end the process."""
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+
+
 def call_on_sigusr1(act: Callable[[], None]) -> None:
     """Make the running event loop call a function on each SIGUSR1."""
     asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, act)
