@@ -115,12 +115,13 @@ class Server:
 
 
 def disk_mb(folder: Path) -> float:
-    """Return the size of all files below a folder. Files may be removed meanwhile."""
-    size_bytes = 0
+    """Return the size of all files below a folder, those with several links once. Files may be removed meanwhile."""
+    sizes_bytes: dict[int, int] = {}
     for path in folder.rglob("*"):
         with suppress(FileNotFoundError):
-            size_bytes += path.stat().st_size
-    return size_bytes / 1e6
+            state = path.stat()
+            sizes_bytes[state.st_ino] = state.st_size
+    return sum(sizes_bytes.values()) / 1e6
 
 
 # --- disks ----------------------------------------------------------------------------------------

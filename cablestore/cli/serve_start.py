@@ -12,17 +12,19 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, Final
 
+from cablestore import limits
 from cablestore.cli.output import Output
 from cablestore.cli.service import run_on_loop
 from cablestore.cli.service_manager import ServiceManager, service_manager
 from cablestore.cli.stores import open_store
 from cablestore.closable import Closable
-from cablestore.errors import CorruptStoreError, NodeError, OpenError, OutdatedViewError, StorageError
+from cablestore.errors import CorruptStoreError, NodeError, OpenError, OutdatedViewError, StorageError, StoreLockedError
 from cablestore.index.evidence import find_evidence
 from cablestore.index.header import peek
 from cablestore.peers import Address
 from cablestore.peers.health import Health, PhaseStatus, State
 from cablestore.peers.status_pages import StatusPages
+from cablestore.remote import unix_socket
 from cablestore.resolution import RESOLVER
 from cablestore.serving import Refusal
 from cablestore.store.options import StoreOptions
@@ -31,6 +33,7 @@ from cablestore.views.installed import installed_catalog
 
 _LOG: Final = logging.getLogger("cablestore.node")
 _LOG_EVERY_S: Final = 10.0
+_BUSY_POLL_S: Final = 0.2
 _LONGEST_STEP_S: Final = 3600.0
 """Time within which a rebuild reports progress. Writing the database after all posts are read is one step."""
 
@@ -66,13 +69,20 @@ async def _by_address(wanted: Address) -> Address:
         raise NodeError(f"cannot listen on {wanted}: {getattr(error, 'strerror', None) or error}") from None
 
 
-def open_served(path: Path, pages: ServePages, *, create: bool, manager: ServiceManager | None = None) -> CableStore:
+def open_served(
+    path: Path,
+    pages: ServePages,
+    *,
+    create: bool,
+    manager: ServiceManager | None = None,
+    busy_wait_s: float = limits.BUSY_STORE_WAIT_S,
+) -> CableStore:
     """Open the store of `serve`. If views are outdated, rebuild them first; a signal leaves the store unchanged.
 
     Raises OpenError if posts would be lost, so that a service manager does not try again.
     """
     try:
-        return open_store(path, create=create)
+        return _open_when_free(path, busy_wait_s, create=create)
     except OutdatedViewError as error:
         _LOG.warning("rebuilding outdated views", extra={"reason": str(error)})
     shown = pages.open()
@@ -86,6 +96,30 @@ def open_served(path: Path, pages: ServePages, *, create: bool, manager: Service
             raise OpenError(f"outdated views cannot be rebuilt: {error}") from None
         _LOG.warning("rebuilt outdated views", extra={"seconds": progress.seconds})
         return store
+
+
+def _open_when_free(path: Path, busy_wait_s: float, *, create: bool) -> CableStore:
+    """Open a store. If a command has it open, wait until the command ends, at most for `busy_wait_s`.
+
+    A command that starts after a crash of `serve` and before its restart opens the store itself. The store does not
+    become free if the other process serves it, so StoreLockedError is raised at once.
+    """
+    until_s = time.monotonic() + busy_wait_s
+    is_logged = False
+    while True:
+        try:
+            return open_store(path, create=create)
+        except StoreLockedError as error:
+            connection = unix_socket.connect(path)
+            if connection is not None:
+                connection.close()
+                raise
+            if time.monotonic() >= until_s:
+                raise
+            if not is_logged:
+                _LOG.warning("waiting until another process closes the store", extra={"reason": str(error)})
+                is_logged = True
+        time.sleep(_BUSY_POLL_S)
 
 
 def _stored_posts(path: Path) -> int:

@@ -198,6 +198,9 @@ SWITCH_INTERVAL_S: Final = 0.001
 """How long a thread of `serve` may run Python code while another one waits. An answer passes through several threads,
 and waits this long in each while long work runs, such as `prune`."""
 
+BUSY_STORE_WAIT_S: Final = 300.0
+"""How long `serve` waits at its start for a command that has the store open, such as a check."""
+
 BACKUP_RETRY_MS: Final = 600_000
 """Pause after a failed regular backup, unless backups are more frequent."""
 
