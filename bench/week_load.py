@@ -66,6 +66,8 @@ class Client(NamedTuple):
     """Program that connects to the store of a server, writes, and reads."""
 
     store: Path
+    other_store: Path
+    """Store of the other server."""
     log: Path
     seed: int
     lifetime_s: float
@@ -97,11 +99,23 @@ class Client(NamedTuple):
         log.timed("channels", store.channels)
         if log.timed("get", lambda: store.get(own[-1])) is None:
             log.note("missing", hash=own[-1].hex())
-        if rng.random() < DELETED_SHARE:
-            target = own.pop(rng.randrange(len(own)))
+        target = rng.choice(own)
+        if rng.random() < DELETED_SHARE and self._has_arrived(target):
+            own.remove(target)
             log.note("deleting", hash=target.hex())
             log.timed("delete", lambda: store.delete(target))
             log.note("deleted", hash=target.hex())
+
+    def _has_arrived(self, digest: bytes) -> bool:
+        """Return True if the other server has a post.
+
+        A store that never had a deleted post knows less about it. So the dumps would differ.
+        """
+        try:
+            with cablestore.connect(self.other_store) as other:
+                return other.get(digest) is not None
+        except CableStoreError:
+            return False
 
 
 # --- visitors -------------------------------------------------------------------------------------

@@ -104,8 +104,9 @@ class Server:
         return "Traceback" in self._log.read_text()
 
     def sample(self) -> dict[str, float]:
-        """Return memory and disk in MB, and the number of posts."""
-        assert self._process is not None
+        """Return memory and disk in MB, and the number of posts. Raises CableStoreError if the process has ended."""
+        if self._process is None or self._process.poll() is not None:
+            raise CableStoreError("the process has ended")
         total_mb, private_mb = resident_mb(self._process.pid)
         return {"memory_mb": total_mb, "private_mb": private_mb, "disk_mb": disk_mb(self.store), "posts": self._posts()}
 
