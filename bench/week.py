@@ -104,7 +104,7 @@ class Week:
         self.duration_s = 60 * minutes
         self._posts = posts
         self._rng = random.Random(SEED)
-        host = ".".join(str(self._rng.randrange(1, 255)) for _ in range(2))
+        host = f"{os.getpid() // 250 % 250 + 1}.{os.getpid() % 250 + 1}"  # several runs do not share addresses
         self.servers = {
             "a": Server("a", folder, f"127.1.{host}", folder),
             "b": Server("b", folder, f"127.2.{host}", disk or folder),
