@@ -2,46 +2,36 @@
 
 It adds to plyvel the errors of this package, scans that report damaged blocks, and a `close` that is safe while other
 threads read. plyvel's own iterators stop without an error when the last block is unreadable, and backwards they skip a
-row at the start of a range.
+row at the start of a range. No deleted row appears again, as it may with LevelDB's snapshots.
 """
 
 from __future__ import annotations
 
 import contextlib
-import errno
 import gc
-import os
 import threading
 import weakref
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import wait
 from dataclasses import dataclass
-from itertools import chain, islice
 from pathlib import Path
 from typing import Final
 
 from cablestore import forks
-from cablestore.closable import Closable
 from cablestore.errors import CorruptStoreError, StorageError, StoreClosedError
 from cablestore.files import make_folder, set_files, storage_errors, sync_file, sync_folder
 from cablestore.index.bulk_writer import BulkWriter
-from cablestore.index.database import Database, Row
+from cablestore.index.database import Database
 from cablestore.index.leveldb_binding import plyvel
+from cablestore.index.leveldb_errors import damaged_for, reading, write_error
 from cablestore.index.leveldb_files import holds_data, holds_database, require_room
-from cablestore.index.leveldb_manifest import is_misnamed, is_outdated
+from cablestore.index.leveldb_manifest import is_misnamed, is_outdated, read_readable
+from cablestore.index.leveldb_snapshot import LevelSnapshot
 from cablestore.index.leveldb_thread import THREAD, TRIAL_TIMEOUT_S, no_thread
 from cablestore.interruptible import in_thread
 
-_FIRST_CHUNK_ROWS: Final = 2
-_LARGEST_CHUNK_ROWS: Final = 256
-_BLOCK_ROWS: Final = 4096
-"""Number of rows that `blocks` has in memory, about 600 kB."""
-
 _MENDING_SIZE_BYTES: Final = 2**18
 """Free space that is needed to open the database again besides that of its logs: a new list of tables and a new log."""
-
-_NO_DAMAGE: Final = (errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
-"""Reasons why an undamaged file cannot be read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,49 +51,6 @@ class Tuning:
     """A look-up of a missing key costs 3 us with a filter, 10 to 20 us without. Most look-ups are of missing keys."""
     max_open_files: int = 1000
     """Enough for all tables of a million posts. Opening a table again costs 100 us."""
-
-
-@contextlib.contextmanager
-def _reading() -> Iterator[None]:
-    try:
-        yield
-    except plyvel.Error as error:
-        raise _unreadable(error) from None
-
-
-def _unreadable(error: plyvel.Error) -> StorageError:
-    """Return the error for a failed read: damage, or missing permissions or resources."""
-    text = _text(error)
-    if any(text.endswith(os.strerror(number)) for number in _NO_DAMAGE):
-        return StorageError(
-            f"cannot read the database: {text}. Check permissions and limits, then open the store again"
-        )
-    return damaged(error)
-
-
-def damaged(error: plyvel.Error) -> CorruptStoreError:
-    """Return the error for damage that LevelDB found."""
-    return _damaged_for(_text(error))
-
-
-def _damaged_for(reason: str) -> CorruptStoreError:
-    return CorruptStoreError(
-        f"the database is damaged: {reason}. Its other parts remain readable. Run `cablestore rebuild` to create a "
-        "new database from all readable data"
-    )
-
-
-def _write_error(error: plyvel.Error) -> StorageError:
-    if isinstance(error, plyvel.IOError):
-        return StorageError(
-            f"writing failed: {_text(error)}. Check free space and permissions, then open the store again"
-        )
-    return damaged(error)
-
-
-def _text(error: plyvel.Error) -> str:
-    first = error.args[0] if error.args else ""
-    return first.decode(errors="replace") if isinstance(first, bytes) else str(first)
 
 
 class LevelDB(forks.ProcessBound):
@@ -145,9 +92,10 @@ class LevelDB(forks.ProcessBound):
             if not create and not holds_database(path):  # LevelDB would write into the folder before it raises
                 raise CorruptStoreError(f"no database found at {path}. Restore it from a backup")
             if is_misnamed(path):
-                raise _damaged_for("its file CURRENT does not name a manifest")
-            if is_outdated(path):
-                raise _damaged_for("the end of its manifest is missing")
+                raise damaged_for("its file CURRENT does not name a manifest")
+            listed = read_readable(path)
+            if is_outdated(path, listed):
+                raise damaged_for("the end of its manifest is missing")
             if create:
                 make_folder(path)
             database = plyvel.DB(
@@ -165,8 +113,10 @@ class LevelDB(forks.ProcessBound):
                 bloom_filter_bits=tuning.bloom_filter_bits,
                 max_open_files=tuning.max_open_files,
             )
+            if self._paranoid and self._rest_size_bytes is None:
+                _merge_versions(database, listed.shared_keys())
         except plyvel.Error as error:
-            raise _write_error(error) from None
+            raise write_error(error) from None
         except OSError as error:
             raise StorageError(f"cannot read the database at {path}: {error.strerror}") from None
         set_files(path)
@@ -186,7 +136,7 @@ class LevelDB(forks.ProcessBound):
         """Return the current state."""
         with self._lock:
             self._require_open()
-            snapshot = LevelSnapshot(self._db.snapshot())
+            snapshot = LevelSnapshot(self._db)
             self._snapshots.add(snapshot)
         return snapshot
 
@@ -284,13 +234,19 @@ class LevelDB(forks.ProcessBound):
     def bulk_writer(self) -> BulkWriter[plyvel._plyvel.WriteBatch]:
         """Return a writer for many rows, for use in a `with`. No other writer may be active at the same time."""
         self._require_thread()
-        return BulkWriter(self._db.write_batch, self._write)
+        return BulkWriter(self._db.write_batch, self._write_many)
+
+    def _write_many(self, batch: plyvel._plyvel.WriteBatch) -> None:
+        with self._lock:
+            self._write(batch)
 
     def _write(self, batch: plyvel._plyvel.WriteBatch) -> None:
+        for snapshot in self._snapshots:
+            snapshot.keep()
         try:
             batch.write()
         except plyvel.Error as error:
-            self._failure = _write_error(error)
+            self._failure = write_error(error)
             raise self._failure from None
 
     def sync(self) -> None:
@@ -331,7 +287,7 @@ class LevelDB(forks.ProcessBound):
     def compact(self) -> None:
         """Rewrite the database to use the least space. Other threads can read and write meanwhile."""
         self._require_thread()
-        with self._compacting, _reading():
+        with self._compacting, reading():
             with self._lock:
                 self._require_open()
             # Without bounds plyvel compacts an empty range, not all keys.
@@ -339,7 +295,7 @@ class LevelDB(forks.ProcessBound):
 
     def approximate_size_bytes(self, start: bytes, stop: bytes) -> int:
         """Return the approximate size of a range on disk. The latest writes may not be counted."""
-        with self._lock, _reading():
+        with self._lock, reading():
             self._require_open()
             size_bytes: int = self._db.approximate_size(start, stop)
         return size_bytes
@@ -361,139 +317,25 @@ class LevelDB(forks.ProcessBound):
             set_files(self._path)
 
 
+def _merge_versions(database: plyvel.DB, keys: list[bytes]) -> None:
+    """Merge the versions of each key into one, so that no older one appears again.
+
+    Earlier versions of this package used snapshots of LevelDB, which can leave them in two tables: see
+    `leveldb_snapshot`. The present values are written again first: whatever the compactions do, they remain the newest.
+    """
+    if not keys:
+        return
+    with database.write_batch(sync=True) as batch:
+        for key in keys:
+            value = database.get(key)
+            if value is None:
+                batch.delete(key)
+            else:
+                batch.put(key, value)
+    for key in keys:
+        database.compact_range(start=key, stop=key)
+
+
 def mend(database: Database) -> bool:
     """Call `LevelDB.mend`. Writes to other databases do not fail."""
     return isinstance(database, LevelDB) and database.mend()
-
-
-class LevelSnapshot(Closable, forks.ProcessBound):
-    """A state of a LevelDB, or the database itself for its writer.
-
-    Every call holds the snapshot's lock, so `close` waits for it.
-    """
-
-    def __init__(self, snapshot: plyvel._plyvel.Snapshot | plyvel.DB) -> None:
-        self._snapshot = snapshot
-        self._lock = threading.Lock()
-        self._is_open = True
-
-    def _native_parts(self) -> Iterable[object]:
-        """Return LevelDB's snapshot."""
-        return (self._snapshot,)
-
-    def close(self) -> None:
-        """Release the state."""
-        with self._lock:
-            self._is_open = False
-            self._snapshot.close()
-
-    def get(self, key: bytes) -> bytes | None:
-        """Return the value at `key`, None if it does not exist."""
-        with self._lock:
-            if not self._is_open:
-                raise StoreClosedError("the store, or this snapshot of it, is closed")
-            try:
-                value: bytes | None = self._snapshot.get(key, verify_checksums=True)
-            except plyvel.Error as error:
-                raise _unreadable(error) from None
-            return value
-
-    def scan(self, start: bytes, stop: bytes, *, reverse: bool = False, at_once: int = 0) -> Iterator[Row]:
-        """Yield the rows with start <= key < stop in key order, or backwards.
-
-        The first `at_once` rows are read in one operation. Without it, this call reads the first two rows, and the
-        iterator reads the others in growing chunks.
-        """
-        if at_once > 0:
-            return self._scan_at_once(start, stop, min(at_once, _BLOCK_ROWS), reverse=reverse)
-        with self._lock:
-            if not self._is_open:
-                raise StoreClosedError("the store, or this snapshot of it, is closed")
-            try:
-                cursor = self._snapshot.raw_iterator(verify_checksums=True)
-                cursor.seek(stop if reverse else start)
-                if reverse:
-                    cursor.prev() if cursor.valid() else cursor.seek_to_last()
-                rows = _next_rows(cursor, start, stop, _FIRST_CHUNK_ROWS, reverse=reverse)
-            except plyvel.Error as error:
-                raise _unreadable(error) from None
-        if len(rows) < _FIRST_CHUNK_ROWS:
-            return iter(rows)
-        return chain(rows, chain.from_iterable(self._next_chunks(cursor, start, stop, reverse=reverse)))
-
-    def _scan_at_once(self, start: bytes, stop: bytes, count: int, *, reverse: bool) -> Iterator[Row]:
-        """Read the first rows with plyvel's own iterator, in half the time.
-
-        That iterator may end early, so a cursor continues after its last row.
-        """
-        with self._lock:
-            if not self._is_open:
-                raise StoreClosedError("the store, or this snapshot of it, is closed")
-            try:
-                rows = self._snapshot.iterator(start=start, stop=stop, reverse=reverse, verify_checksums=True)
-                first = list(islice(rows, count))
-            except plyvel.Error as error:
-                raise _unreadable(error) from None
-        yield from first
-        if first and reverse:
-            stop = first[-1][0]
-        elif first:
-            start = first[-1][0] + b"\0"
-        yield from self.scan(start, stop, reverse=reverse)
-
-    def _next_chunks(
-        self, cursor: plyvel._plyvel.RawIterator, start: bytes, stop: bytes, *, reverse: bool
-    ) -> Iterator[list[Row]]:
-        """Yield the following rows of a cursor in lists of increasing length."""
-        chunk_rows = _FIRST_CHUNK_ROWS
-        while True:
-            chunk_rows = min(chunk_rows * 4, _LARGEST_CHUNK_ROWS)
-            with self._lock:
-                if not self._is_open:
-                    raise StoreClosedError("the store, or this snapshot of it, is closed")
-                try:
-                    rows = _next_rows(cursor, start, stop, chunk_rows, reverse=reverse)
-                except plyvel.Error as error:
-                    raise _unreadable(error) from None
-            yield rows
-            if len(rows) < chunk_rows:
-                return
-
-    def blocks(self, start: bytes, stop: bytes) -> Iterator[list[Row]]:
-        """Yield the rows with start <= key < stop in lists of thousands, in half the time of `scan`.
-
-        An unreadable block may end them early without an error. Use this only if the caller knows which rows must
-        exist.
-        """
-        rows = None
-        while True:
-            with self._lock, _reading():
-                if not self._is_open:
-                    raise StoreClosedError("the store, or this snapshot of it, is closed")
-                if rows is None:
-                    rows = self._snapshot.iterator(start=start, stop=stop, verify_checksums=True, fill_cache=False)
-                block = list(islice(rows, _BLOCK_ROWS))
-            if block:
-                yield block
-            if len(block) < _BLOCK_ROWS:
-                return
-
-    def raw_cursor(self) -> plyvel._plyvel.RawIterator:
-        """Return LevelDB's own cursor over the state."""
-        return self._snapshot.raw_iterator(verify_checksums=True)
-
-
-def _next_rows(
-    cursor: plyvel._plyvel.RawIterator, start: bytes, stop: bytes, count: int, *, reverse: bool
-) -> list[Row]:
-    """Return the rows from the position of a cursor on, and move the cursor after them."""
-    rows: list[Row] = []
-    valid, key_of, value_of = cursor.valid, cursor.key, cursor.value
-    step = cursor.prev if reverse else cursor.next
-    while len(rows) < count and valid():
-        key = key_of()
-        if key < start if reverse else key >= stop:
-            break
-        rows.append((key, value_of()))
-        step()
-    return rows

@@ -94,27 +94,41 @@ def read_tables(path: Path) -> TableList:
     return TableList(list(found.values()), last_write)
 
 
+class TableRange(NamedTuple):
+    """The level of a table, and the keys of its first and last row."""
+
+    level: int
+    first: bytes
+    last: bytes
+
+
 class ReadableList(NamedTuple):
     """Content of a manifest up to its first damage."""
 
     live_log: int
     """Number of the oldest log whose writes are not in tables, 0 for joined databases that were not opened since."""
-    tables: set[int]
-    """Numbers of the listed tables."""
+    tables: Mapping[int, TableRange]
+    """The listed tables by number."""
+
+    def shared_keys(self) -> list[bytes]:
+        """Return the keys of which two tables of a level have versions. Those of level 0 may have any keys."""
+        ranges = sorted(table for table in self.tables.values() if table.level)
+        return sorted({one.last for one, following in pairwise(ranges) if (one.level, one.last) == following[:2]})
 
 
 def read_readable(path: Path) -> ReadableList:
     """Return the part of the list of tables that LevelDB reads when it opens the database at `path`."""
-    oldest, tables = 0, set[int]()
+    oldest, tables = 0, dict[int, TableRange]()
     try:
         manifest = path / (path / "CURRENT").read_text(encoding="utf-8").strip()
         for kind, values in chain.from_iterable(map(_fields, read_records(manifest.read_bytes(), verify=False))):
             if kind == _LOG:
                 (oldest,) = values
             elif kind == _GONE:
-                tables.discard(values[1])
+                tables.pop(values[1], None)
             elif kind == _TABLE:
-                tables.add(values[1])
+                level, number, _, first, last = values
+                tables[number] = TableRange(level, _row_key(first), _row_key(last))
     except (DecodeError, ValueError, OSError):  # a damaged name or list, or an incomplete last edit
         pass
     return ReadableList(oldest, tables)
@@ -133,12 +147,11 @@ def is_log_missing(path: Path, listed: ReadableList) -> bool:
     return bool(listed.live_log) and not (path / f"{listed.live_log:06d}.log").exists()
 
 
-def is_outdated(path: Path) -> bool:
+def is_outdated(path: Path, listed: ReadableList) -> bool:
     """Return True if the end of the list of tables is lost. LevelDB would remove the tables that it does not list.
 
     A killed process can leave such tables too, but then the log with their rows exists.
     """
-    listed = read_readable(path)
     return is_log_missing(path, listed) and any(
         table.stem.isdigit() and int(table.stem) not in listed.tables for table in path.glob("*.ldb")
     )

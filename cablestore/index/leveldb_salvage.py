@@ -10,8 +10,10 @@ from pathlib import Path
 from cablestore.errors import CorruptStoreError, StorageError
 from cablestore.files import is_foreign
 from cablestore.index.database import Row
-from cablestore.index.leveldb import LevelDB, LevelSnapshot, damaged
+from cablestore.index.leveldb import LevelDB
 from cablestore.index.leveldb_binding import plyvel
+from cablestore.index.leveldb_errors import damaged
+from cablestore.index.leveldb_snapshot import LevelSnapshot
 
 
 @contextlib.contextmanager

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import gc
+import random
+import tempfile
 import threading
 import weakref
 from collections.abc import Iterator
+from contextlib import closing
+from itertools import chain, product
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +19,17 @@ from hypothesis import strategies as st
 from waiting import LIMIT_S, wait_until
 
 from cablestore.errors import CorruptStoreError, StoreClosedError
-from cablestore.index.database import Database
+from cablestore.index.database import Database, Row
 from cablestore.index.leveldb import LevelDB, Tuning
+from cablestore.index.leveldb_binding import plyvel
+from cablestore.index.leveldb_manifest import read_readable
 from cablestore.index.memory import MemoryDB
 from cablestore.index.overlay import Overlay
 from cablestore.index.reader import Reader
 from cablestore.protocol.dialect import LEGACY
 
 keys = st.text("abc!", min_size=1, max_size=3).map(str.encode)
+BATCH_KEYS = sorted("".join(key).encode() for length in (1, 2, 3) for key in product("abc!", repeat=length))
 changes = st.dictionaries(keys, st.one_of(st.none(), st.binary(max_size=2)), max_size=8)
 
 
@@ -246,8 +253,6 @@ def test_an_overlay_shows_what_a_write_would_leave(
 
 @given(st.lists(changes, max_size=6), keys, keys)
 def test_the_mirror_has_the_same_rows(batches: list[dict[bytes, bytes | None]], start: bytes, stop: bytes) -> None:
-    import tempfile
-
     with tempfile.TemporaryDirectory() as folder:
         real, twin = LevelDB(Path(folder), Tuning(write_buffer_size_bytes=65536), create=True), MemoryDB()
         for rows in batches:
@@ -259,6 +264,84 @@ def test_the_mirror_has_the_same_rows(batches: list[dict[bytes, bytes | None]], 
                 for at_once in (0, 1, 2, 1000):
                     assert list(a.scan(start, stop, reverse=reverse, at_once=at_once)) == expected
         real.close()
+
+
+@given(st.lists(st.tuples(changes, st.booleans()), max_size=8))
+def test_states_stand_still_between_writes(steps: list[tuple[dict[bytes, bytes | None], bool]]) -> None:
+    """Each state has the rows of its time, before and after writes, in every kind of read and in begun scans."""
+    rows: dict[bytes, bytes] = {}
+    with tempfile.TemporaryDirectory() as folder, closing(LevelDB(Path(folder), create=True)) as database:
+        states: list[tuple[Any, list[Row], list[Iterator[Row]]]] = []
+        for batch, compacts in steps:
+            database.write(batch, sync=False)
+            rows = {key: value for key, value in {**rows, **batch}.items() if value is not None}
+            if compacts:
+                database.compact()
+            state = database.snapshot()
+            begun = [state.scan(b"", b"\xff"), state.scan(b"", b"\xff", reverse=True)]
+            states.append((state, sorted(rows.items()), begun))
+            for state, expected, (forwards, backwards) in states:
+                assert [(key, value) for key in BATCH_KEYS if (value := state.get(key)) is not None] == expected
+                for at_once in (0, 1, 1000):
+                    assert list(state.scan(b"", b"\xff", at_once=at_once)) == expected
+                    assert list(state.scan(b"", b"\xff", reverse=True, at_once=at_once)) == expected[::-1]
+                assert list(chain.from_iterable(state.blocks(b"", b"\xff"))) == expected
+                assert next(forwards, None) in {None, *expected}
+                assert next(backwards, None) in {None, *expected}
+        for number, (_, expected, (forwards, backwards)) in enumerate(states):
+            read = min(len(steps) - number, len(expected))
+            assert list(forwards) == expected[read:]
+            assert list(backwards) == expected[::-1][read:]
+
+
+def _merge_narrowly(database: Any, kept: list[bytes]) -> None:
+    """Write to places all over a database, and merge the tables at each of them down to the last level."""
+    chosen = random.Random("merge narrowly")
+    for key in chosen.choices(kept, k=40):
+        beside = key[:8] + b"!"
+        database.put(beside, b"")
+        database.compact_range(start=beside, stop=beside)
+
+
+LONG_KEYS = [b"%06d" % number + bytes(900 + 7 * number % 200) for number in range(6000)]
+
+
+def test_a_deleted_row_never_appears_again(tmp_path: Path) -> None:
+    """A compaction under a snapshot of LevelDB would put a deletion and the older row into two tables."""
+    database = LevelDB(tmp_path / "db", Tuning(write_buffer_size_bytes=2**18, table_size_bytes=2**20), create=True)
+    database.write(dict.fromkeys(LONG_KEYS, b"old"), sync=False)
+    database.compact()
+    with database.snapshot() as state:
+        database.write(dict.fromkeys(LONG_KEYS), sync=False)
+        database.compact()
+        assert sum(map(len, state.blocks(b"", b"\xff"))) == len(LONG_KEYS)
+    _merge_narrowly(database._db, LONG_KEYS)
+    with database.snapshot() as state:
+        assert [key for key in LONG_KEYS if state.get(key) is not None] == []
+    database.close()
+
+
+@pytest.mark.parametrize("is_deleted", [True, False])
+def test_versions_in_two_tables_are_merged_when_a_database_is_opened(tmp_path: Path, is_deleted: bool) -> None:
+    """Databases of earlier versions have such tables, because these used snapshots of LevelDB."""
+    path = tmp_path / "db"
+    older = plyvel.DB(str(path), create_if_missing=True, write_buffer_size=2**18, max_file_size=2**20, compression=None)
+    new = None if is_deleted else b"new"
+    snapshots = []
+    for value in (b"old", new):
+        snapshots.append(older.snapshot())
+        with older.write_batch() as batch:
+            for key in LONG_KEYS:
+                batch.put(key, value) if value is not None else batch.delete(key)
+        older.compact_range(start=b"\x00", stop=b"\xff")
+    older.close()
+    assert read_readable(path).shared_keys()
+    database = LevelDB(path, Tuning(write_buffer_size_bytes=2**18, table_size_bytes=2**20))
+    _merge_narrowly(database._db, LONG_KEYS)
+    with database.snapshot() as state:
+        assert {state.get(key) for key in LONG_KEYS} == {new}
+    database.close()
+    assert not read_readable(path).shared_keys()
 
 
 @pytest.mark.parametrize("reverse", [False, True])
