@@ -32,7 +32,7 @@ from cablestore.cli.serve_options import (
 )
 from cablestore.cli.serve_plan import ServePlan, SettingsReloader, log_level_of, plan_of
 from cablestore.cli.serve_start import ServePages, open_served
-from cablestore.cli.service import StopSignals, call_on_sigusr1, fast_loop, ignore_sigusr1, run_on_loop, signal_after
+from cablestore.cli.service import StopSignals, call_on_sigusr1, fast_loop, ignore_sigusr1, is_started, run_on_loop
 from cablestore.cli.service_manager import service_manager
 from cablestore.cli.settings_file import PREFIX, ServeCommand, read_config, unknown_variables
 from cablestore.cli.stores import offered, open_to_sync
@@ -124,16 +124,12 @@ async def _serve(
         call_on_sigusr1(node.dial_now)
         beside = [asyncio.create_task(work) for work in (watched.follow(node), service_manager().send_signs_of_life())]
         async with AsyncExitStack() as stack:
-
-            async def start() -> None:
-                await _open_ports(node, stack, out, watched, pages, reloader.plan)
-                service_manager().ready()
-                signals.reload_with(partial(reloader.reload, node, watched, maintenance))
-
             # Looking up the host of a listening address may take long, and a signal must not wait for it.
-            starting = asyncio.create_task(start())
+            starting = asyncio.create_task(_open_ports(node, stack, out, watched, pages, reloader.plan))
             await stack.enter_async_context(maintenance)
-            ended_by = await signal_after(starting, received)
+            if await is_started(starting, received):
+                signals.reload_with(partial(reloader.reload, node, watched, maintenance))
+            ended_by = await received
         for task in beside:
             task.cancel()
         service_manager().stopping()
@@ -143,7 +139,7 @@ async def _serve(
 async def _open_ports(
     node: Node, stack: AsyncExitStack, out: Output, watched: RunningNode, pages: StatusPages | None, plan: ServePlan
 ) -> None:
-    """Listen and connect according to the plan."""
+    """Listen and connect according to the plan, and report that the service is ready."""
     await watched.listen(node, plan.listen)
     for wanted in plan.reconcile_listen:
         await node.reconcile_port.listen(wanted)
@@ -157,6 +153,7 @@ async def _open_ports(
         node.keep_connected(wanted)
     for wanted in plan.reconcile_connect:
         node.reconcile_port.keep_connected(wanted)
+    service_manager().ready()
 
 
 # --- logs -----------------------------------------------------------------------------------------

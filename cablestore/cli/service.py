@@ -157,14 +157,15 @@ class StopSignals:
         self.status = INTERRUPTED if number == signal.SIGINT else 0
 
 
-async def signal_after(starting: asyncio.Task[None], received: asyncio.Future[signal.Signals]) -> signal.Signals:
-    """Wait for a signal, which cancels work that is still starting. An earlier error of that work is raised."""
+async def is_started(starting: asyncio.Task[None], received: asyncio.Future[signal.Signals]) -> bool:
+    """Wait until a task ends, and raise its error. A signal cancels it: the result is then False."""
     first: set[asyncio.Future[Any]] = {received, starting}
     await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
     if starting.done():
         starting.result()
+        return True
     starting.cancel()
-    return await received
+    return False
 
 
 def ignore_sigusr1() -> None:
