@@ -92,6 +92,10 @@ class RecordedDatabase:
         """Compact the database."""
         self._database.compact()
 
+    def remove_unused_tables(self) -> None:
+        """Remove files that only closed states read."""
+        self._database.remove_unused_tables()
+
     def approximate_size_bytes(self, start: bytes, stop: bytes) -> int:
         """Return the approximate size of a range on disk in bytes."""
         return self._database.approximate_size_bytes(start, stop)

@@ -77,6 +77,9 @@ class Database(Protocol):
     def compact(self) -> None:
         """Rewrite the database to use the least space."""
 
+    def remove_unused_tables(self) -> None:
+        """Remove files that only closed states read: see `LevelDB.remove_unused_tables`."""
+
     def approximate_size_bytes(self, start: bytes, stop: bytes) -> int:
         """Return the approximate size of a range on disk. The latest writes may not be counted."""
 

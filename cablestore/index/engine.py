@@ -362,6 +362,10 @@ class Engine(ProcessBound):
         """Rewrite the database to use the least space."""
         self._database.compact()
 
+    def remove_unused_tables(self) -> None:
+        """Remove tables that only closed states read."""
+        self._database.remove_unused_tables()
+
     def checkpoint(self, target: Path) -> None:
         """Write a checkpoint of the present state to an empty folder on the same disk. Writers wait for a moment."""
         if self.folder is None:

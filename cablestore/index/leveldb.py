@@ -286,12 +286,22 @@ class LevelDB(forks.ProcessBound):
 
     def compact(self) -> None:
         """Rewrite the database to use the least space. Other threads can read and write meanwhile."""
+        # Without bounds plyvel compacts an empty range, not all keys.
+        self._compact_up_to(b"\xff")
+
+    def remove_unused_tables(self) -> None:
+        """Remove tables that only closed states read. Other threads can read and write meanwhile.
+
+        LevelDB itself removes them after it has written another table, which may be hours later.
+        """
+        self._compact_up_to(b"\x00")
+
+    def _compact_up_to(self, stop: bytes) -> None:
         self._require_thread()
         with self._compacting, reading():
             with self._lock:
                 self._require_open()
-            # Without bounds plyvel compacts an empty range, not all keys.
-            self._db.compact_range(start=b"\x00", stop=b"\xff")
+            self._db.compact_range(start=b"\x00", stop=stop)
 
     def approximate_size_bytes(self, start: bytes, stop: bytes) -> int:
         """Return the approximate size of a range on disk. The latest writes may not be counted."""

@@ -83,6 +83,9 @@ class MemoryDB:
         with self._lock:
             self._require_open()
 
+    def remove_unused_tables(self) -> None:
+        """Do nothing: a database in memory has no tables."""
+
     def approximate_size_bytes(self, start: bytes, stop: bytes) -> int:
         """Return the bytes of the keys and values of a range."""
         with self.snapshot() as snapshot:

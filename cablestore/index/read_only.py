@@ -43,6 +43,10 @@ class ReadOnlyLevelDB(LevelDB):
         """Raise StorageError."""
         reject_write()
 
+    def remove_unused_tables(self) -> None:
+        """Raise StorageError."""
+        reject_write()
+
     def _flush(self) -> None:
         """Do nothing: the log in the overlay is empty."""
 

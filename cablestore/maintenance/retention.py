@@ -98,14 +98,16 @@ class Retention:
                     break
                 if self._ages is not chosen:
                     break
-        if not self._stopped.is_set():
-            self._compact()
+        if removed and not self._stopped.is_set():
+            self._free_space()
         return removed
 
-    def _compact(self) -> None:
-        """Free the space of removed posts on the disk, once they are a considerable part of the store."""
+    def _free_space(self) -> None:
+        """Compact the store if a considerable part was removed. Otherwise only remove tables that the removal read."""
         removed = self.removed - self._compacted_at
         kept = sum(self._store.stats().posts.values())
-        if removed and removed >= limits.RETENTION_COMPACT_SHARE * (kept + removed):
+        if removed >= limits.RETENTION_COMPACT_SHARE * (kept + removed):
             self._store.compact()
             self._compacted_at = self.removed
+        else:
+            self._store.parts.engine.remove_unused_tables()

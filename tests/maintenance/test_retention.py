@@ -197,6 +197,24 @@ def test_the_disk_space_of_removed_posts_is_freed(
         assert store.check().is_clean
 
 
+def test_tables_that_only_the_removal_read_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """LevelDB replaces tables during the removal, and keeps the old ones for the state that the removal reads."""
+    monkeypatch.setattr(limits, "RETENTION_PAUSE_RATIO", 0.0)
+    now_ms = system_clock_ms()
+    with CableStore.open(tmp_path / "store") as store:
+        store.ingest(raws(*(ANN.text("default", f"{n}", at=now_ms - 2 * DAY_MS * (n < 30)) for n in range(1_000))))
+        store.compact()
+        before = set((tmp_path / "store").rglob("*.ldb"))
+        with store.snapshot() as state:
+            assert state.get(b"?" * 32) is None
+            assert removal(store, KeepAges(DAY_MS), now_ms) == 30
+            store.compact()
+            assert before & set((tmp_path / "store").rglob("*.ldb")), "the state needs them"
+        store.ingest(raws(*(ANN.text("default", f"old {n}", at=now_ms - 2 * DAY_MS) for n in range(10))))
+        assert removal(store, KeepAges(DAY_MS), now_ms) == 10
+        assert not before & set((tmp_path / "store").rglob("*.ldb"))
+
+
 def test_posts_are_removed_when_they_become_old(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "RETENTION_EVERY_MS", 20)
     now_ms = NOW_MS

@@ -78,6 +78,9 @@ class Mortal:
     def compact(self) -> None:
         self.database.compact()
 
+    def remove_unused_tables(self) -> None:
+        self.database.remove_unused_tables()
+
     def approximate_size_bytes(self, start: bytes, stop: bytes) -> int:
         return self.database.approximate_size_bytes(start, stop)
 
