@@ -69,20 +69,13 @@ async def _by_address(wanted: Address) -> Address:
         raise NodeError(f"cannot listen on {wanted}: {getattr(error, 'strerror', None) or error}") from None
 
 
-def open_served(
-    path: Path,
-    pages: ServePages,
-    *,
-    create: bool,
-    manager: ServiceManager | None = None,
-    busy_wait_s: float = limits.BUSY_STORE_WAIT_S,
-) -> CableStore:
+def open_served(path: Path, pages: ServePages, *, create: bool, manager: ServiceManager | None = None) -> CableStore:
     """Open the store of `serve`. If views are outdated, rebuild them first; a signal leaves the store unchanged.
 
     Raises OpenError if posts would be lost, so that a service manager does not try again.
     """
     try:
-        return _open_when_free(path, busy_wait_s, create=create)
+        return _open_when_free(path, create=create)
     except OutdatedViewError as error:
         _LOG.warning("rebuilding outdated views", extra={"reason": str(error)})
     shown = pages.open()
@@ -98,13 +91,13 @@ def open_served(
         return store
 
 
-def _open_when_free(path: Path, busy_wait_s: float, *, create: bool) -> CableStore:
-    """Open a store. If a command has it open, wait until the command ends, at most for `busy_wait_s`.
+def _open_when_free(path: Path, *, create: bool) -> CableStore:
+    """Open a store. If a command has it open, wait until the command ends.
 
     A command that starts after a crash of `serve` and before its restart opens the store itself. The store does not
     become free if the other process serves it, so StoreLockedError is raised at once.
     """
-    until_s = time.monotonic() + busy_wait_s
+    until_s = time.monotonic() + limits.BUSY_STORE_WAIT_S
     is_logged = False
     while True:
         try:

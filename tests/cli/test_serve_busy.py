@@ -9,7 +9,7 @@ import pytest
 from serving import HERE, Served, cablestore
 from waiting import wait_until
 
-from cablestore import CableStore
+from cablestore import CableStore, limits
 from cablestore.cli.output import Output
 from cablestore.cli.serve_start import ServePages, open_served
 from cablestore.errors import StoreLockedError
@@ -43,10 +43,11 @@ def test_it_does_not_wait_for_a_process_that_serves_the_store(tmp_path: Path) ->
     assert "Only one process at a time" in found.stderr
 
 
-def test_the_wait_has_a_limit(tmp_path: Path) -> None:
+def test_the_wait_has_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "BUSY_STORE_WAIT_S", 0.0)
     with (
         CableStore.open(tmp_path / "store"),
         ServePages(None, Output(as_json=False)) as pages,
         pytest.raises(StoreLockedError),
     ):
-        open_served(tmp_path / "store", pages, create=False, busy_wait_s=0)
+        open_served(tmp_path / "store", pages, create=False)
