@@ -175,14 +175,15 @@ def test_an_interrupted_removal_is_continued(tmp_path: Path) -> None:
         assert store.check().is_clean
 
 
-@pytest.mark.parametrize(("old", "is_compacted"), [(1_000, True), (20, False)])
+@pytest.mark.parametrize("share", [limits.RETENTION_COMPACT_SHARE, 0.99])
 def test_the_disk_space_of_removed_posts_is_freed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rng: random.Random, old: int, is_compacted: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rng: random.Random, share: float
 ) -> None:
-    """A tenth of the posts must be removed first, because a compaction rewrites the whole store."""
+    """A share of the posts must be removed first, because a compaction rewrites the whole store."""
+    monkeypatch.setattr(limits, "RETENTION_COMPACT_SHARE", share)
     monkeypatch.setattr(limits, "RETENTION_PAUSE_RATIO", 0.0)
     now_ms = system_clock_ms()
-    ages_ms = [DAY_MS * 10] * old + [0] * (1_020 - old)
+    ages_ms = [DAY_MS * 10] * 900 + [0] * 100
     with CableStore.open(tmp_path / "store") as store:
         texts = (ANN.text("default", rng.randbytes(500).hex(), at=now_ms - age_ms) for age_ms in ages_ms)
         store.ingest(raws(*texts), verify=False)
@@ -192,8 +193,8 @@ def test_the_disk_space_of_removed_posts_is_freed(
             return sum(path.stat().st_size for path in (tmp_path / "store").rglob("*.ldb"))
 
         before_size_bytes = disk_size_bytes()
-        assert removal(store, KeepAges(DAY_MS), now_ms) == old
-        assert (disk_size_bytes() < before_size_bytes / 2) == is_compacted
+        assert removal(store, KeepAges(DAY_MS), now_ms) == 900
+        assert (disk_size_bytes() < before_size_bytes / 2) == (share <= 0.9)
         assert store.check().is_clean
 
 
