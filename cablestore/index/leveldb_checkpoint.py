@@ -37,6 +37,7 @@ def link_open_database(path: Path, copy: Path, writing: AbstractContextManager[o
                             shutil.copyfile(log, copy / log.name)
                     shutil.copyfile(current, copy / current.name)
                 if _is_complete(copy, name):
+                    _unlink_unlisted(copy)
                     return
             shutil.rmtree(copy)
     raise StorageError(f"cannot copy {path}: its files keep changing. Run the command again")
@@ -50,6 +51,17 @@ def _link_tables(path: Path, copy: Path) -> None:
                 link.unlink()  # without links, it was copied while LevelDB wrote it
             if not link.exists():
                 link_table(table, link)
+
+
+def _unlink_unlisted(copy: Path) -> None:
+    """Remove the links to tables that the copied list lacks, such as one that LevelDB was just writing.
+
+    The copy would use their numbers again, and overwrite the tables of the open database through the links.
+    """
+    listed = set(read_readable(copy).tables)
+    for table in copy.glob("*.ldb"):
+        if int(table.stem) not in listed:
+            table.unlink()
 
 
 def _is_complete(copy: Path, name: str) -> bool:

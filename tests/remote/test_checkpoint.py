@@ -15,6 +15,7 @@ import pytest
 from backing_up import rows_of
 from people import ANN, raws
 from remote_stores import owner_of
+from stores import database_of
 from waiting import LIMIT_S
 
 import cablestore
@@ -55,6 +56,24 @@ def test_a_checkpoint_is_the_present_state(tmp_path: Path) -> None:
         assert store.check(signatures=True).is_clean
     with CableStore.open(tmp_path / "store", create=False) as store:
         assert texts_in(store) == ["before", "after"]
+
+
+def test_tables_that_are_just_written_are_not_overwritten_through_a_link(tmp_path: Path) -> None:
+    """LevelDB writes a table before it lists it. A checkpoint lacks it in its list, and may use its number again."""
+    with CableStore.open(tmp_path / "store") as store:
+        store.ingest(raws(*(ANN.text("default", f"{number}") for number in range(100))), verify=False)
+        database = database_of(tmp_path / "store")
+        newest = max(int(path.name.removeprefix("MANIFEST-")) for path in database.glob("MANIFEST-*"))
+        written = [database / f"{number:06d}.ldb" for number in range(newest + 1, newest + 30)]
+        written = [table for table in written if not table.exists()]
+        for table in written:
+            table.write_bytes(b"a table")
+        with checkpoint(store) as copy:
+            ClosedStore(copy).check()
+            with CableStore.open(copy, create=False) as opened:
+                opened.compact()
+                assert len(texts_in(opened)) == 100
+        assert {table.read_bytes() for table in written} == {b"a table"}
 
 
 @pytest.mark.thorough
