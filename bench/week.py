@@ -315,6 +315,8 @@ def results(week: Week, folder: Path) -> Iterator[Result]:
     if week.has_full_disk:
         rejected = counts["failed StorageError"]
         yield Result("requests rejected while the disk was full", f"{rejected}", rejected > 0 if week.is_long else None)
+    damaged = counts["failed CorruptStoreError"]
+    yield Result("requests that found damage", f"{damaged}", damaged == 0)
     yield last_sync(a, b)
     yield from comparison(week, a, b)
     yield from (restored(server, folder) for server in (a, b))
