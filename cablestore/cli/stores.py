@@ -39,42 +39,26 @@ def open_store(path: Path, *, create: bool = True, dialect: Dialect | None = Non
 
 @contextmanager
 def open_to_sync(path: Path, out: Output, *, create: bool) -> Iterator[CableStore]:
-    """Open a store, or create it. A new store that is still empty after an error in the body is removed again.
+    """Open a store, or create it. A new folder whose store is still empty after an error in the body is removed again.
 
     Otherwise a wrong address or cabal key would leave an empty store with a key that nobody uses.
     """
-    if not create or peek(path) is not None:
-        with open_store(path, create=False) as store:
-            yield store
-        return
-    before = set(path.iterdir()) if path.is_dir() else None
-    is_kept = True
+    is_new_folder, is_new = not path.exists(), peek(path) is None
+    is_unused = False
     try:
-        with open_store(path) as store:
+        with open_store(path, create=create) as store:
             try:
                 yield store
             except BaseException:
-                is_kept = any(store.stats().posts.values())
+                is_unused = is_new_folder and not any(store.stats().posts.values())
                 raise
             finally:
-                if is_kept:
+                if is_new and not is_unused:
                     key = store.identity.public_key.hex()
                     out.note(f"created a new store at {path} with the new public key {key}")
     finally:
-        if not is_kept:
-            _remove_new(path, before)
-
-
-def _remove_new(path: Path, before: set[Path] | None) -> None:
-    """Remove a folder, or only what was not in it before."""
-    if before is None:
-        shutil.rmtree(path)
-        return
-    for entry in set(path.iterdir()) - before:
-        if entry.is_dir():
-            shutil.rmtree(entry)
-        else:
-            entry.unlink()
+        if is_unused:
+            shutil.rmtree(path)
 
 
 def open_upgraded(path: Path) -> CableStore:
