@@ -54,6 +54,8 @@ class NodeLoad(NamedTuple):
     """Posts that the policy postponed, and are requested again later."""
     judged_posts: int = 0
     """Posts that wait for the policy command."""
+    policy_command_failure: str = ""
+    """Why the policy command does not judge posts, or ""."""
     quota: str = "off"
     """State of the quota: off, ok, near, full or exceeded."""
     quota_room_bytes: int | None = None

@@ -148,6 +148,7 @@ class NodeParts:
             early_posts=len(self.intake.early),
             postponed_posts=len(self.intake.postponed),
             judged_posts=0 if self.command is None else self.command.pending,
+            policy_command_failure="" if self.command is None else self.command.failure,
             quota=self.quota.state,
             quota_room_bytes=self.quota.room_bytes,
         )

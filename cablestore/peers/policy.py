@@ -15,7 +15,7 @@ import tomllib
 from collections.abc import Iterable
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, ClassVar, Final, Literal, NamedTuple
+from typing import Any, ClassVar, Final, Literal, NamedTuple, cast, get_args
 
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
@@ -127,6 +127,22 @@ def read_policy(path: Path, dialect: Dialect = LEGACY) -> Policy:
     except (OSError, ValueError, RecursionError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise NodeError(f"invalid policy in {path}: {reason}") from None
+
+
+def chosen_action(text: str) -> Action:
+    """Return an action of a command. Raises ArgumentError."""
+    for action in get_args(Action):
+        if text == action:
+            return cast(Action, action)
+    raise ArgumentError(f"invalid action {text[:_SHOWN]!r}: expected {' or '.join(get_args(Action))}")
+
+
+def chosen_kind(text: str) -> Kind:
+    """Return what a list contains. Raises ArgumentError."""
+    for kind in TABLES:
+        if text == kind:
+            return kind
+    raise ArgumentError(f"invalid kind {text[:_SHOWN]!r}: expected {' or '.join(TABLES)}")
 
 
 def entry_name(kind: Kind, text: str, dialect: Dialect = LEGACY) -> str:
