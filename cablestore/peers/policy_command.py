@@ -46,8 +46,10 @@ class PolicyCommand:
         self._process: Process | None = None
         self._pending: dict[str, asyncio.Future[CommandAnswer | None]] = {}
         self._room = asyncio.Semaphore(limits.MAX_COMMAND_POSTS)
+        self._reason = ""
+        """Why the present process was ended, or ""."""
         self.failure = ""
-        """Why the command does not judge posts now, or ""."""
+        """Why the last process failed, or "" since the next one has answered."""
 
     @property
     def pending(self) -> int:
@@ -80,7 +82,6 @@ class PolicyCommand:
         """Run the process, and start it again when it ends, until this task is cancelled."""
         pause_s = _FIRST_PAUSE_S
         while True:
-            self.failure = ""
             answered = await self._run_once()
             self._log.warning("the policy command failed", extra={"reason": self.failure, "again_in_s": round(pause_s)})
             await asyncio.sleep(pause_s * random.uniform(0.8, 1.2))  # noqa: S311 - not a secret
@@ -88,7 +89,7 @@ class PolicyCommand:
 
     async def _run_once(self) -> bool:
         """Run the process to its end. Return True if it answered."""
-        answered = False
+        answered, self._reason = False, ""
         try:
             process = await asyncio.create_subprocess_exec(
                 *self._command,
@@ -105,10 +106,10 @@ class PolicyCommand:
             assert process.stdout is not None  # noqa: S101 - it is a pipe
             async for line in process.stdout:
                 self._take(msgspec.json.decode(line, type=CommandAnswer))
-                answered = True
-            self.failure = self.failure or f"it ended with status {await process.wait()}"
+                answered, self.failure = True, ""
+            self.failure = self._reason or f"it ended with status {await process.wait()}"
         except ValueError as error:  # also a line that is too long
-            self._fail(process, f"invalid answer: {error}")
+            self.failure = f"invalid answer: {error}"
         finally:
             self._process = None
             for future in self._pending.values():
@@ -127,8 +128,8 @@ class PolicyCommand:
 
     def _fail(self, process: Process, reason: str) -> None:
         """End the process. Its posts are not judged."""
-        if self._process is process and not self.failure:
-            self.failure = reason
+        if self._process is process and not self._reason:
+            self._reason = reason
             with suppress(ProcessLookupError):
                 process.kill()
 

@@ -9,6 +9,7 @@ margin for each day, unless this node connected to it. Posts of the owner and of
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import OrderedDict
 from collections.abc import Callable
 from enum import StrEnum
@@ -100,7 +101,7 @@ class Quota:
     def change(self, given: QuotaLimits) -> None:
         """Apply other limits from the next measurement on."""
         if given != self._limits:
-            self._limits, self._measured_s = given, 0.0
+            self._limits, self._measured_s = given, -math.inf
 
     @property
     def is_limited(self) -> bool:

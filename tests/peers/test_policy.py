@@ -55,7 +55,7 @@ WRONG = {
 
 def test_names_have_one_spelling_and_limits_have_defaults() -> None:
     policy = parse_policy(WHOLE)
-    assert (policy.authors.allow, policy.authors.deny) == ({KEY}, {OTHER})
+    assert [*policy.authors.allow, *policy.authors.deny] == [KEY, OTHER]
     assert policy.authors.rate == Rate(60, 600)
     assert policy.peers.rate == Rate(3000, 3000)
     assert policy.peers.deny == {"192.0.2.7", "2001:db8::1", "peer.example", KEY}
@@ -116,7 +116,7 @@ def test_changes_equal_those_of_two_sets_and_keep_the_rest_of_the_file(steps: li
         for kind, lists in (("allow", allowed), ("deny", denied)):
             (lists.add if action == kind else lists.discard)(name)
         policy = parse_policy(text)
-        assert (policy.channels.allow, policy.channels.deny) == (allowed, denied)
+        assert (set(policy.channels.allow), set(policy.channels.deny)) == (allowed, denied)
     assert text.startswith("# first\n")
     assert text.rstrip().endswith("# last")
     assert tomllib.loads(text) | {"channels": 0} == tomllib.loads(WHOLE) | {"channels": 0}
@@ -156,7 +156,7 @@ def test_a_keeper_applies_changes_and_keeps_the_old_policy_if_the_file_is_wrong(
         assert not keeper.change("deny", "author", KEY.upper())
         assert parse_policy(file.read_text()).authors.deny == {KEY}
         assert keeper.change("allow", "author", KEY)
-        assert (keeper.policy.authors.allow, keeper.policy.authors.deny) == ({KEY}, frozenset())
+        assert [*keeper.policy.authors.allow, *keeper.policy.authors.deny] == [KEY]
         assert keeper.change("remove", "author", KEY)
         assert keeper.policy == Policy.EMPTY
         await asyncio.sleep(0)
@@ -172,9 +172,9 @@ def test_a_keeper_applies_changes_and_keeps_the_old_policy_if_the_file_is_wrong(
         with pytest.raises(ArgumentError, match="invalid author 'nobody'"):
             keeper.change("deny", "author", "nobody")
         with pytest.raises(NodeError, match="No such file"):
-            PolicyKeeper(tmp_path / "none", LEGACY, loop, list, is_chosen=True)
+            PolicyKeeper(tmp_path / "none", LEGACY, loop, lambda: None, is_chosen=True)
         with pytest.raises(NodeError, match="a store in memory has no policy file"):
-            PolicyKeeper(None, LEGACY, loop, list, is_chosen=False).change("deny", "channel", "x")
+            PolicyKeeper(None, LEGACY, loop, lambda: None, is_chosen=False).change("deny", "channel", "x")
 
     asyncio.run(main())
 
