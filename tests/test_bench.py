@@ -42,6 +42,7 @@ SCRIPTS: dict[str, tuple[str, ...]] = {
     "sds_flood.py": (),
     "sds_simulator.py": ("--participants", "5", "--messages", "10", "--seconds", "10"),
     "search.py": (),
+    "stranger.py": ("--json",),
     "terminal_client.py": (),
     "torrent.py": (),
 }
@@ -87,6 +88,7 @@ def test_the_runner_has_every_script_that_measures(monkeypatch: pytest.MonkeyPat
     "reindex.py",
     "sds.py",
     "search.py",
+    "stranger.py",
     "terminal_client.py",
     "torrent.py",
 )
