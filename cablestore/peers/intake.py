@@ -70,6 +70,7 @@ class PostIntake:
 
     def _submit(self, batch: ReceivedPosts) -> None:
         """Store posts that no rule can reject."""
+        self._quota.accept(len(batch.posts), sum(map(len, batch.posts)))
         written = self._context.writes.submit(batch.posts, policy_version=self._context.policies.version)
         written.add_done_callback(partial(self._written, batch))
 
@@ -158,8 +159,6 @@ class PostIntake:
     def _note(self, raw: bytes, outcome: Outcome, sender: Connection | None) -> None:
         sender = None if sender is None or sender.closed.done() else sender
         match outcome.verdict:
-            case Verdict.ACCEPTED:
-                self._quota.written(len(raw))
             case Verdict.TOO_FAR_AHEAD:
                 due_ms = decode_post(raw, self._context.dialect).timestamp_ms - limits.MAX_FUTURE_MS + 1
                 self.early.reject(outcome.hash, due_ms, sender)

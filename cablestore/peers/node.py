@@ -79,7 +79,7 @@ class Node(ProcessBound):
             metrics = Metrics(self.store, self.load)
             self._parts = parts = NodeParts(self.store, self._settings, life, metrics, self._watchers, self._threads)
             await parts.context.restrictions.read()
-            await parts.quota.measure(life.loop.time())
+            await parts.quota.measure()
         except BaseException:
             await self._stop(life)
             raise

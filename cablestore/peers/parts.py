@@ -87,7 +87,9 @@ class NodeParts:
         self.links: Final = Links()
         """The connections of both ports."""
         self.control: Final = PeerControl(self.links, bans, policies, loop)
-        self.quota: Final = Quota(store, reads, quota_limits(settings), settings.channels, self._quota_eased)
+        self.quota: Final = Quota(
+            store, reads, writes, life, quota_limits(settings), settings.channels, self._quota_eased
+        )
         self.command: Final = PolicyCommand(settings.policy_command, log) if settings.policy_command else None
         judge = threads.enter_context(closing(PostJudge(self.context, self.quota, self.command)))
         self.intake: Final = PostIntake(self.context, judge, self.quota)
@@ -123,7 +125,7 @@ class NodeParts:
         self.sweeper.check()
         self.mark_saver.check(now_s)
         self.quota.change(quota_limits(context.settings))
-        self.quota.check(now_s, context.life.run)
+        self.quota.check()
 
     def end_work(self) -> None:
         """Start no further work. Work in progress ends."""

@@ -44,6 +44,8 @@ class PolicyCommand:
         self._command = command
         self._log = log
         self._process: Process | None = None
+        self._is_tried = asyncio.Event()
+        """Set when the process was started for the first time, or could not be."""
         self._pending: dict[str, asyncio.Future[CommandAnswer | None]] = {}
         self._room = asyncio.Semaphore(limits.MAX_COMMAND_POSTS)
         self._reason = ""
@@ -58,6 +60,7 @@ class PolicyCommand:
 
     async def judge(self, post: Post, address: str, peer: str | None, timeout_s: float) -> CommandAnswer | None:
         """Return the answer for a post. None if the command fails, or does not answer within `timeout_s`."""
+        await self._is_tried.wait()
         async with self._room:
             process, name = self._process, post.hash_hex.decode()
             if process is None or process.stdin is None:
@@ -100,8 +103,10 @@ class PolicyCommand:
             )
         except (OSError, ValueError) as error:
             self.failure = f"it cannot be started: {getattr(error, 'strerror', None) or error}"
+            self._is_tried.set()
             return False
         self._process = process
+        self._is_tried.set()
         try:
             assert process.stdout is not None  # noqa: S101 - it is a pipe
             async for line in process.stdout:

@@ -20,8 +20,9 @@ from cablestore import limits
 from cablestore.errors import CableStoreError
 from cablestore.files import disk_usage
 from cablestore.index.reader import Reader
+from cablestore.peers.lifetime import Lifetime
 from cablestore.peers.settings import NodeSettings
-from cablestore.peers.threads import ReadThread, beside_loop
+from cablestore.peers.threads import ReadThread, WriteThread, beside_loop
 from cablestore.protocol.body import TEXT
 from cablestore.protocol.post import Post
 from cablestore.store import answers
@@ -29,6 +30,8 @@ from cablestore.store.store import CableStore
 from cablestore.views import membership
 
 _DAY_MS: Final = 86_400_000
+_ROWS_SIZE_BYTES: Final = 1_000
+"""Approximate size of the rows of one post beside the post itself."""
 _PARTS: Final = 16
 """Measurements within the margin, at least, if the store grows as fast as the received posts."""
 
@@ -75,6 +78,8 @@ class Quota:
         self,
         store: CableStore,
         reads: ReadThread,
+        writes: WriteThread,
+        life: Lifetime,
         given: QuotaLimits,
         followed: frozenset[str] | None,
         eased: Callable[[], None],
@@ -82,6 +87,8 @@ class Quota:
         """`followed` are the chosen channels, if any. `eased` is called when posts are accepted that were not before."""
         self._store = store
         self._reads = reads
+        self._writes = writes
+        self._life = life
         self._folder: Path | None = store.path
         self._limits = given
         self._chosen = followed
@@ -90,8 +97,8 @@ class Quota:
         self._used: OrderedDict[str, int] = OrderedDict()
         """Bytes of the margin that each address has used today."""
         self._day = 0
-        self._written_bytes = 0
-        """Bytes of posts since the last measurement."""
+        self._accepted_bytes = 0
+        """Approximate growth of the store since the last measurement."""
         self._measured_s = 0.0
         self._measuring: asyncio.Task[None] | None = None
         self.room_bytes: int | None = None
@@ -108,9 +115,9 @@ class Quota:
         """True if the store has a limit."""
         return self._folder is not None and any(self._limits)
 
-    async def measure(self, now_s: float) -> None:
+    async def measure(self) -> None:
         """Measure the store and its disk."""
-        self._measured_s, self._written_bytes = now_s, 0
+        self._measured_s, self._accepted_bytes = self._life.loop.time(), 0
         if not self.is_limited or self._folder is None:
             self._set(QuotaState.OFF, None)
             return
@@ -121,7 +128,7 @@ class Quota:
         most, least = self._limits
         rooms = [most - usage.store_size_bytes] if most else []
         rooms += [usage.free_size_bytes - least] if least else []
-        room = min(rooms)
+        room = min(rooms) - self._writes.queued_size_bytes
         if room <= self._limits.margin_bytes and self._chosen is None:
             self._joined = await self._joined_channels()
         self._set(self._state_of(room), room)
@@ -151,25 +158,38 @@ class Quota:
             self._used.clear()
             self._eased()
 
-    def check(self, now_s: float, run: Callable[..., asyncio.Task[None]]) -> None:
-        """Measure again if enough was written, or if the last measurement is old. `run` starts a task."""
+    def check(self) -> None:
+        """Measure again if enough was written, or if the last measurement is old."""
         if self._measuring is not None and not self._measuring.done():
             return
+        now_s = self._life.loop.time()
         is_due = now_s >= self._measured_s + limits.QUOTA_MEASURED_EVERY_S
-        if is_due or (self.is_limited and self._written_bytes > self._limits.margin_bytes // _PARTS):
-            self._measuring = run(self.measure(now_s))
+        if is_due or (self.is_limited and self._accepted_bytes > self._limits.margin_bytes // _PARTS):
+            self._measuring = self._life.run(self.measure())
 
-    def written(self, size_bytes: int) -> None:
-        """Count posts that were written since the last measurement."""
-        self._written_bytes += size_bytes
-        if self.room_bytes is not None:
-            self.room_bytes -= size_bytes
-            state = self._state_of(self.room_bytes)
-            if _ORDER.index(state) > _ORDER.index(self.state):
-                self.state = state
+    def accept(self, posts: int, size_bytes: int) -> None:
+        """Count posts that are going to be written. After many of them, measure again."""
+        if self.room_bytes is None:
+            return
+        size_bytes += posts * _ROWS_SIZE_BYTES
+        self._accepted_bytes += size_bytes
+        self.room_bytes -= size_bytes
+        state = self._state_of(self.room_bytes)
+        if _ORDER.index(state) > _ORDER.index(self.state):
+            self.state = state
+        self.check()
 
     def rejects(self, post: Post, address: str | None, now_ms: int) -> bool:
-        """Return True if a post of another user must not be stored now. Otherwise count it to its address, if given."""
+        """Return True if a post of another user must not be stored now.
+
+        Otherwise count it, near the limit also to its address, if given.
+        """
+        is_rejected = self._rejects(post, address, now_ms)
+        if not is_rejected:
+            self.accept(1, len(post.raw))
+        return is_rejected
+
+    def _rejects(self, post: Post, address: str | None, now_ms: int) -> bool:
         if self.state in (QuotaState.OFF, QuotaState.OK):
             return False
         decisions = self._store.moderation.decisions
