@@ -144,12 +144,14 @@ async def _end(process: Process) -> None:
     if process.stdin is not None:
         process.stdin.close()
     try:
-        async with asyncio.timeout(_END_S):
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_END_S):
+                await process.wait()
+    finally:
+        if process.returncode is None:
+            with suppress(ProcessLookupError):
+                process.kill()
             await process.wait()
-    except (TimeoutError, asyncio.CancelledError):
-        with suppress(ProcessLookupError):
-            process.kill()
-        await process.wait()
 
 
 def _fields(post: Post, address: str, peer: str | None) -> dict[str, Any]:
