@@ -313,7 +313,7 @@ MAX_RATES_REMEMBERED: Final = 65_536
 """Authors and addresses whose posts per minute are counted, 15 MB. The least recent ones are forgotten: their shares are
 full again after a pause."""
 
-MAX_REJECTED_REMEMBERED: Final = 65_536
+MAX_REJECTIONS_REMEMBERED: Final = 65_536
 """Posts that the policy or the quota rejected and that are not fetched again, 10 MB. The oldest are forgotten first, and
 a peer that still offers them sends them once more."""
 

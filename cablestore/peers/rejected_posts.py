@@ -28,7 +28,7 @@ class RejectionReason(StrEnum):
 class RejectedPosts:
     """Hashes of the latest rejected posts with the reasons, at most `max_posts`. The oldest are forgotten first."""
 
-    def __init__(self, max_posts: int = limits.MAX_REJECTED_REMEMBERED) -> None:
+    def __init__(self, max_posts: int = limits.MAX_REJECTIONS_REMEMBERED) -> None:
         self._max_posts = max_posts
         self._reasons: OrderedDict[bytes, RejectionReason] = OrderedDict()
         self._has_forgotten = False
