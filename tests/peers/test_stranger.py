@@ -55,6 +55,7 @@ def test_a_stranger_without_a_rate_fills_its_share_of_the_disk_and_no_more(tmp_p
     honest = serving(tmp_path / "honest", "--create", "--listen", own_host())
     options = ("--max-store-size", "6MB", "--list-every", "1s", "--metrics", HERE)
     node = serving(tmp_path / "node", "--create", "--listen", HERE, "--connect", honest.address, *options)
+    assert node.address
     assert cablestore("join", "default", store=node.store).returncode == 0
     with stranger(node.address, "127.0.0.9") as sent:
         wait_until(lambda: sent() and node.metric("cablestore_rejected_posts_total", reason="quota") > 1_000)
