@@ -21,6 +21,7 @@ from cablestore.protocol.crypto import post_hash
 from cablestore.protocol.post import decode_post
 
 _MS_PER_S: Final = 1000
+_REASONS: Final = frozenset(RejectionReason)
 
 
 class ReceivedPosts(NamedTuple):
@@ -166,7 +167,7 @@ class PostIntake:
                 reason = RejectionReason(outcome.reason)
                 self._context.metrics.rejected_posts[reason].inc()
                 self.rejected.add(outcome.hash, reason)
-            case Verdict.POSTPONED if not self._context.life.is_ending:
+            case Verdict.POSTPONED if outcome.reason in _REASONS:  # the node does not stop
                 self._context.metrics.rejected_posts[RejectionReason(outcome.reason)].inc()
                 is_full = len(self.postponed) >= limits.MAX_POSTPONED_POSTS
                 wait_s = limits.POSTPONED_OVERFLOW_S if is_full else limits.POSTPONED_S

@@ -25,8 +25,7 @@ class Lifetime:
         self._thread_id: Final = threading.get_ident()
         self.tasks: Final[set[asyncio.Task[Any]]] = set()
         """Unfinished tasks: those of the node, and calls of the program."""
-        self.is_ending = False
-        """True from the end of the node on."""
+        self._is_ending = False
         self._cancellation: asyncio.CancelledError | None = None
         """The cancellation of the caller that waits for the shutdown."""
         self._errors: list[Exception] = []
@@ -36,7 +35,7 @@ class Lifetime:
     def check(self) -> None:
         """Raise NodeError unless the node runs and the caller is on its loop."""
         self.check_loop()
-        if self.is_ending or self.loop.is_closed():
+        if self._is_ending or self.loop.is_closed():
             raise NodeError(NOT_RUNNING)
 
     def check_loop(self) -> None:
@@ -64,7 +63,7 @@ class Lifetime:
             return await task
         except asyncio.CancelledError:
             caller = asyncio.current_task()
-            if self.is_ending and task.cancelled() and not (caller and caller.cancelling()):
+            if self._is_ending and task.cancelled() and not (caller and caller.cancelling()):
                 raise NodeError("the node stopped during this call") from None
             raise
 
@@ -84,14 +83,14 @@ class Lifetime:
 
     def _report(self, task: asyncio.Task[None]) -> None:
         error = None if task.cancelled() else task.exception()
-        if error is not None and not self.is_ending and not _is_of_closed_store(error):
+        if error is not None and not self._is_ending and not _is_of_closed_store(error):
             self.log.error("a task failed", exc_info=error)
 
     # --- the end -------------------------------------------------------------------------------
 
     def end(self) -> None:
         """Reject further calls."""
-        self.is_ending = True
+        self._is_ending = True
 
     def cancel_tasks(self) -> None:
         """Cancel all tasks, including the calls of the program."""

@@ -94,6 +94,7 @@ class Quota:
         self._chosen = followed
         self._eased = eased
         self._joined: frozenset[str] = frozenset()
+        self._joined_read_s = -math.inf
         self._used: OrderedDict[str, int] = OrderedDict()
         """Bytes of the margin that each address has used today."""
         self._day = 0
@@ -129,8 +130,9 @@ class Quota:
         rooms = [most - usage.store_size_bytes] if most else []
         rooms += [usage.free_size_bytes - least] if least else []
         room = min(rooms) - self._writes.queued_size_bytes
-        if room <= self._limits.margin_bytes and self._chosen is None:
-            self._joined = await self._joined_channels()
+        is_known = self._measured_s < self._joined_read_s + limits.QUOTA_MEASURED_EVERY_S
+        if room <= self._limits.margin_bytes and self._chosen is None and not is_known:
+            self._joined, self._joined_read_s = await self._joined_channels(), self._measured_s
         self._set(self._state_of(room), room)
 
     async def _joined_channels(self) -> frozenset[str]:
