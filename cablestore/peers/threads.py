@@ -307,11 +307,13 @@ class WriteThread:
             while count < limits.MAX_BATCH_POSTS and taken[-1] is not None and not self._posts.empty():
                 count += len(taken[-1].posts)
                 taken.append(self._posts.get())
-            for is_verified, group in groupby(filter(None, taken), key=lambda each: each.is_verified):
-                self._store_all(list(group), is_verified=is_verified)
+            for _, group in groupby(filter(None, taken), key=lambda each: each.is_verified):
+                self._store_all(list(group))
             is_last = None in taken
 
-    def _store_all(self, taken: list[PostsToStore], *, is_verified: bool) -> None:
+    def _store_all(self, taken: list[PostsToStore]) -> None:
+        """Store posts that are all verified, or all not."""
+        is_verified = taken[0].is_verified
         version = None if self._policies is None else self._policies.version
         outdated = [each for each in taken if each.policy_version not in (None, version)]
         for each in outdated:
