@@ -316,9 +316,8 @@ class WriteThread:
         is_verified = taken[0].is_verified
         version = None if self._policies is None else self._policies.version
         outdated = [each for each in taken if each.policy_version not in (None, version)]
-        for each in outdated:
-            on_loop(self._loop, self._hand_over, [each], None, sum(map(len, each.posts)))
-            taken.remove(each)
+        on_loop(self._loop, self._hand_over, outdated, None, sum(len(raw) for each in outdated for raw in each.posts))
+        taken = [each for each in taken if each.policy_version in (None, version)]
         raws = [raw for each in taken for raw in each.posts]
         found: list[Outcome] | CableStoreError
         try:
