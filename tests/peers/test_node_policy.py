@@ -9,16 +9,17 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from by_hand import CABAL_KEY, ByHand, deliver, listening, offered, on_loop, post_request, running, texts
+from by_hand import CABAL_KEY, ByHand, deliver, listening, offered, on_loop, only, post_request, running, texts
 from clock import SetClock
 from history import NOW_MS
-from peering import HOST, QUICK, memory, network, soon, until
+from peering import HOST, QUICK, Keeper, memory, network, raw_peer, soon, until
 from people import ANN, BOB, CYD, Person
 from waiting import LIMIT_S
 
 from cablestore import LEGACY, CableStore, Post, limits
 from cablestore.errors import NodeError
 from cablestore.peers import Address, Node, NodeSettings
+from cablestore.peers.connection import PauseReason
 from cablestore.peers.policy import Action, Kind
 from cablestore.protocol.post import decode_post
 
@@ -148,6 +149,46 @@ async def test_posts_above_the_rate_of_their_author_are_stored_later(settings: N
             await net.are_alike()
             assert rejected(node, "author_rate") > 0
             node.store.close()
+
+
+@on_loop
+async def test_channels_are_requested_again_if_too_many_posts_are_postponed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """MAX_POSTPONED_POSTS: of further posts only the time is kept, after POSTPONED_OVERFLOW_S."""
+    monkeypatch.setattr(limits, "MAX_POSTPONED_POSTS", 2)
+    clock = SetClock(NOW_MS)
+    talk = tuple(ANN.text("default", f"{n}") for n in range(8))
+    with TemporaryDirectory() as folder:
+        ours = chosen(folder, "[authors]\nposts-per-minute = 6000\nburst = 1\n")
+        async with network(memory("talks", posts=talk), may_complain=True) as net:
+            node = await net.add(memory("rules", clock=clock), ours)
+            await net.link(node, net.nodes[0])
+            await until(lambda: rejected(node, "author_rate") >= 6)
+            assert node.load().postponed_posts == 2
+
+            def have_arrived() -> bool:
+                clock.now_ms += int(limits.POSTPONED_OVERFLOW_S * 1000)
+                return len(held(node.store, talk)) == len(talk)
+
+            await until(have_arrived)
+            node.store.close()
+
+
+@on_loop
+async def test_the_node_stops_reading_from_a_peer_whose_posts_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """MAX_JUDGED_SIZE_BYTES_PER_PEER: posts above the rate of an address wait, up to this size. Others are read."""
+    monkeypatch.setattr(limits, "MAX_JUDGED_SIZE_BYTES_PER_PEER", 10_000)
+    with TemporaryDirectory() as folder:
+        settings = chosen(folder, "[peers]\nposts-per-minute = 1\nburst = 1\n")
+        async with listening(channels=None, policy_path=settings.policy_path) as (node, address):
+            peer = await raw_peer(address, Keeper, posts=texts(500))
+            await until(lambda: node.connections and PauseReason.JUDGING in only(node).pauses)
+            other = await ByHand.connect(address)
+            assert len(await other.hashes()) < 500
+            assert change(node, "remove", "peer", HOST) is False
+            assert settings.policy_path is not None
+            settings.policy_path.write_text("")
+            assert node.reload_policy()
+            await peer.close()
 
 
 @BOTH

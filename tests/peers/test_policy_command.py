@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from dataclasses import replace
 from tempfile import TemporaryDirectory
@@ -129,6 +130,20 @@ async def test_a_command_that_hangs_is_started_again_and_postponed_posts_arrive(
             failures = [vars(each)["reason"] for each in net.log.records if "command failed" in each.getMessage()]
             assert failures[0] == "no answer within 0.2 s"
             node.store.close()
+
+
+@on_loop
+async def test_only_some_posts_are_judged_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """MAX_COMMAND_POSTS: further posts wait."""
+    monkeypatch.setattr(limits, "MAX_COMMAND_POSTS", 3)
+    async with network(memory("talks", posts=TALK)) as net:
+        node = await net.add(memory("rules"), judged(python(DEAF)))
+        await net.link(node, net.nodes[0])
+        await until(lambda: node.load().judged_posts == 3)
+        await asyncio.sleep(0.1)
+        assert node.load().judged_posts == 3
+        await net.stop(node)
+        node.store.close()
 
 
 @on_loop

@@ -15,11 +15,10 @@ from history import NOW_MS
 from peering import QUICK, memory, network, until
 from people import ANN, BOB, raws
 
-from cablestore import CableStore, Post, StoreOptions
+from cablestore import CableStore, Post, StoreOptions, limits
 from cablestore.files import disk_usage
 from cablestore.peers import Node, NodeSettings
 
-DAY_MS = 86_400_000
 CHOICE = random.Random(__name__)
 
 
@@ -63,7 +62,7 @@ def rejected(node: Node) -> float:
 
 @on_loop
 async def test_near_the_quota_new_texts_of_joined_channels_and_actions_are_accepted() -> None:
-    new, old = NOW_MS - 60_000, NOW_MS - 8 * DAY_MS
+    new, old = NOW_MS - limits.QUOTA_NEWEST_MS + 60_000, NOW_MS - limits.QUOTA_NEWEST_MS
     wanted = (BOB.text("default", "new", at=new), BOB.join("other", at=old), BOB.named("bob", at=new))
     unwanted = (BOB.text("default", "old", at=old), BOB.text("other", "new", at=new))
     with on_disk(*large(500)) as store:
@@ -91,7 +90,7 @@ async def test_an_address_uses_only_its_share_near_the_quota() -> None:
             node = await net.add(store, near(store))
             await net.link(net.nodes[0], node)
             await until(lambda: sum(held(node, flood)) + rejected(node) >= len(flood))
-            share_bytes = node.settings.max_store_size_bytes * 0.1 * 0.05
+            share_bytes = node.settings.max_store_size_bytes * limits.QUOTA_MARGIN * limits.QUOTA_SHARE
             assert 0 < sum(len(post.raw) for post in flood if store.get(post.hash)) <= share_bytes
             await net.link(node, net.nodes[1])
             await until(lambda: all(held(node, honest)))
@@ -112,6 +111,22 @@ async def test_a_store_does_not_grow_beyond_its_quota() -> None:
             assert size_of(store) < 2 * settings.max_store_size_bytes  # a compaction writes a second copy first
             node.change_settings(replace(settings, max_store_size_bytes=50_000_000))
             await until(lambda: all(held(node, posts)))
+            await net.stop(node)
+
+
+@on_loop
+async def test_the_disk_is_measured_although_nothing_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    """QUOTA_MEASURED_EVERY_S: another program writes a file, which is part of the folder's size."""
+    monkeypatch.setattr(limits, "QUOTA_MEASURED_EVERY_S", 0.1)
+    with on_disk() as store:
+        async with network(memory("talks")) as net:
+            node = await net.add(store, replace(QUICK, max_store_size_bytes=10_000_000))
+            assert node.load().quota == "ok"
+            assert store.path is not None
+            (store.path / "foreign").write_bytes(bytes(9_500_000))
+            await until(lambda: node.load().quota == "near")
+            (store.path / "foreign").unlink()
+            await until(lambda: node.load().quota == "ok")
             await net.stop(node)
 
 

@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
+from cablestore import limits
 from cablestore.peers.rejected_posts import RejectedPosts, RejectionReason
+
+
+def test_the_number_of_remembered_posts_is_limited() -> None:
+    """MAX_REJECTIONS_REMEMBERED: the oldest are forgotten, and a change of the policy still matters for them."""
+    rejected = RejectedPosts()
+    for number in range(limits.MAX_REJECTIONS_REMEMBERED + 10):
+        rejected.add(number.to_bytes(4), RejectionReason.AUTHOR)
+    assert len(rejected) == limits.MAX_REJECTIONS_REMEMBERED
+    assert rejected.reason((9).to_bytes(4)) is None
+    assert rejected.reason((10).to_bytes(4)) is RejectionReason.AUTHOR
+    assert rejected.forget(RejectionReason.QUOTA)
 
 
 def test_the_oldest_are_forgotten_first_and_a_reason_can_be_forgotten() -> None:

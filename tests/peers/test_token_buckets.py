@@ -5,6 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cablestore import limits
 from cablestore.peers.policy import Rate
 from cablestore.peers.token_buckets import TokenBuckets, network_of
 
@@ -43,11 +44,13 @@ def test_a_batch_larger_than_the_burst_is_made_up_by_a_wait() -> None:
 
 
 def test_the_number_of_remembered_keys_is_limited() -> None:
-    buckets = TokenBuckets(Rate(1, 1), max_keys=100)
-    for number in range(1000):
+    """MAX_RATES_REMEMBERED: the least recent keys are forgotten."""
+    buckets = TokenBuckets(Rate(1, 1))
+    for number in range(limits.MAX_RATES_REMEMBERED + 100):
         assert not buckets.take(str(number), 1, 0.0)
-    assert len(buckets) == 100
-    assert buckets.take("999", 1, 0.0)
+    assert len(buckets) == limits.MAX_RATES_REMEMBERED
+    assert buckets.take("100", 1, 0.0)
+    assert not buckets.take("99", 1, 0.0)
 
 
 def test_addresses_of_one_customer_share_a_rate() -> None:
