@@ -137,7 +137,8 @@ def _reload_policy(node: Node) -> None:
         _LOG.warning("policy not reloaded, the old one stays active", extra={"reason": str(error)})
         return
     if is_changed:
-        _LOG.warning("policy reloaded")  # logged at any log level
+        fields = {"path": str(node.parts.context.policies.path)}
+        _LOG.warning("policy reloaded", extra=fields)  # logged at any log level
 
 
 def _options(params: set[str]) -> list[str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Final, Literal, NamedTuple
 
 from cablestore.errors import DecodeError
@@ -44,6 +45,8 @@ class PostJudge:
         self._authors: tuple[Rate, TokenBuckets] | None = None
         self._addresses: tuple[Rate, TokenBuckets] | None = None
         self.rejected: Final = RejectedPosts()
+        self._changed = asyncio.Event()
+        """Set at the next change of the policy."""
 
     def close(self) -> None:
         """End the thread."""
@@ -55,6 +58,12 @@ class PostJudge:
         is_near = self._quota.state not in (QuotaState.OFF, QuotaState.OK)
         return is_near or self._command is not None or self._context.policies.policy.has_rules
 
+    def apply_change(self) -> bool:
+        """Apply a changed policy to waiting posts. Return False if no rejected post can be accepted now."""
+        self._changed.set()
+        self._changed = asyncio.Event()
+        return self.rejected.forget()
+
     async def wait_for_share(self, link: PeerLink, posts: int) -> None:
         """Wait until the rate of the peer's address allows further posts."""
         network = network_of(link.host)
@@ -64,7 +73,9 @@ class PostJudge:
             wait_s = self._addresses[1].take(network, posts, self._context.loop.time())
             if not wait_s:
                 return
-            await asyncio.sleep(wait_s)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(wait_s):
+                    await self._changed.wait()
 
     async def judge(self, raws: list[bytes], link: PeerLink) -> Judgement:
         """Judge the posts of one peer."""

@@ -91,8 +91,8 @@ class NodeParts:
             store, reads, writes, life, quota_limits(settings), settings.channels, self._quota_eased
         )
         self.command: Final = PolicyCommand(settings.policy_command, log) if settings.policy_command else None
-        judge = threads.enter_context(closing(PostJudge(self.context, self.quota, self.command)))
-        self.intake: Final = PostIntake(self.context, judge, self.quota)
+        self.judge: Final = threads.enter_context(closing(PostJudge(self.context, self.quota, self.command)))
+        self.intake: Final = PostIntake(self.context, self.judge, self.quota)
         self.sync: Final = Sync(self.context, self.intake, self.links.cable)
         self.reconciler: Final = threads.enter_context(closing(Reconciler(self.context, self.sync, self.links)))
         self.sweeper: Final = threads.enter_context(closing(Sweeper(store, log)))
@@ -171,7 +171,7 @@ class NodeParts:
     def _policy_changed(self) -> None:
         """Apply a changed policy: disconnect rejected peers, and request posts again that were rejected before."""
         self.control.disconnect_rejected()
-        if self.intake.rejected.forget():
+        if self.judge.apply_change():
             self.sync.restricted((), requests_again=True)
             self.reconciler.compare_again()
 
