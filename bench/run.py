@@ -31,6 +31,7 @@ def plan(*, quick: bool) -> dict[str, list[str]]:
         "export.py": small,
         "peers.py": small,
         "fairness.py": [],
+        "stranger.py": [],
         "networks.py": ["--posts", "2000"] if quick else [],
         "backup.py": small,
         "maintenance.py": small,

@@ -84,8 +84,10 @@ ROWS: Final[dict[str, tuple[Panel, ...]]] = {
                 "answers": "cablestore_reads_waiting@",
                 "posts to fetch": "cablestore_wanted_hashes@",
                 "posts from the future": "cablestore_early_posts@",
+                "postponed posts": "cablestore_postponed_posts@",
             },
         ),
+        Panel("Rejected posts", "short", {"{{reason}}": "increase(cablestore_rejected_posts_total@[5m])"}),
     ),
     "Store and disk": (
         Panel("Disk", "bytes", {"free": "cablestore_disk_free_bytes@", "store": "cablestore_store_disk_bytes@"}),

@@ -20,6 +20,8 @@ from cablestore.errors import CableStoreError
 from cablestore.peers import Address, Node, NodeSettings, Peer
 from cablestore.peers.heartbeat import Heartbeat
 from cablestore.peers.peer_control import PeerControl
+from cablestore.peers.policy import chosen_action, chosen_kind
+from cablestore.peers.policy_keeper import PolicyKeeper
 from cablestore.remote.node import (
     Ban,
     NodeState,
@@ -28,6 +30,7 @@ from cablestore.remote.node import (
     PeerFailure,
     PeerState,
     PeerStatus,
+    PolicyStatus,
     WatchedNode,
 )
 from cablestore.store.lookup import find_channel
@@ -89,7 +92,8 @@ class RunningNode(WatchedNode):
         control = None if run is None else run.node.control
         if run is None or control is None:
             return None
-        health, load = run.node.health(run.heartbeat.lag_s), run.node.load()
+        node = run.node
+        health, load = node.health(run.heartbeat.lag_s), node.load()
         return NodeStatus(
             version=__version__,
             since_ms=run.since_ms,
@@ -103,6 +107,12 @@ class RunningNode(WatchedNode):
             wanted_hashes=load.wanted_hashes,
             early_posts=load.early_posts,
             unreachable_peers=load.unreachable_peers,
+            postponed_posts=load.postponed_posts,
+            quota=load.quota,
+            quota_room_bytes=load.quota_room_bytes,
+            max_store_size_bytes=node.settings.max_store_size_bytes,
+            min_free_space_bytes=node.settings.min_free_space_bytes,
+            policy_command_failure=load.policy_command_failure,
             peers=tuple(map(_status_of, control.peers())),
         )
 
@@ -125,6 +135,18 @@ class RunningNode(WatchedNode):
         """Return the banned peers: see `WatchedNode.bans`."""
         control = self._control()
         return [] if control is None else [Ban(peer, since_ms) for peer, since_ms in control.bans().items()]
+
+    def policy(self) -> PolicyStatus:
+        """Return the policy: see `WatchedNode.policy`."""
+        control = self._control()
+        return super().policy() if control is None else _policy_status(control.policies)
+
+    def change_policy(self, action: str, kind: str, name: str) -> bool:
+        """Change a list of the policy: see `WatchedNode.change_policy`."""
+        control = self._control()
+        if control is None:
+            return super().change_policy(action, kind, name)
+        return control.policies.change(chosen_action(action), chosen_kind(kind), name)
 
     def _control(self) -> PeerControl | None:
         run = self._run
@@ -173,6 +195,25 @@ def _status_of(peer: Peer) -> PeerStatus:
         received_bytes_per_s=round(peer.received_bytes_per_s, 1),
         sent_bytes_per_s=round(peer.sent_bytes_per_s, 1),
         queued_size_bytes=peer.queued_size_bytes,
+    )
+
+
+def _policy_status(policies: PolicyKeeper) -> PolicyStatus:
+    policy = policies.policy
+    author_rate, peer_rate, most = policy.authors.rate, policy.peers.rate, policy.posts.max_size
+    return PolicyStatus(
+        path=None if policies.path is None else str(policies.path),
+        allowed_authors=tuple(sorted(policy.authors.allow)),
+        denied_authors=tuple(sorted(policy.authors.deny)),
+        allowed_channels=tuple(sorted(policy.channels.allow)),
+        denied_channels=tuple(sorted(policy.channels.deny)),
+        allowed_peers=tuple(sorted(policy.peers.allow)),
+        denied_peers=tuple(sorted(policy.peers.deny)),
+        author_posts_per_minute=None if author_rate is None else author_rate.posts_per_minute,
+        author_burst=None if author_rate is None else author_rate.burst,
+        peer_posts_per_minute=None if peer_rate is None else peer_rate.posts_per_minute,
+        peer_burst=None if peer_rate is None else peer_rate.burst,
+        max_post_size_bytes=most if isinstance(most, int) else None,
     )
 
 

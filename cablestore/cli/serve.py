@@ -22,6 +22,7 @@ from cablestore.cli import values
 from cablestore.cli.maintenance_options import maintenance_options
 from cablestore.cli.options import common_options, on_mount
 from cablestore.cli.output import Output, safe, size
+from cablestore.cli.policy_options import check_policy, policy_options
 from cablestore.cli.serve_options import (
     AddressType,
     address_options,
@@ -80,6 +81,7 @@ _SECTIONS: Final = {
         "rows_per_s",
         "rows_in_advance",
     ),
+    "Policy": ("policy", "policy_command", "policy_timeout", "policy_failure", "max_store_size", "min_free_space"),
     "Maintenance": ("backup_to", "backup_every", "backup_keep", "backup_require_mount", "keep", "keep_channel"),
     "Output and logs": ("log_format", "log_level", "quiet", "as_json"),
 }
@@ -222,6 +224,7 @@ def _safe_on_terminals(_: Any, __: str, fields: structlog.typing.EventDict) -> s
     metavar="HOST:PORT",
     help="Serve Prometheus metrics on this address [default: off].",
 )
+@policy_options
 @maintenance_options
 @setting_options
 @click.option(
@@ -251,7 +254,7 @@ def serve(
 
     Every option can also be set in the environment, as CABLESTORE_SERVE_LISTEN and so on, with spaces between several
     values, or in a file. Options override the environment, and the environment overrides the file. SIGHUP reads the
-    file again: peers, limits, intervals and the log level change at once.
+    file and the policy again: peers, limits, intervals and the log level change at once.
 
     Example: `cablestore serve --listen 0.0.0.0:13333 --cabal-key @cabal-key`
     """
@@ -259,6 +262,7 @@ def serve(
         is_json=log_format == "json" or (log_format is None and not sys.stderr.isatty()), level=log_level_of(ctx.params)
     )
     plan = plan_of(chosen)
+    check_policy(path, plan.settings)
     if quiet:
         out = Output(as_json=False, quiet=True)
     unknown = unknown_variables(ctx.command)

@@ -11,6 +11,7 @@ import click
 
 from cablestore.cli.maintenance_options import PARAMETERS
 from cablestore.cli.options import all_of
+from cablestore.cli.policy_options import CHANGEABLE_POLICY, policy_settings
 from cablestore.cli.values import ParamType, PathValue, cabal_key, channel_name, duration, duration_text, prologue
 from cablestore.errors import NodeError
 from cablestore.peers import Address, Invitation, NodeSettings
@@ -130,7 +131,7 @@ setting_options = all_of(*(_option(name, setting) for name, setting in _SETTINGS
 
 
 CHANGEABLE: Final = frozenset(
-    {"connect", "reconcile_connect", "log_level", *PARAMETERS}
+    {"connect", "reconcile_connect", "log_level", *PARAMETERS, *CHANGEABLE_POLICY}
     | {name.replace("-", "_") for name, setting in _SETTINGS.items() if setting.metadata["changes"]}
 )
 """Parameters of `serve` that can change while it runs."""
@@ -167,5 +168,6 @@ def settings_of(chosen: dict[str, Any]) -> NodeSettings:
         channels=channels if chosen.get("follow", True) else frozenset(),
         window_ms=chosen.get("window"),
         keep=KeepAges(chosen.get("keep"), dict(chosen.get("keep_channel", ()))),
+        **policy_settings(chosen),
         **more,
     )

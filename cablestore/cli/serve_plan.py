@@ -91,7 +91,8 @@ class SettingsReloader:
         self.plan = plan
 
     def reload(self, node: Node, watched: RunningNode, maintenance: Maintenance) -> None:
-        """Read the settings again and apply those that can change. The log names the others, or the error."""
+        """Read the policy and the settings again, and apply what can change. The log names the rest, or the error."""
+        _reload_policy(node)
         try:
             params = self._read()
             plan = plan_of(params, self.plan.invitation)
@@ -127,6 +128,17 @@ class SettingsReloader:
                 port.keep_connected(address)
         watched.change_peers(node, plan.connect, plan.reconcile_connect)
         self.plan = self.plan._replace(connect=plan.connect, reconcile_connect=plan.reconcile_connect)
+
+
+def _reload_policy(node: Node) -> None:
+    try:
+        is_changed = node.reload_policy()
+    except CableStoreError as error:
+        _LOG.warning("policy not reloaded, the old one stays active", extra={"reason": str(error)})
+        return
+    if is_changed:
+        fields = {"path": str(node.parts.context.policies.path)}
+        _LOG.warning("policy reloaded", extra=fields)  # logged at any log level
 
 
 def _options(params: set[str]) -> list[str]:

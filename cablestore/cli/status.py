@@ -96,6 +96,8 @@ def _lines(fields: dict[str, Any], found: NodeStatus | None) -> list[tuple[str, 
             ("rates", f"{size(fields['received_bytes_per_s'])}/s in, {size(fields['sent_bytes_per_s'])}/s out"),
             ("waiting", f"{size(found.queued_size_bytes)} to peers, {size(found.ingest_queued_size_bytes)} to store"),
             ("wanted posts", f"{found.wanted_hashes:,}"),
+            ("postponed posts", f"{found.postponed_posts:,}"),
+            ("quota", _quota(found)),
             ("lag of the event loop", f"{found.loop_lag_s:.3f} s"),
         ]
     backup_ms = fields["backup_at_ms"]
@@ -108,6 +110,19 @@ def _lines(fields: dict[str, Any], found: NodeStatus | None) -> list[tuple[str, 
         ("free on the disk", _size(fields["disk_free_bytes"])),
         ("last backup", made),
     ]
+
+
+def _quota(found: NodeStatus) -> str:
+    given = []
+    if found.max_store_size_bytes:
+        given.append(f"at most {size(found.max_store_size_bytes)}")
+    if found.min_free_space_bytes:
+        given.append(f"{size(found.min_free_space_bytes)} stay free")
+    room = found.quota_room_bytes
+    if not given or room is None:
+        return "none"
+    left = f"{size(room)} left" if room >= 0 else f"exceeded by {size(-room)}"
+    return f"{found.quota}: {left}, {', '.join(given)}"
 
 
 def _size(size_bytes: int | None) -> str:

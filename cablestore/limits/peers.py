@@ -308,3 +308,39 @@ PART_SIZE_ANSWERED_BYTES: Final = 262_144
 PARTS_SHRINK: Final = 64
 """Divisor of the next part for a peer that reads slowly: 31 hashes or 4 kB of posts. Each part that it reads at once
 doubles the next one."""
+
+MAX_RATES_REMEMBERED: Final = 65_536
+"""Authors and addresses whose posts per minute are counted, 15 MB. The least recent ones are forgotten: their shares are
+full again after a pause."""
+
+MAX_REJECTIONS_REMEMBERED: Final = 65_536
+"""Posts that the policy or the quota rejected and that are not fetched again, 10 MB. The oldest are forgotten first, and
+a peer that still offers them sends them once more."""
+
+MAX_POSTPONED_POSTS: Final = 16_384
+"""Posts of authors above their rate, and posts that the policy command did not judge, 4 MB. If there are more, the
+channels of all peers are requested again instead."""
+
+POSTPONED_S: Final = 60.0
+"""Time after which postponed posts are requested again, at least."""
+
+POSTPONED_OVERFLOW_S: Final = 600.0
+"""Time after which channels are requested again because too many posts were postponed."""
+
+MAX_JUDGED_SIZE_BYTES_PER_PEER: Final = 1_048_576
+"""Posts of one peer that wait for the policy. Above it, the node stops reading from the peer."""
+
+MAX_COMMAND_POSTS: Final = 1_024
+"""Posts that the policy command judges at a time. Further posts wait."""
+
+QUOTA_MARGIN: Final = 0.1
+"""Last part of the store's maximum size, in which only some posts are accepted."""
+
+QUOTA_SHARE: Final = 0.05
+"""Part of that margin that posts from one address may use."""
+
+QUOTA_NEWEST_MS: Final = 604_800_000
+"""Age of the newest texts, which are accepted near the limit of the store's size: a week."""
+
+QUOTA_MEASURED_EVERY_S: Final = 60.0
+"""Longest time between two measurements of the disk, which other programs use too. Writes cause earlier ones."""

@@ -1,8 +1,8 @@
 """Checks of the system clock: a node detects a clock that is wrong, or that is set while the node runs.
 
 A machine without a battery clock starts in 1970 or when it was shut down. Then present posts are rejected as too far
-ahead. When the clock reaches their time, they are requested again from the peers that have them. Channels are requested
-again from all peers if no such peer is known, and whenever the clock was set or the machine slept.
+ahead. When the clock reaches their time, they are requested again from the peers that have them. So are posts that the
+policy postponed. Channels are requested again from all peers if no such peer is known, and whenever the clock was set or the machine slept.
 
 Smaller differences are detected from the texts of other users, and logged (`cablestore.store.clock_check`).
 """
@@ -43,6 +43,7 @@ class ClockWatch:
     def __init__(self, context: PeerContext, intake: PostIntake, sync: Sync, reconciler: Reconciler) -> None:
         self._context = context
         self._early = intake.early
+        self._postponed = intake.postponed
         self._sync = sync
         self._reconciler = reconciler
         self._offset_s: float | None = None
@@ -59,10 +60,10 @@ class ClockWatch:
         """Check the clock, and act on changes. `now_s` is the loop's time."""
         now_ms = self._context.store.parts.intake.clock()
         self._notice_jump(now_ms, now_s)
-        due = self._early.take_due(now_ms)
-        for connection, hashes in due.hashes.items():
-            self._sync.fetches.offer_again(connection, hashes)
-        self._requests_again |= not due.are_complete
+        for due in (self._early.take_due(now_ms), self._postponed.take_due(now_ms)):
+            for connection, hashes in due.hashes.items():
+                self._sync.fetches.offer_again(connection, hashes)
+            self._requests_again |= not due.are_complete
         if self._requests_again and now_s >= self._requests_at_s:
             self._requests_again, self._requests_at_s = False, now_s + _REQUEST_EVERY_S
             self._sync.request_again()

@@ -38,10 +38,15 @@ class PauseReason(Enum):
     """Reason why the node does not read from a peer for a while."""
 
     STORING = "its posts wait to be stored"
+    JUDGING = "its posts wait for the policy"
     INSPECTING = "its posts for other peers wait to be checked"
     OFFERS = "its announced hashes wait to be looked up"
     REQUESTS = "its requests use much memory"
     SHARE = "its messages used more than its share of processing time"
+
+
+_UNREAD: Final = (PauseReason.STORING, PauseReason.JUDGING, PauseReason.INSPECTING)
+"""Reasons for which answers of the peer may be unread, so that its requests are not late."""
 
 
 class Connection(PeerLink):
@@ -281,7 +286,7 @@ class Connection(PeerLink):
 
     def expire(self, now_s: float) -> None:
         """Expire requests that the peer did not answer in time."""
-        if self.pauses.isdisjoint((PauseReason.STORING, PauseReason.INSPECTING)):  # unread answers cannot be late
+        if self.pauses.isdisjoint(_UNREAD):  # unread answers cannot be late
             events = self.session.expire(now_s)
             if events:
                 self._dispatch(events)

@@ -13,6 +13,7 @@ from cablestore.peers.key_warnings import KeyWarnings
 from cablestore.peers.lifetime import Lifetime
 from cablestore.peers.metrics import Metrics
 from cablestore.peers.peer_events import PeerWatchers
+from cablestore.peers.policy_keeper import PolicyKeeper
 from cablestore.peers.restrictions import RestrictionKeeper
 from cablestore.peers.settings import NodeSettings
 from cablestore.peers.sync_state import SyncState
@@ -43,6 +44,7 @@ class PeerContext:
     dials: Dials
     key_warnings: KeyWarnings
     bans: Bans
+    policies: PolicyKeeper
 
     async def current_marks(self) -> SyncState:
         """Return the marks, void if the store lost posts. Raises CableStoreError if it cannot be read."""

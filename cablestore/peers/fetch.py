@@ -90,6 +90,7 @@ class Fetches:
         if fetch is not None:
             fetch.lose()
         self.intake.early.lose(connection)
+        self.intake.postponed.lose(connection)
         busier, missing = self.pending.lose(connection)
         self.remember(missing)
         self.pass_on(busier, missing)
@@ -165,7 +166,8 @@ class Fetches:
 
     def is_useless(self, digest: bytes) -> bool:
         """Return True if a post was rejected before."""
-        return digest in self._useless or digest in self._not_admitted
+        is_rejected = self.intake.rejected.reason(digest) is not None
+        return is_rejected or digest in self._useless or digest in self._not_admitted
 
     def reject(self, outcome: Outcome) -> None:
         """Remember a rejected post."""
@@ -297,12 +299,13 @@ class Fetch:
         """Request posts that the store lacks. Return those for which there was no room."""
         if self._is_at_end:
             return list(found)
-        is_early, new = self._all.intake.early.is_early, []
+        intake, connection, new = self._all.intake, self._connection, []
         for digest in found:
             if self._all.is_on_its_way(digest):
                 self._elsewhere.add(digest)
             is_refused = digest in self._all.storing or self._all.is_useless(digest)
-            if not (is_refused or is_early(digest, self._connection)):
+            is_late = intake.early.is_early(digest, connection) or intake.postponed.is_early(digest, connection)
+            if not (is_refused or is_late):
                 new.append(digest)
         left = self._all.pending.offer(self._connection, new)
         self.advance()
@@ -348,7 +351,7 @@ class Fetch:
             self._all.note_received(self._connection, post)
         self._flow.arrived(sum(map(len, posts)))
         self._storing += 1
-        stored = self._all.intake.store(self._connection.name, posts, self._connection)
+        stored = self._all.intake.store(self._connection, posts, self._connection)
         stored.add_done_callback(partial(self._stored, posts))  # called also after the tasks of a stopping node
 
     def _conclude(self, exchange: Exchange, step: Step) -> None:
@@ -386,6 +389,9 @@ class Fetch:
         elif outcome.verdict is Verdict.TOO_FAR_AHEAD:
             self.report.refused += 1
             self.report.early += 1
+        elif outcome.verdict in (Verdict.REJECTED, Verdict.POSTPONED):
+            self.report.refused += 1
+            self._failed += outcome.verdict is Verdict.POSTPONED  # the next pass offers it again
         session = self._connection.session
         if session.may_be_cable_js and outcome.verdict in _GENUINE and not cable_js.handles_post(post):
             session.reads_everything = True

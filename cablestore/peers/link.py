@@ -22,6 +22,7 @@ from cablestore.peers.network_watch import has_address, source_address
 from cablestore.peers.own_addresses import address_of
 from cablestore.peers.pace import MessagePace
 from cablestore.peers.peer_events import Peer, PeerConnected, PeerInStep, PeerLost, PeerSilent
+from cablestore.peers.policy import REJECTED
 from cablestore.peers.rate import Rate
 from cablestore.peers.silence import LifeCheck, Silence
 from cablestore.protocol.secure_channel import HandshakeError, SecureChannel
@@ -165,8 +166,7 @@ class PeerLink(asyncio.Protocol, ABC):
             keep_alive(connection)
             self._delivery = Delivery(connection, self.began_s)
         rejection = self._admit()
-        if self._context.bans.has(host_name(self.host)):
-            rejection = self._reject_banned()
+        rejection = self._rejection(is_complete=self._context.settings.cabal_key is None) or rejection
         if rejection:
             self.close(rejection)
             return
@@ -207,15 +207,24 @@ class PeerLink(asyncio.Protocol, ABC):
         elif self._transport is not None:
             self._transport.close()
 
-    def _reject_banned(self) -> str:
+    def _rejection(self, *, is_complete: bool) -> str:
+        """Return why a peer is banned or rejected by the policy, or "". `is_complete` if its key is known, or has none."""
+        dialed = "" if self.dialed is None else host_name(self.dialed.host)
+        names = [host_name(self.host), dialed, "" if self.remote_static is None else self.remote_static.hex()]
+        lists = self._context.policies.policy.peers
+        if self._context.bans.has(*names):
+            kind, reason = "banned", BANNED
+        elif not lists.deny.isdisjoint(names) or (is_complete and lists.rejects(*names)):
+            kind, reason = "policy", REJECTED
+        else:
+            return ""
         if not self.is_ours:
-            self._context.metrics.refused["banned"].inc()
-        return BANNED
+            self._context.metrics.refused[kind].inc()
+        return reason
 
     def _establish(self) -> None:
-        key = self.remote_static
-        if key is not None and self._context.bans.has(key.hex()):
-            self.close(self._reject_banned())
+        if self._channel is not None and (rejection := self._rejection(is_complete=True)):
+            self.close(rejection)
             return
         self.is_established = True
         self.established.set_result(True)

@@ -21,6 +21,7 @@ from cablestore.peers.dialling import Dial
 from cablestore.peers.link import ITSELF, PeerLink
 from cablestore.peers.own_addresses import address_of, reachable_at
 from cablestore.peers.peer_events import PeerUnreachable
+from cablestore.peers.policy import REJECTED
 from cablestore.resolution import RESOLVER
 
 _STOP_TIMEOUT_S: Final = 5.0
@@ -131,6 +132,8 @@ class PeerListener(ABC, Generic[L]):
         link: L | None = None
         if self._context.bans.has(host_name(address.host)):
             raise NodeError(f"cannot connect to {address}: {BANNED}")
+        if host_name(address.host) in self._context.policies.policy.peers.deny:
+            raise NodeError(f"cannot connect to {address}: {REJECTED}")
         try:
             async with asyncio.timeout(timeout_s):
                 link = await connected(lambda: make(address), *address)

@@ -15,6 +15,7 @@ from prometheus_client.registry import Collector
 from cablestore.backup.last import last_backup
 from cablestore.files import disk_usage
 from cablestore.index.verdict import Verdict
+from cablestore.peers.rejected_posts import RejectionReason
 from cablestore.peers.report import ReconcileReport
 from cablestore.protocol.message import MESSAGE_NAMES, Request
 from cablestore.store.options import system_clock_ms
@@ -22,8 +23,8 @@ from cablestore.store.store import CableStore
 
 _BUCKETS_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0)
 
-REFUSING: Final = ("peers", "address", "handshakes", "descriptors", "banned")
-"""Reasons for which connections are rejected: limits, and bans."""
+REFUSING: Final = ("peers", "address", "handshakes", "descriptors", "banned", "policy")
+"""Reasons for which connections are rejected: limits, bans, and the policy."""
 OUTCOMES: Final = ("done", "refused", "limit", "lost", "silent", "storage", "fault", "stopped")
 _ROUNDS: Final = (1, 2, 3, 4, 5, 6, 8, 10, 20, 50, 100, 1000)
 _RECONCILE_BUCKETS_S: Final = (0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 30.0, 120.0, 600.0, 3600.0)
@@ -49,6 +50,16 @@ class NodeLoad(NamedTuple):
     wanted_hashes: int = 0
     early_posts: int = 0
     """Posts that were rejected as too far ahead, and are requested again later."""
+    postponed_posts: int = 0
+    """Posts that the policy postponed, and are requested again later."""
+    judged_posts: int = 0
+    """Posts that wait for the policy command."""
+    policy_command_failure: str = ""
+    """Why the policy command does not judge posts, or ""."""
+    quota: str = "off"
+    """State of the quota: off, ok, near, full or exceeded."""
+    quota_room_bytes: int | None = None
+    """Bytes until the quota is reached, negative beyond it. None without a quota."""
 
 
 class Metrics(Collector):
@@ -75,6 +86,13 @@ class Metrics(Collector):
             "cablestore_posts_in", "Posts received from peers, by verdict", ["verdict"], registry=self.registry
         )
         self.posts_in: Final = {verdict: posts.labels(_label(verdict.value)) for verdict in Verdict}
+        rejected = Counter(
+            "cablestore_rejected_posts",
+            "Posts that the policy or the quota rejected or postponed, by reason",
+            ["reason"],
+            registry=self.registry,
+        )
+        self.rejected_posts: Final = {reason: rejected.labels(reason.value) for reason in RejectionReason}
         connections = Counter("cablestore_connections", "Connections", ["by"], registry=self.registry)
         self.connections: Final = {True: connections.labels("us"), False: connections.labels("them")}
         """The key is True if this node connected."""
@@ -125,8 +143,19 @@ class Metrics(Collector):
                 load.early_posts,
             ),
         }
+        gauges |= {
+            "cablestore_postponed_posts": (
+                "Posts that the policy postponed, to be requested again",
+                load.postponed_posts,
+            ),
+            "cablestore_judged_posts": ("Posts that wait for the policy command", load.judged_posts),
+        }
         for name, (text, value) in gauges.items():
             yield GaugeMetricFamily(name, text, value)
+        room = GaugeMetricFamily("cablestore_quota_room_bytes", "Bytes until the quota of the store is reached")
+        if load.quota_room_bytes is not None:
+            room.add_metric([], load.quota_room_bytes)
+        yield room
         yield CounterMetricFamily(
             "cablestore_failed_writes",
             "Failed writes to the store, and failures to store posts of peers",

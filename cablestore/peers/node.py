@@ -31,6 +31,9 @@ from cablestore.peers.threads import beside_loop
 from cablestore.reconcile.messages import Purpose, Terms
 from cablestore.store.store import CableStore
 
+_ROUNDS_OF_OUTCOMES: Final = 3
+"""Rounds of the loop in which outcomes of the write thread reach the code that waits for them."""
+
 
 class Node(ProcessBound):
     """Connect a store with peers. Use it in an `async with` on an asyncio event loop. It can be used again afterwards.
@@ -76,12 +79,15 @@ class Node(ProcessBound):
             metrics = Metrics(self.store, self.load)
             self._parts = parts = NodeParts(self.store, self._settings, life, metrics, self._watchers, self._threads)
             await parts.context.restrictions.read()
+            await parts.quota.measure()
         except BaseException:
             await self._stop(life)
             raise
         life.run(self._tick(parts))
         life.run(parts.serving.expire_forwards())
         life.run(parts.sync.read_channels())
+        if parts.command is not None:
+            life.run(parts.command.run())
         return self
 
     async def __aexit__(self, *exc_info: object) -> None:
@@ -134,7 +140,8 @@ class Node(ProcessBound):
     @staticmethod
     async def _save_last(parts: NodeParts) -> None:
         """Process the last results of the threads, and save the marks."""
-        await asyncio.sleep(0)
+        for _ in range(_ROUNDS_OF_OUTCOMES):
+            await asyncio.sleep(0)
         await parts.context.save_marks()
 
     def _abandon(self, life: Lifetime) -> None:
@@ -183,6 +190,13 @@ class Node(ProcessBound):
         if self._life is not None:
             self.parts.context.settings = settings
         self._settings = settings
+
+    def reload_policy(self) -> bool:
+        """Read the file of the policy again. Return True if the policy changed.
+
+        Raises NodeError if the file is invalid, and then the old policy stays, or if the node does not run.
+        """
+        return self.parts.context.policies.reload()
 
     # --- connections ---------------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ from cablestore.peers.context import PeerContext
 from cablestore.peers.dialling import Dials
 from cablestore.peers.health import Health
 from cablestore.peers.intake import PostIntake
+from cablestore.peers.judge import PostJudge
 from cablestore.peers.key_warnings import KeyWarnings
 from cablestore.peers.lifetime import Lifetime
 from cablestore.peers.mark_saver import MarkSaver
@@ -20,9 +21,14 @@ from cablestore.peers.metrics import Metrics, NodeLoad
 from cablestore.peers.node_health import node_health
 from cablestore.peers.peer_control import PeerControl
 from cablestore.peers.peer_events import PeerWatchers
+from cablestore.peers.policy import NAME as POLICY_NAME
+from cablestore.peers.policy_command import PolicyCommand
+from cablestore.peers.policy_keeper import PolicyKeeper
+from cablestore.peers.quota import Quota, quota_limits
 from cablestore.peers.reachability import Reachability
 from cablestore.peers.reconcile_port import ReconcilePort
 from cablestore.peers.reconciler import Reconciler
+from cablestore.peers.rejected_posts import RejectionReason
 from cablestore.peers.restrictions import RestrictionKeeper
 from cablestore.peers.serving import Serving
 from cablestore.peers.settings import NodeSettings
@@ -49,8 +55,16 @@ class NodeParts:
         """Create the parts on the running loop. `threads` gets the calls that end their threads."""
         loop, log = life.loop, life.log
         marks, bans = SyncState(store.path, store.sync), Bans(store.path)  # before threads start: they read files
+        in_store = None if store.path is None else store.path / POLICY_NAME
+        policies = PolicyKeeper(
+            settings.policy_path or in_store,
+            store.dialect,
+            loop,
+            self._policy_changed,
+            is_chosen=settings.policy_path is not None,
+        )
         reads = threads.enter_context(closing(ReadThread(store, loop)))
-        writes = threads.enter_context(closing(WriteThread(store, loop)))
+        writes = threads.enter_context(closing(WriteThread(store, loop, policies)))
         self.context: Final = PeerContext(
             store=store,
             dialect=store.dialect,
@@ -68,11 +82,17 @@ class NodeParts:
             dials=Dials(loop.time),
             key_warnings=KeyWarnings(log),
             bans=bans,
+            policies=policies,
         )
         self.links: Final = Links()
         """The connections of both ports."""
-        self.control: Final = PeerControl(self.links, bans, loop)
-        self.intake: Final = PostIntake(self.context)
+        self.control: Final = PeerControl(self.links, bans, policies, loop)
+        self.quota: Final = Quota(
+            store, reads, writes, life, quota_limits(settings), settings.channels, self._quota_eased
+        )
+        self.command: Final = PolicyCommand(settings.policy_command, log) if settings.policy_command else None
+        self.judge: Final = threads.enter_context(closing(PostJudge(self.context, self.quota, self.command)))
+        self.intake: Final = PostIntake(self.context, self.judge, self.quota)
         self.sync: Final = Sync(self.context, self.intake, self.links.cable)
         self.reconciler: Final = threads.enter_context(closing(Reconciler(self.context, self.sync, self.links)))
         self.sweeper: Final = threads.enter_context(closing(Sweeper(store, log)))
@@ -104,6 +124,8 @@ class NodeParts:
         self.write_watch.retry()
         self.sweeper.check()
         self.mark_saver.check(now_s)
+        self.quota.change(quota_limits(context.settings))
+        self.quota.check()
 
     def end_work(self) -> None:
         """Start no further work. Work in progress ends."""
@@ -126,6 +148,11 @@ class NodeParts:
             ingest_queued_size_bytes=context.writes.queued_size_bytes,
             wanted_hashes=len(self.sync.fetches.pending),
             early_posts=len(self.intake.early),
+            postponed_posts=len(self.intake.postponed),
+            judged_posts=0 if self.command is None else self.command.pending,
+            policy_command_failure="" if self.command is None else self.command.failure,
+            quota=self.quota.state,
+            quota_room_bytes=self.quota.room_bytes,
         )
 
     def health(self, lag_s: float) -> Health:
@@ -140,6 +167,19 @@ class NodeParts:
                     self.sync.lost(link)
                 link.banish()
         self.sync.restricted(dropped, requests_again=requests_again)
+
+    def _policy_changed(self) -> None:
+        """Apply a changed policy: disconnect rejected peers, and request posts again that were rejected before."""
+        self.control.disconnect_rejected()
+        if self.judge.apply_change():
+            self.sync.restricted((), requests_again=True)
+            self.reconciler.compare_again()
+
+    def _quota_eased(self) -> None:
+        """Request posts again that the quota rejected before."""
+        if self.intake.rejected.forget(RejectionReason.QUOTA):
+            self.sync.restricted((), requests_again=True)
+            self.reconciler.compare_again()
 
     def _writes_recovered(self) -> None:
         """Request posts from all peers again: posts received during the failure were not stored."""

@@ -10,6 +10,8 @@ from cablestore.errors import NotFoundError
 from cablestore.peers.bans import BANNED, Bans, host_name, is_ip_address
 from cablestore.peers.link import KICKED, PeerLink
 from cablestore.peers.peer_events import Peer
+from cablestore.peers.policy import REJECTED
+from cablestore.peers.policy_keeper import PolicyKeeper
 from cablestore.protocol.crypto import KEY_SIZE_BYTES
 
 _LEAST_DIGITS: Final = 4
@@ -22,10 +24,13 @@ class PeerControl:
     A command names a peer by its address or host as `peers` shows them, or by at least the first 4 digits of its key.
     """
 
-    def __init__(self, links: Iterable[PeerLink], bans: Bans, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self, links: Iterable[PeerLink], bans: Bans, policies: PolicyKeeper, loop: asyncio.AbstractEventLoop
+    ) -> None:
         """`links` yields the present connections, in any thread."""
         self._links = links
         self._bans = bans
+        self.policies: Final = policies
         self._loop = loop
 
     def peers(self) -> list[Peer]:
@@ -65,6 +70,11 @@ class PeerControl:
     def bans(self) -> dict[str, int]:
         """Return the banned keys and hosts, and since when, in milliseconds."""
         return self._bans.all()
+
+    def disconnect_rejected(self) -> None:
+        """Disconnect the peers that the policy rejects."""
+        rejects = self.policies.policy.peers.rejects
+        self._end([link for link in self._links if rejects(*names_of(link))], REJECTED)
 
     def _find(self, name: str) -> list[PeerLink]:
         """Return the connections of one peer. Raises NotFoundError if several peers have keys that begin so."""

@@ -178,7 +178,7 @@ class Reconciliation:
             self._storing += 1
             for post in posts:
                 self._fetches.note_received(self.link, post)
-            stored = self._fetches.intake.store(self.link.name, posts)
+            stored = self._fetches.intake.store(self.link, posts)
             stored.add_done_callback(partial(self._stored, batch, posts))
 
     def _in_thread(self, work: Callable[[], T]) -> asyncio.Future[T]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Final
+from pathlib import Path
+from typing import Any, Final, Literal
 
 from cablestore import limits
 from cablestore.errors import NodeError
@@ -45,6 +46,18 @@ class NodeSettings:
     """Maximum age of requested posts, None for all."""
     keep: KeepAges = field(default_factory=KeepAges, metadata={"changes": True})
     """Age by channel after which posts are removed, and not requested any more."""
+    policy_path: Path | None = None
+    """File of the policy, None for `policy.toml` in the store's folder, which may be missing."""
+    policy_command: tuple[str, ...] = ()
+    """Program that judges posts, with its arguments. Empty for none."""
+    policy_timeout_s: float = field(default=5.0, metadata={"changes": True})
+    """Time within which the policy command must answer."""
+    policy_failure: Literal["accept", "reject", "postpone"] = field(default="postpone", metadata={"changes": True})
+    """What happens to posts that the policy command does not judge."""
+    max_store_size_bytes: int = field(default=0, metadata={"changes": True})
+    """Maximum size of the store's folder, 0 for no maximum. Near it, only some posts are accepted (`quota`)."""
+    min_free_space_bytes: int = field(default=0, metadata={"changes": True})
+    """Space on the store's disk that stays free, 0 for none."""
     page_hashes: int = PAGE_HASHES
     """Hashes in one page of history. Older ones are requested in further pages."""
     list_every_s: float = _option(limits.LIST_EVERY_S, "How often to request new channels from peers.", unit="s")

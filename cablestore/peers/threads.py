@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable
 from functools import partial
-from itertools import chain
+from itertools import chain, groupby
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 from cablestore import limits
@@ -23,6 +23,7 @@ from cablestore.index.reader import Reader, SnapshotReader
 from cablestore.index.verdict import Outcome
 from cablestore.interruptible import in_thread
 from cablestore.peers.live_changes import MAX_ENTRIES, LiveChange, changes_of
+from cablestore.peers.policy_keeper import PolicyKeeper
 from cablestore.store.following import read_again
 from cablestore.store.store import CableStore
 
@@ -252,16 +253,24 @@ async def beside_loop(work: Callable[[], T]) -> T:
 
 
 class PostsToStore(NamedTuple):
-    """Posts that wait to be stored, and the future of their outcomes."""
+    """Posts that wait to be stored, and the future of their outcomes. It is None if they must be judged again."""
 
     posts: list[bytes]
-    outcomes: asyncio.Future[list[Outcome]]
+    outcomes: asyncio.Future[list[Outcome] | None]
+    policy_version: int | None
+    """The version of the policy that accepted them, None if no policy applies."""
+    is_verified: bool
+    """True if their signatures were verified."""
 
 
 class WriteThread:
     """The storing thread. Waiting posts are verified and written together."""
 
-    def __init__(self, store: CableStore, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self, store: CableStore, loop: asyncio.AbstractEventLoop, policies: PolicyKeeper | None = None
+    ) -> None:
+        """Posts that an earlier version of the present policy accepted are not written."""
+        self._policies = policies
         self._writer = store.parts.writer
         self._loop = loop
         self._posts: queue.SimpleQueue[PostsToStore | None] = queue.SimpleQueue()
@@ -272,14 +281,17 @@ class WriteThread:
         self._thread = threading.Thread(target=self._work, name="cablestore-write", daemon=True)
         self._thread.start()
 
-    def submit(self, posts: list[bytes]) -> asyncio.Future[list[Outcome]]:
+    def submit(
+        self, posts: list[bytes], *, policy_version: int | None = None, is_verified: bool = False
+    ) -> asyncio.Future[list[Outcome] | None]:
         """Queue posts for verifying and storing, and return a future of their outcomes. Call it on the loop.
 
-        The future raises CableStoreError if the posts cannot be stored.
+        The outcomes are None, and nothing is written, if `policy_version` is given and the policy changed meanwhile. The
+        future raises CableStoreError if the posts cannot be stored.
         """
-        future: asyncio.Future[list[Outcome]] = self._loop.create_future()
+        future: asyncio.Future[list[Outcome] | None] = self._loop.create_future()
         self.queued_size_bytes += sum(map(len, posts))
-        self._posts.put(PostsToStore(posts, future))
+        self._posts.put(PostsToStore(posts, future, policy_version, is_verified))
         return future
 
     def close(self) -> None:
@@ -295,14 +307,22 @@ class WriteThread:
             while count < limits.MAX_BATCH_POSTS and taken[-1] is not None and not self._posts.empty():
                 count += len(taken[-1].posts)
                 taken.append(self._posts.get())
-            self._store_all([written for written in taken if written is not None])
+            for _, group in groupby(filter(None, taken), key=lambda each: each.is_verified):
+                self._store_all(list(group))
             is_last = None in taken
 
     def _store_all(self, taken: list[PostsToStore]) -> None:
-        raws = [raw for posts, _ in taken for raw in posts]
+        """Store posts that are all verified, or all not."""
+        is_verified = taken[0].is_verified
+        version = None if self._policies is None else self._policies.version
+        outdated = [each for each in taken if each.policy_version not in (None, version)]
+        on_loop(self._loop, self._hand_over, outdated, None, sum(len(raw) for each in outdated for raw in each.posts))
+        taken = [each for each in taken if each.policy_version in (None, version)]
+        raws = [raw for each in taken for raw in each.posts]
         found: list[Outcome] | CableStoreError
         try:
-            batches = self._writer.ingest(raws, sync=False, batch_posts=limits.MAX_BATCH_POSTS // 4, verify=True)
+            size = limits.MAX_BATCH_POSTS // 4
+            batches = self._writer.ingest(raws, sync=False, batch_posts=size, verify=not is_verified)
             found = list(chain.from_iterable(batches))
             self.failure = ""
         except CableStoreError as error:
@@ -310,12 +330,16 @@ class WriteThread:
             found = error  # a full disk, or a closed store: the next pass offers the unstored posts again
         on_loop(self._loop, self._hand_over, taken, found, sum(map(len, raws)))
 
-    def _hand_over(self, taken: list[PostsToStore], found: list[Outcome] | CableStoreError, size_bytes: int) -> None:
+    def _hand_over(
+        self, taken: list[PostsToStore], found: list[Outcome] | CableStoreError | None, size_bytes: int
+    ) -> None:
         self.queued_size_bytes -= size_bytes
         at = 0
-        for posts, future in taken:
+        for posts, future, *_ in taken:
             if isinstance(found, CableStoreError):
                 future.set_exception(found)
+            elif found is None:
+                future.set_result(None)
             else:
                 future.set_result(found[at : at + len(posts)])
                 at += len(posts)

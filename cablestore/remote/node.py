@@ -79,8 +79,29 @@ class Ban:
 
 
 @dataclass(frozen=True, slots=True)
+class PolicyStatus:
+    """Policy of a node: the file, sorted lists, and limits of posts per minute and of bytes. None is no limit."""
+
+    path: str | None
+    allowed_authors: tuple[str, ...] = ()
+    denied_authors: tuple[str, ...] = ()
+    allowed_channels: tuple[str, ...] = ()
+    denied_channels: tuple[str, ...] = ()
+    allowed_peers: tuple[str, ...] = ()
+    denied_peers: tuple[str, ...] = ()
+    author_posts_per_minute: int | None = None
+    author_burst: int | None = None
+    peer_posts_per_minute: int | None = None
+    peer_burst: int | None = None
+    max_post_size_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class NodeStatus:
-    """Health and load of a node and its process, as on the status pages. `since_ms` is when it started."""
+    """Health and load of a node and its process, as on the status pages. `since_ms` is when it started.
+
+    `quota` is off, ok, near, full or exceeded. A size of 0 is no limit, and `quota_room_bytes` is then None.
+    """
 
     version: str
     since_ms: int
@@ -94,6 +115,12 @@ class NodeStatus:
     wanted_hashes: int
     early_posts: int
     unreachable_peers: int
+    postponed_posts: int
+    quota: str
+    quota_room_bytes: int | None
+    max_store_size_bytes: int
+    min_free_space_bytes: int
+    policy_command_failure: str
     peers: tuple[PeerStatus, ...] = ()
 
 
@@ -143,6 +170,21 @@ class WatchedNode:
     def bans(self) -> list[Ban]:
         """Return the banned peers. Thread-safe."""
         return []
+
+    def policy(self) -> PolicyStatus:
+        """Return the policy. Thread-safe. Raises NotFoundError."""
+        raise NotFoundError(_NOT_RUNNING)
+
+    def change_policy(self, action: str, kind: str, name: str) -> bool:
+        """Allow or deny an author, a channel or a peer, or remove it from both lists, and apply this. Thread-safe.
+
+        The file of the policy is changed. Returns False if nothing changes. Raises ArgumentError, NotFoundError,
+        NodeError if the file is invalid, and StorageError.
+        """
+        check_text("action", action)
+        check_text("kind", kind)
+        check_text("name", name)
+        raise NotFoundError(_NOT_RUNNING)
 
     def change(self, **fields: Any) -> None:
         """Change fields of the state. Does nothing without a node."""

@@ -26,6 +26,7 @@ from cablestore.cli.serve_plan import ServePlan
 from cablestore.cli.settings_file import config_keys
 from cablestore.moderation import Seed, UserRole
 from cablestore.peers import Address, Invitation, NodeSettings
+from cablestore.peers.policy import parse_policy
 from cablestore.protocol.secure_channel import PROLOGUE
 
 Command = Callable[..., tuple[int, str, str]]
@@ -99,7 +100,11 @@ def test_without_options_settings_are_those_of_a_node(tmp_path: Path, run: Comma
 def test_the_file_of_the_documents_sets_every_key_to_what_it_is_anyway(
     tmp_path: Path, run: Command, plans: list[ServePlan]
 ) -> None:
-    text, _ = blocks("docs/reference/settings.md", "toml")
+    text, policy, _ = blocks("docs/reference/settings.md", "toml")
+    assert parse_policy(policy).has_rules
+    (tmp_path / "policy.toml").write_text(policy)
+    text = text.replace("/etc/cablestore/policy.toml", str(tmp_path / "policy.toml"))
+    text = text.replace("/usr/local/bin/judge", sys.executable)
     assert set(tomllib.loads(text)["serve"]) == set(config_keys(service.serve))
     (tmp_path / "key").write_text(KEY)
     text = text.replace("/etc/cablestore/cabal-key", str(tmp_path / "key"))
@@ -224,7 +229,7 @@ def test_bad_files_have_status_2_and_open_nothing(
 
 
 KEYS = config_keys(service.serve)
-ANY_TEXT = ("backup-to", "store", "invitation", "prologue")
+ANY_TEXT = ("backup-to", "store", "invitation", "policy", "prologue")
 """Keys whose value may be any text."""
 RIGHT_TYPES = {"array": list, "flag": bool, "number": int, "text": str}
 VALUES = st.one_of(

@@ -258,6 +258,7 @@ def test_a_node_shows_what_programs_use_and_nothing_else() -> None:
             "peers",
             "reconcile_once",
             "reconcile_port",
+            "reload_policy",
             "settings",
             "store",
             "sync_once",

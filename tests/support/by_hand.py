@@ -114,6 +114,8 @@ def assert_nothing_is_left(parts: NodeParts) -> None:
     assert not parts.serving.live._alike
     assert not parts.serving.live._tables
     assert not parts.intake.paused
+    assert not parts.intake._turns
+    assert not parts.intake._judged_size_bytes
     assert parts.context.writes.queued_size_bytes == 0
     assert len(parts.sync.fetches.pending) == 0
     assert not len(parts.sync)

@@ -1,0 +1,58 @@
+"""Limits of posts per author and per address: token buckets, which fill at a steady rate up to a maximum."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections import OrderedDict
+from contextlib import suppress
+from typing import Final
+
+from cablestore import limits
+from cablestore.peers.policy import Rate
+
+_S_PER_MINUTE: Final = 60.0
+_NETWORK_BITS: Final = 64
+"""Prefix of an IPv6 address that one customer of a provider usually has."""
+
+
+class TokenBuckets:
+    """A bucket of tokens for each key. All of them have the same rate.
+
+    A key that was not seen for long has a full bucket, so the least recent ones are forgotten.
+    """
+
+    def __init__(self, rate: Rate, max_keys: int = limits.MAX_RATES_REMEMBERED) -> None:
+        self._tokens_per_s = rate.posts_per_minute / _S_PER_MINUTE
+        self._burst = float(rate.burst)
+        self._max_keys = max_keys
+        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
+        """Tokens, and the time at which they were counted in seconds."""
+
+    def __len__(self) -> int:
+        """Return the number of remembered keys."""
+        return len(self._buckets)
+
+    def take(self, key: str, count: int, now_s: float) -> float:
+        """Take tokens. Return 0.0, or the seconds to wait before the next try if there is no whole token.
+
+        With at least one token, more may be taken than there are. The key then waits until they are made up.
+        """
+        tokens, at_s = self._buckets.get(key, (self._burst, now_s))
+        tokens = min(self._burst, tokens + (now_s - at_s) * self._tokens_per_s)
+        wait_s = 0.0 if tokens >= 1.0 else max((1.0 - tokens) / self._tokens_per_s, 0.001)
+        self._buckets[key] = (tokens if wait_s else tokens - count, now_s)
+        self._buckets.move_to_end(key)
+        if len(self._buckets) > self._max_keys:
+            self._buckets.popitem(last=False)
+        return wait_s
+
+
+def network_of(host: str) -> str:
+    """Return the key of an address: an IPv4 address itself, and the first 64 bits of an IPv6 address."""
+    with suppress(ValueError):
+        address = ipaddress.ip_address(host.partition("%")[0])
+        if isinstance(address, ipaddress.IPv6Address):
+            if address.ipv4_mapped is not None:
+                return str(address.ipv4_mapped)
+            return str(ipaddress.ip_network((address, _NETWORK_BITS), strict=False))
+    return host

@@ -1,0 +1,158 @@
+"""The quota of a store: which posts are accepted near it, that it holds, and what arrives after it is raised."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from by_hand import on_loop
+from history import NOW_MS
+from peering import QUICK, memory, network, until
+from people import ANN, BOB, raws
+
+from cablestore import CableStore, Post, StoreOptions, limits
+from cablestore.files import disk_usage
+from cablestore.peers import Node, NodeSettings
+
+CHOICE = random.Random(__name__)
+
+
+def large(number: int, channel: str = "default", size_bytes: int = 4_000) -> tuple[Post, ...]:
+    """Return new texts that cannot be compressed."""
+    return tuple(
+        ANN.text(channel, CHOICE.randbytes(size_bytes // 2).hex(), at=NOW_MS - 1000 * n) for n in range(number)
+    )
+
+
+@contextmanager
+def on_disk(*posts: Post) -> Iterator[CableStore]:
+    with (
+        TemporaryDirectory() as folder,
+        CableStore.open(Path(folder) / "store", create=True, options=StoreOptions(clock=lambda: NOW_MS + 1)) as store,
+    ):
+        store.ingest(raws(*posts), verify=False)
+        yield store
+
+
+def size_of(store: CableStore) -> int:
+    assert store.path is not None
+    usage = disk_usage(store.path)
+    assert usage is not None
+    return usage.store_size_bytes
+
+
+def near(store: CableStore, settings: NodeSettings = QUICK) -> NodeSettings:
+    """Return settings with a quota of which 4 % are left."""
+    return replace(settings, max_store_size_bytes=int(size_of(store) / 0.96))
+
+
+def held(node: Node, posts: tuple[Post, ...]) -> list[bool]:
+    return [node.store.get(post.hash) is not None for post in posts]
+
+
+def rejected(node: Node) -> float:
+    value = node.parts.context.metrics.registry.get_sample_value
+    return value("cablestore_rejected_posts_total", {"reason": "quota"}) or 0.0
+
+
+@on_loop
+async def test_near_the_quota_new_texts_of_joined_channels_and_actions_are_accepted() -> None:
+    new, old = NOW_MS - limits.QUOTA_NEWEST_MS + 60_000, NOW_MS - limits.QUOTA_NEWEST_MS
+    wanted = (BOB.text("default", "new", at=new), BOB.join("other", at=old), BOB.named("bob", at=new))
+    unwanted = (BOB.text("default", "old", at=old), BOB.text("other", "new", at=new))
+    with on_disk(*large(500)) as store:
+        store.join("default")
+        async with network(memory("talks", posts=(*wanted, *unwanted))) as net:
+            node = await net.add(store, near(store))
+            assert node.load().quota == "near"
+            await net.link(node, net.nodes[0])
+            await until(lambda: all(held(node, wanted)) and rejected(node) == 2)
+            assert held(node, unwanted) == [False, False]
+            own = store.post("other", "an own post")
+            assert store.get(own.hash) is not None
+            node.change_settings(replace(node.settings, max_store_size_bytes=0))
+            await until(lambda: all(held(node, unwanted)))
+            assert node.load().quota == "off"
+            await net.stop(node)
+
+
+@on_loop
+async def test_an_address_uses_only_its_share_near_the_quota() -> None:
+    flood = large(60, size_bytes=600)
+    honest = tuple(BOB.text("default", f"{n}", at=NOW_MS - 1000 * n) for n in range(20))
+    with on_disk(*large(500)) as store:
+        async with network(memory("flood", posts=flood), memory("honest", posts=honest)) as net:
+            node = await net.add(store, near(store))
+            await net.link(net.nodes[0], node)
+            await until(lambda: sum(held(node, flood)) + rejected(node) >= len(flood))
+            share_bytes = node.settings.max_store_size_bytes * limits.QUOTA_MARGIN * limits.QUOTA_SHARE
+            assert 0 < sum(len(post.raw) for post in flood if store.get(post.hash)) <= share_bytes
+            await net.link(node, net.nodes[1])
+            await until(lambda: all(held(node, honest)))
+            await net.stop(node)
+
+
+@on_loop
+async def test_a_store_does_not_grow_beyond_its_quota() -> None:
+    posts = large(2_000)
+    with on_disk() as store:
+        async with network(memory("talks", posts=posts)) as net:
+            settings = replace(QUICK, max_store_size_bytes=3_000_000)
+            node = await net.add(store, settings)
+            await net.link(node, net.nodes[0])
+            await until(lambda: sum(held(node, posts)) + rejected(node) >= len(posts))
+            assert node.load().quota in ("full", "exceeded")
+            assert 500 < sum(held(node, posts)) < 800
+            assert size_of(store) < 2 * settings.max_store_size_bytes  # a compaction writes a second copy first
+            node.change_settings(replace(settings, max_store_size_bytes=50_000_000))
+            await until(lambda: all(held(node, posts)))
+            await net.stop(node)
+
+
+@on_loop
+async def test_the_disk_is_measured_although_nothing_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    """QUOTA_MEASURED_EVERY_S: another program writes a file, which is part of the folder's size."""
+    monkeypatch.setattr(limits, "QUOTA_MEASURED_EVERY_S", 0.1)
+    with on_disk() as store:
+        async with network(memory("talks")) as net:
+            node = await net.add(store, replace(QUICK, max_store_size_bytes=10_000_000))
+            assert node.load().quota == "ok"
+            assert store.path is not None
+            (store.path / "foreign").write_bytes(bytes(9_500_000))
+            await until(lambda: node.load().quota == "near")
+            (store.path / "foreign").unlink()
+            await until(lambda: node.load().quota == "ok")
+            await net.stop(node)
+
+
+@on_loop
+async def test_at_the_quota_actions_are_accepted_and_texts_are_not() -> None:
+    action, text = BOB.join("default", at=NOW_MS), BOB.text("default", "text", at=NOW_MS)
+    with on_disk(*large(500)) as store:
+        async with network(memory("talks", posts=(action, text))) as net:
+            node = await net.add(store, replace(QUICK, max_store_size_bytes=int(size_of(store) / 1.04)))
+            assert node.load().quota == "full"
+            await net.link(node, net.nodes[0])
+            await until(lambda: held(node, (action,)) == [True] and rejected(node) == 1)
+            assert held(node, (text,)) == [False]
+            await net.stop(node)
+
+
+@pytest.mark.parametrize("settings", [replace(QUICK, min_free_space_bytes=2**60)])
+@on_loop
+async def test_a_disk_without_the_space_that_must_stay_free_gets_own_posts_only(settings: NodeSettings) -> None:
+    post, action = BOB.text("default", "text", at=NOW_MS), BOB.join("default", at=NOW_MS)
+    with on_disk() as store:
+        async with network(memory("talks", posts=(post, action))) as net:
+            node = await net.add(store, settings)
+            assert node.load().quota == "exceeded"
+            await net.link(node, net.nodes[0])
+            await until(lambda: rejected(node) >= 2)
+            assert held(node, (post, action)) == [False, False]
+            assert store.get(store.post("default", "own").hash) is not None
+            await net.stop(node)
