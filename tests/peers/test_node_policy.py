@@ -73,6 +73,7 @@ async def test_denied_authors_and_channels_are_not_stored_until_the_policy_chang
             (Path(folder) / "policy.toml").write_text("")
             assert node.reload_policy()
             await net.are_alike()
+            await net.stop(node)
             node.store.close()
 
 
@@ -110,6 +111,7 @@ async def test_posts_of_the_owner_are_stored_whatever_the_policy_says(settings: 
             await net.link(node, net.nodes[0])
             await until(lambda: node.store.get(written.hash) is not None)
             assert node.store.post("default", "an own post").channel == "default"
+            await net.stop(node)
             node.store.close()
         owner.close()
 
@@ -148,6 +150,7 @@ async def test_posts_above_the_rate_of_their_author_are_stored_later(settings: N
                 await until(lambda before=before: len(held(node.store, talk)) > before)  # type: ignore[misc] # the argument has its default
             await net.are_alike()
             assert rejected(node, "author_rate") > 0
+            await net.stop(node)
             node.store.close()
 
 
@@ -170,6 +173,7 @@ async def test_channels_are_requested_again_if_too_many_posts_are_postponed(monk
                 return len(held(node.store, talk)) == len(talk)
 
             await until(have_arrived)
+            await net.stop(node)
             node.store.close()
 
 
@@ -202,6 +206,7 @@ async def test_the_rate_of_an_address_delays_posts_and_loses_none(settings: Node
             node = await net.add(memory("rules"), ours)
             await net.link(node, net.nodes[0])
             await net.are_alike()
+            await net.stop(node)
             node.store.close()
 
 

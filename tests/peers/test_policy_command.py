@@ -73,6 +73,7 @@ async def test_a_command_accepts_rejects_and_drops_posts() -> None:
         reasons = [vars(each)["reason"] for each in net.log.records if "rejected a post" in each.getMessage()]
         assert set(reasons) == {"no bob"}
         await until(lambda: node.load().judged_posts == 0)
+        await net.stop(node)
         node.store.close()
 
 
@@ -82,6 +83,7 @@ async def test_many_posts_are_in_flight_and_answers_may_have_any_order() -> None
         node = await net.add(memory("rules"), judged(python(REVERSING)))
         await net.link(node, net.nodes[0])
         await net.are_alike()
+        await net.stop(node)
         node.store.close()
 
 
@@ -100,6 +102,7 @@ async def test_posts_are_handled_as_chosen_if_the_command_fails(program: tuple[s
             assert held(node.store) == []
             assert node.load().postponed_posts == (len(TALK) if failure == "postpone" else 0)
         await until(lambda: node.load().policy_command_failure)
+        await net.stop(node)
         node.store.close()
 
 
@@ -129,6 +132,7 @@ async def test_a_command_that_hangs_is_started_again_and_postponed_posts_arrive(
             await until(lambda: not node.load().policy_command_failure)
             failures = [vars(each)["reason"] for each in net.log.records if "command failed" in each.getMessage()]
             assert failures[0] == "no answer within 0.2 s"
+            await net.stop(node)
             node.store.close()
 
 
