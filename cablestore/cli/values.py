@@ -238,6 +238,18 @@ cabal_key: Final = TextValue("key", bytes, _cabal_key)
 cabal_key_hex: Final = TextValue("key", str, lambda text: _cabal_key(text).hex())
 
 
+@text_value("token", str)
+def token(text: str) -> str:
+    """Return a token. The text has it, or @ and the path of a file."""
+    if not text.startswith("@"):
+        return text
+    try:
+        return text_of(read_small(usable_path(text[1:]))).strip()
+    except (OSError, CableStoreError, UnicodeDecodeError) as error:
+        why = "it is not text" if isinstance(error, UnicodeDecodeError) else reason_of(error)
+        raise ValueError(f"the token cannot be read from {shown(text[1:])}: {why}") from None
+
+
 @text_value("seed", str)
 def moderation_seed(text: str) -> str:
     """Return a moderation seed in hex digits. The text has the digits, or @ and the path of a file."""
