@@ -28,6 +28,7 @@ HEADERS: Final = {
 }
 _ENTER: Final = (
     '<!doctype html><html lang="en"><meta charset="utf-8"><title>cablestore</title>'
+    '<link rel="icon" href="data:,">'
     '<meta http-equiv="refresh" content="0; url={url}"><a href="{url}">Continue</a></html>'
 )
 _YEAR_S: Final = 31_536_000

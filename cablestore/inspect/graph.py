@@ -95,7 +95,8 @@ def channel_picture(nodes: Sequence[GraphNode], *, by_time: bool) -> Markup:
     shapes += [_node(each.node, *at[each.node.hash]) for each in places]
     height = 2 * _MARGIN + max((each.lane for each in places), default=0) * _LANE
     width = max(xs, default=0) + _MARGIN
-    shapes += _ruler(sorted(zip(xs, (each.node.timestamp_ms for each in places), strict=True)), height)
+    moments = sorted(zip(xs, places, strict=True), key=lambda pair: pair[0])
+    shapes += _ruler([(x, each.node.timestamp_ms) for x, each in moments], height)
     return _picture(width, height + 20, "Posts of the channel and their links", shapes)
 
 

@@ -14,7 +14,7 @@ async def keyspace(inspected: Inspected, query: Query) -> Page:
     catalog = installed_catalog()
     prefix = key_bytes(query.text("prefix"))
     after = key_bytes(query.text("after")) if query.text("after") else None
-    found = await inspected.store.rows(prefix, _ROWS, after_key=after)
+    found, is_more = await inspected.rows(prefix, _ROWS, after)
     sizes = (await inspected.store.stats()).views
     names = {each: catalog.view_of(each) for each in sorted({*LAYOUTS, *(each for each, _ in catalog.prefixes)})}
     data = {
@@ -26,9 +26,7 @@ async def keyspace(inspected: Inspected, query: Query) -> Page:
             for each, view in names.items()
             if not (inspected.is_public and is_local(each))
         ],
-        "rows": [
-            decoded_row(catalog, key, value) for key, value in found if not (inspected.is_public and is_local(key))
-        ],
-        "next": {"after": key_text(found[-1][0])} if len(found) == _ROWS else None,
+        "rows": [decoded_row(catalog, key, value) for key, value in found],
+        "next": {"after": key_text(found[-1][0])} if is_more and found else None,
     }
     return Page("keys", "Key space", data, None if after else "")

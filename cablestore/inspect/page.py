@@ -10,6 +10,9 @@ from typing import Any, Final, NamedTuple
 
 from cablestore.aio import AsyncCableStore
 from cablestore.errors import ArgumentError, DecodeError
+from cablestore.index.database import Row
+from cablestore.index.reader import PRIVATE_PREFIX, hash_part
+from cablestore.inspect.rows import is_local
 from cablestore.moderation import Action, ModerationAct, UserRole
 from cablestore.protocol.body import BLOCK, MODERATION, ROLE, TYPE_NAMES
 from cablestore.protocol.keys import parse_hex
@@ -19,6 +22,7 @@ from cablestore.remote.node import WatchedNode
 PAGE_ROWS: Final = 50
 """Rows of one page of a table."""
 _MAX_DIGITS: Final = 16
+_MAX_PRIVATE: Final = 100_000
 
 
 class Page(NamedTuple):
@@ -49,9 +53,33 @@ class Inspected(NamedTuple):
             return None
         return act._asdict() | {"type": TYPE_NAMES[act.type], "what": _what(act)}
 
+    async def rows(self, prefix: bytes, limit: int, after_key: bytes | None) -> tuple[list[Row], bool]:
+        """Return up to `limit` rows that are shown, from a prefix on, and True if more may follow."""
+        rows: list[Row] = []
+        private = await self._private_hashes()
+        while True:
+            found = await self.store.rows(prefix, limit, after_key=after_key)
+            rows += [row for row in found if not (self.is_public and _is_local(row, private))]
+            if len(found) < limit or len(rows) >= limit:
+                return rows[:limit], len(found) == limit
+            after_key = found[-1][0]
+            if is_local(after_key):  # there may be as many as there are posts
+                after_key = b"!%b!\xff" % after_key.split(b"!")[1]
+
+    async def _private_hashes(self) -> list[bytes]:
+        """Return the hashes of local-only posts, if their rows are left out."""
+        found = await self.store.rows(PRIVATE_PREFIX, _MAX_PRIVATE) if self.is_public else []
+        return [bytes.fromhex(hash_part(row).decode()) for row in found]
+
     async def names(self, keys: Sequence[bytes]) -> dict[str, str]:
         """Return the names of users by their public keys in hex."""
         return {key.hex(): (await self.store.user(key)).name for key in dict.fromkeys(keys)}
+
+
+def _is_local(row: Row, private: list[bytes]) -> bool:
+    """Return True for a local row, and for one that refers to a post with one of these hashes."""
+    key, value = row
+    return is_local(key) or any(digest in value or digest.hex()[:32].encode() in key for digest in private)
 
 
 def _what(act: ModerationAct) -> str:

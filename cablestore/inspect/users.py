@@ -41,7 +41,7 @@ async def user(inspected: Inspected, query: Query) -> Page:
     infos = [post async for post in store.posts_by(key, post_type=INFO)]
     prefix = prefix_of(key)
     after = key_bytes(query.text("after")) if query.text("after") else None
-    rows = await store.rows(prefix, PAGE_ROWS, after_key=after)
+    rows, is_more = await inspected.rows(prefix, PAGE_ROWS, after)
     posts = [post for post in [await store.get(digest) for _, digest in rows] if post is not None]
     data = {
         "public_key": key,
@@ -67,9 +67,8 @@ async def user(inspected: Inspected, query: Query) -> Page:
                 "is_local_only": post.is_local_only,
             }
             for post in posts
-            if inspected.shows(post)
         ],
-        "next": {"after": key_text(rows[-1][0])} if len(rows) == PAGE_ROWS else None,
+        "next": {"after": key_text(rows[-1][0])} if is_more and rows else None,
     }
     return Page("user", f"User {found.name}", data, None if after else "", 200 if posts or infos else 404)
 

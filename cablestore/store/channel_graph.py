@@ -56,6 +56,8 @@ def channel_graph(reader: Reader, channel: str, limit: int, start_ms: int, end_m
         if post is not None:
             is_head = digest in heads
             nodes[digest] = GraphNode(digest, "stored", is_head, post.author, post.type, post.timestamp_ms, post.links)
+    ends = (absent_node(reader, digest, is_head=True) for digest in heads if not reader.has(digest.hex().encode()))
+    nodes |= {node.hash: node for node in ends if start_ms <= (node.timestamp_ms or 0) < end_ms}
     _add_absent(reader, nodes, heads, 2 * limit, start_ms)
     ordered = sorted(nodes.values(), key=lambda node: (node.timestamp_ms or 0, node.hash))
     return ChannelGraph(ordered, is_complete=len(newest) <= limit)
