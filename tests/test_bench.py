@@ -27,6 +27,7 @@ SCRIPTS: dict[str, tuple[str, ...]] = {
     "fairness.py": (),
     "importing.py": (),
     "ingest.py": (),
+    "inspection.py": (),
     "maintenance.py": (),
     "make_export.py": ("OUT", "--posts", "400", "--exports", "2"),
     "moderation.py": (),
@@ -47,6 +48,7 @@ SCRIPTS: dict[str, tuple[str, ...]] = {
 }
 NEEDS = {
     "content.py": "aiohttp",
+    "inspection.py": "jinja2",
     "reindex.py": "pyspark",
     "search.py": "apsw",
     "terminal_client.py": "textual",

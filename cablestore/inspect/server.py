@@ -192,6 +192,7 @@ def _templates(store: AsyncCableStore, *, is_public: bool) -> jinja2.Environment
         "term": term,
         "utc": charts.utc,
     }
+    environment.get_template("overview.html")  # compiled now, so that the first page does not wait
     return environment
 
 
