@@ -46,6 +46,7 @@ _PAGE: Final = '<!doctype html><meta charset="utf-8"><meta http-equiv="refresh" 
 )
 @click.option(
     "--behind-proxy",
+    type=values.host_name,
     metavar="NAME",
     help="Host name under which a TLS proxy publishes the page. Addresses of other machines need it and a token.",
 )

@@ -39,6 +39,7 @@ inspect_options = all_of(
     ),
     click.option(
         "--inspect-behind-proxy",
+        type=values.host_name,
         metavar="NAME",
         help="Host name under which a TLS proxy publishes the page. Addresses of other machines need it and a token.",
     ),

@@ -6,6 +6,7 @@ import asyncio
 import json
 import logging
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, Self
@@ -71,7 +72,7 @@ class InspectServer:
 
     def __init__(self, store: AsyncCableStore, settings: InspectSettings, node: WatchedNode | None = None) -> None:
         self._settings = settings
-        inspected = Inspected(store, node, settings.is_public, settings.archives)
+        inspected = self._inspected = Inspected(store, node, settings.is_public, settings.archives)
         self._live = LiveEvents(inspected)
         self._store = store
         self._templates = _templates(store, is_public=settings.is_public)
@@ -104,7 +105,14 @@ class InspectServer:
             reason = getattr(error, "strerror", None) or error
             raise NodeError(f"cannot listen on {wanted}: {reason}. Choose another port, or 0 for any") from None
         self.address = Address(wanted.host, self._runner.addresses[0][1])
+        await self._prepare()
         return self
+
+    async def _prepare(self) -> None:
+        """Create the first page once, so that it does not wait for modules, templates and caches."""
+        with suppress(CableStoreError):  # reported on the page
+            page = await overview.overview(self._inspected, Query({}))
+            await asyncio.to_thread(self._render, page, "/", Query({}), 0)
 
     async def __aexit__(self, *_: object) -> None:
         await self._runner.cleanup()
@@ -192,7 +200,6 @@ def _templates(store: AsyncCableStore, *, is_public: bool) -> jinja2.Environment
         "term": term,
         "utc": charts.utc,
     }
-    environment.get_template("overview.html")  # compiled now, so that the first page does not wait
     return environment
 
 
