@@ -10,14 +10,11 @@ _DOCUMENTS: Final = "https://cablestore.github.io/cablestore"
 _TERMS: Final = {
     "archives": ("glossary/#peers", "The posts of one week as one document"),
     "arrival log": ("glossary/#store", "The numbered list of changes to this store"),
-    "channel": ("glossary/#chat", "A named room for messages"),
     "dialect": ("glossary/#chat", "One of the two versions of Cable"),
     "generation": ("glossary/#store", "One database of a store. A rebuild writes the next one"),
-    "hash": ("glossary/#chat", "The id of a post, computed from its content"),
     "heads": ("glossary/#chat", "Posts to which no other post links yet. A new post links to them"),
     "in step": ("glossary/#peers", "The last complete comparison found the same posts in both stores"),
     "links": ("glossary/#chat", "Hashes of earlier posts. They show that the author had these posts"),
-    "local row": ("glossary/#store", "A row that concerns only this store"),
     "local-only": ("glossary/#chat", "A private moderation post. It is never sent"),
     "members": ("glossary/#chat", "Users who joined the channel and did not leave it since"),
     "peers": ("glossary/#peers", "Programs at the other end of a connection"),
@@ -25,7 +22,6 @@ _TERMS: Final = {
     "roles": ("explanation/moderation/", "Admins and mods, whose actions take effect"),
     "rows": ("glossary/#store", "Keys and their values in the database"),
     "seed": ("glossary/#chat", "Roles that the store got when it joined a cabal"),
-    "topic": ("glossary/#chat", "A line that describes a channel. The latest one applies"),
     "views": ("INDEXES/", "Rows that answer one kind of query. They follow from the posts alone"),
 }
 

@@ -75,7 +75,7 @@ async def draw(chromium: str) -> None:
         await page.goto(server.link)
         for name, path in PAGES.items():
             await page.goto(f"http://{server.address}{path}")
-            await page.wait_for_function("document.getElementById('live').textContent === 'live'")
+            await page.locator("#live:text-is('live')").wait_for()
             await page.screenshot(path=HERE / f"inspect-{name}.png")
 
 

@@ -136,22 +136,37 @@ def test_a_walk_by_keyboard_reaches_the_content_and_shows_where_it_is(chromium: 
 def test_a_post_appears_on_open_pages_and_the_focus_stays(chromium: Any) -> None:
     with filled_store() as store, inspected(store) as site, page_of(chromium, site) as page:
         page.goto(f"{site.url}/channel?name=harbour")
-        page.wait_for_function("document.getElementById('live').textContent === 'live'")
+        page.locator("#live:text-is('live')").wait_for()
         heads = page.locator("main a[href='/graph?name=harbour']")
         heads.focus()
         store.post("harbour", "written elsewhere")
         page.locator("text=written elsewhere").wait_for()
         assert page.evaluate("document.activeElement.getAttribute('href')") == "/graph?name=harbour"
         page.goto(f"{site.url}/log")
-        page.wait_for_function("document.getElementById('live').textContent === 'live'")
+        page.locator("#live:text-is('live')").wait_for()
         other = store.post("another", "of a new channel")
         page.locator(f"main a[href='/post?hash={other.hash.hex()}']").first.wait_for()
+
+
+def test_more_pages_than_a_browser_has_connections_are_all_live(chromium: Any) -> None:
+    with filled_store() as store, inspected(store) as site, page_of(chromium, site) as first:
+        pages = [first, *(first.context.new_page() for _ in range(8))]
+        for page in pages:
+            page.goto(f"{site.url}/channel?name=harbour")
+            page.locator("#live:text-is('live')").wait_for()
+        store.post("harbour", "for all pages")
+        for page in pages:
+            page.locator("text=for all pages").wait_for()
+        pages.pop(0).close()  # it was the one that listened
+        store.post("harbour", "for the others")
+        for page in pages:
+            page.locator("text=for the others").wait_for()
 
 
 def test_a_page_of_another_channel_stays_as_it_is(chromium: Any) -> None:
     with filled_store() as store, inspected(store) as site, page_of(chromium, site) as page:
         page.goto(f"{site.url}/channel?name=harbour")
-        page.wait_for_function("document.getElementById('live').textContent === 'live'")
+        page.locator("#live:text-is('live')").wait_for()
         requests: list[str] = []
         page.on("request", lambda sent: requests.append(sent.url))
         store.post("another", "text")

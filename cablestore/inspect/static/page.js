@@ -30,7 +30,8 @@ document.addEventListener("click", async (event) => {
 
 const live = document.body.dataset.live && JSON.parse(document.body.dataset.live);
 const state = document.getElementById("live");
-let source = null, isReading = false, isStale = false;
+const others = new BroadcastChannel("cablestore-live");
+let isReading = false, isStale = false;
 
 async function refresh() {
   if (isReading) { isStale = true; return; }
@@ -70,29 +71,35 @@ function replace(next) {
   }
 }
 
-function listen() {
-  source = new EventSource("/events?after=" + document.body.dataset.sequence);
-  source.addEventListener("open", () => { state.textContent = "live"; });
-  source.addEventListener("error", () => { state.textContent = "not connected"; });
-  source.addEventListener("node", refresh);
-  source.addEventListener("posts", (event) => {
-    const events = JSON.parse(event.data);
-    if (live === "" || events.some((each) => each.channel === null || each.channel === live)) refresh();
-  });
+// A browser opens six connections to a host. So one page listens, and tells the others of the same origin.
+
+function hear(told) {
+  if (told.state) state.textContent = told.state;
+  const concerns = told.events?.some((each) => live === "" || each.channel === null || each.channel === live);
+  if (concerns || told.isNode || told.last > Number(document.body.dataset.sequence)) refresh();
 }
 
-// A browser opens six connections to a host. Pages that nobody sees give theirs back.
-function follow() {
-  if (document.visibilityState === "visible") {
-    if (source === null) listen();
-  } else {
-    source?.close();
-    source = null;
-  }
+function listen() {
+  let last = Number(document.body.dataset.sequence);
+  const tell = (told) => { hear(told); others.postMessage(told); };
+  const source = new EventSource("/events?after=" + last);
+  source.addEventListener("open", () => tell({ state: "live" }));
+  source.addEventListener("error", () => tell({ state: "not connected" }));
+  source.addEventListener("node", () => tell({ isNode: true }));
+  source.addEventListener("posts", (event) => {
+    last = Number(event.lastEventId);
+    tell({ events: JSON.parse(event.data) });
+  });
+  others.addEventListener("message", (event) => {
+    if (event.data.isNew) others.postMessage({ state: state.textContent, last });
+  });
+  return new Promise(() => {}); // until the page is left
 }
 
 improve(document);
 if (live !== undefined) {
-  document.addEventListener("visibilitychange", follow);
-  follow();
+  others.addEventListener("message", (event) => hear(event.data));
+  others.postMessage({ isNew: true }); // the listening page answers with the last event
+  if (navigator.locks) navigator.locks.request("cablestore-live", listen);
+  else listen();
 }
