@@ -85,6 +85,7 @@ pictures: $(READY)
 	$(BIN)/python docs/img/make.py
 	$(BIN)/python docs/img/year.py
 	$(BIN)/python docs/img/chat.py
+	$(BIN)/python docs/img/store_page.py
 
 # Build the documents as a site: build/site/index.html.
 site: $(READY)

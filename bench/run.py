@@ -39,6 +39,7 @@ def plan(*, quick: bool) -> dict[str, list[str]]:
         "aio.py": ["2000"] if quick else [],
         "remote.py": ["2000"] if quick else [],
         "search.py": small,
+        "inspection.py": small,
         "torrent.py": [],
         "content.py": [],
         "reconcile.py": million,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from cablestore import lazy
 
-__version__: Final = "1.0.0rc2"
+__version__: Final = "1.0.0rc3"
 
 if TYPE_CHECKING:  # the same names for type checkers; a test compares the two
     from cablestore.errors import CableStoreError as CableStoreError

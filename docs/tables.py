@@ -13,7 +13,7 @@ from pathlib import Path
 
 from cablestore import limits
 from cablestore.index.view import View
-from cablestore.limits import archives, causal_logs, peers, protocol, reconciliation, remote, store
+from cablestore.limits import archives, causal_logs, inspection, peers, protocol, reconciliation, remote, store
 from cablestore.protocol.body import TYPE_NAMES
 from cablestore.protocol.exchange import TRANSITIONS, RequestRole
 from cablestore.reindex.columns import DELETIONS, POSTS, SETTLED, Column
@@ -60,7 +60,7 @@ def views_table() -> str:
 def limits_table() -> str:
     """One row per limit: name, value, docstring."""
     lines = ["| limit | value | meaning |", "|---|---|---|"]
-    subjects = (protocol, store, remote, peers, archives, reconciliation, causal_logs)
+    subjects = (protocol, store, remote, peers, archives, reconciliation, causal_logs, inspection)
     body = [statement for subject in subjects for statement in ast.parse(inspect.getsource(subject)).body]
     for statement, after in pairwise(body):
         if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):

@@ -27,6 +27,7 @@ SCRIPTS: dict[str, tuple[str, ...]] = {
     "fairness.py": (),
     "importing.py": (),
     "ingest.py": (),
+    "inspection.py": (),
     "maintenance.py": (),
     "make_export.py": ("OUT", "--posts", "400", "--exports", "2"),
     "moderation.py": (),
@@ -51,6 +52,7 @@ PARTS = {"common.py", "week_load.py", "week_servers.py"}
 """Modules that scripts import."""
 NEEDS = {
     "content.py": "aiohttp",
+    "inspection.py": "jinja2",
     "reindex.py": "pyspark",
     "search.py": "apsw",
     "terminal_client.py": "textual",

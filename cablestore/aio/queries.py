@@ -39,6 +39,12 @@ class AsyncQueries(Mirror):
     dump = each_on_reader(Queries.dump)
     dump_digest = on_worker(Queries.dump_digest)
 
+    rows = on_reader(Queries.rows)
+    rows_of = on_reader(Queries.rows_of)
+    graph_nodes = on_reader(Queries.graph_nodes)
+    channel_graph = on_reader(Queries.channel_graph)
+    post_counts = on_reader(Queries.post_counts)
+
     @property
     def cursor(self) -> Coroutine[Any, Any, ChangesCursor]:
         """Awaitable cursor of the changes that follow this state."""

@@ -36,6 +36,9 @@ _SECTIONS: Final = {
     "Chat": {
         "chat": ("chat", "Chat in this terminal."),
     },
+    "Inspect": {
+        "inspect": ("inspect", "Show a store in the browser."),
+    },
     "Moderate": {
         "moderation": ("moderate", "Show who moderates, and what is hidden, dropped or blocked."),
         "role": ("moderate", "Assign a role to USER."),

@@ -19,6 +19,7 @@ import structlog
 from cablestore import __version__, limits
 from cablestore.chat.hosting import RunningNode, with_stored_channels
 from cablestore.cli import values
+from cablestore.cli.inspect_options import inspect_options, shown_beside
 from cablestore.cli.maintenance_options import maintenance_options
 from cablestore.cli.options import common_options, on_mount
 from cablestore.cli.output import Output, safe, size
@@ -83,6 +84,7 @@ _SECTIONS: Final = {
     ),
     "Policy": ("policy", "policy_command", "policy_timeout", "policy_failure", "max_store_size", "min_free_space"),
     "Maintenance": ("backup_to", "backup_every", "backup_keep", "backup_require_mount", "keep", "keep_channel"),
+    "Inspection": ("inspect", "inspect_token", "inspect_behind_proxy", "inspect_public"),
     "Output and logs": ("log_format", "log_level", "quiet", "as_json"),
 }
 """Options of `serve` by section of its help."""
@@ -127,7 +129,7 @@ async def _serve(
         beside = [asyncio.create_task(work) for work in (watched.follow(node), service_manager().send_signs_of_life())]
         async with AsyncExitStack() as stack:
             # Looking up the host of a listening address may take long, and a signal must not wait for it.
-            starting = asyncio.create_task(_open_ports(node, stack, out, watched, pages, reloader.plan))
+            starting = asyncio.create_task(_open_ports(node, store, stack, out, watched, pages, reloader.plan))
             await stack.enter_async_context(maintenance)
             if await is_started(starting, received):
                 signals.reload_with(partial(reloader.reload, node, watched, maintenance))
@@ -139,7 +141,13 @@ async def _serve(
 
 
 async def _open_ports(
-    node: Node, stack: AsyncExitStack, out: Output, watched: RunningNode, pages: StatusPages | None, plan: ServePlan
+    node: Node,
+    store: CableStore,
+    stack: AsyncExitStack,
+    out: Output,
+    watched: RunningNode,
+    pages: StatusPages | None,
+    plan: ServePlan,
 ) -> None:
     """Listen and connect according to the plan, and report that the service is ready."""
     await watched.listen(node, plan.listen)
@@ -155,6 +163,8 @@ async def _open_ports(
         node.keep_connected(wanted)
     for wanted in plan.reconcile_connect:
         node.reconcile_port.keep_connected(wanted)
+    if plan.inspect is not None:
+        await stack.enter_async_context(shown_beside(store, watched, plan.inspect, out))
     service_manager().ready()
 
 
@@ -226,6 +236,7 @@ def _safe_on_terminals(_: Any, __: str, fields: structlog.typing.EventDict) -> s
 )
 @policy_options
 @maintenance_options
+@inspect_options
 @setting_options
 @click.option(
     "--log-format",

@@ -9,11 +9,13 @@ from typing import Any, Final, NamedTuple
 import click
 
 from cablestore.chat.hosting import RunningNode
+from cablestore.cli.inspect_options import inspect_settings_of
 from cablestore.cli.maintenance_options import maintenance_of
 from cablestore.cli.sections import ARGUMENTS
 from cablestore.cli.serve_options import CHANGEABLE, invited, settings_of
 from cablestore.cli.settings_file import SettingsError
 from cablestore.errors import CableStoreError
+from cablestore.inspect.settings import InspectSettings
 from cablestore.maintenance import Maintenance, MaintenancePlan
 from cablestore.moderation import Seed
 from cablestore.peers import Address, Invitation, Node, NodeSettings, descriptors
@@ -33,6 +35,7 @@ class ServePlan(NamedTuple):
     invitation: Invitation | None = None
     moderation_seed: str | None = None
     maintenance: MaintenancePlan = MaintenancePlan()
+    inspect: InspectSettings | None = None
 
 
 def plan_of(params: Mapping[str, Any], known: Invitation | None = None) -> ServePlan:
@@ -58,6 +61,7 @@ def plan_of(params: Mapping[str, Any], known: Invitation | None = None) -> Serve
         invitation,
         seed,
         maintenance_of(chosen),
+        inspect_settings_of(chosen),
     )
     if not (plan.listen or plan.connect or plan.reconcile_listen or plan.reconcile_connect):
         raise SettingsError("missing address: use --listen 127.0.0.1:13333, --connect HOST:PORT, or both")

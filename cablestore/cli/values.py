@@ -238,6 +238,26 @@ cabal_key: Final = TextValue("key", bytes, _cabal_key)
 cabal_key_hex: Final = TextValue("key", str, lambda text: _cabal_key(text).hex())
 
 
+@text_value("name", str)
+def host_name(text: str) -> str:
+    """Return the name of a host in lower case, with or without a port."""
+    if _HOST_NAME.fullmatch(text.lower()) is None:
+        raise ValueError(f"invalid host name {shown(text)}: expected NAME or NAME:PORT, such as store.example.org")
+    return text.lower()
+
+
+@text_value("token", str)
+def token(text: str) -> str:
+    """Return a token. The text has it, or @ and the path of a file."""
+    if not text.startswith("@"):
+        return text
+    try:
+        return text_of(read_small(usable_path(text[1:]))).strip()
+    except (OSError, CableStoreError, UnicodeDecodeError) as error:
+        why = "it is not text" if isinstance(error, UnicodeDecodeError) else reason_of(error)
+        raise ValueError(f"the token cannot be read from {shown(text[1:])}: {why}") from None
+
+
 @text_value("seed", str)
 def moderation_seed(text: str) -> str:
     """Return a moderation seed in hex digits. The text has the digits, or @ and the path of a file."""
@@ -285,6 +305,7 @@ def _encoded(text: str) -> bytes:
 
 # --- Spark ----------------------------------------------------------------------------------------
 
+_HOST_NAME: Final = re.compile(r"(?=.{1,259}$)[a-z0-9-]{1,63}(\.[a-z0-9-]{1,63})*(:[0-9]{1,5})?")
 _MEMORY_UNITS: Final = {"k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 _LEAST_MEMORY_BYTES: Final = 512 * 2**20
 """Spark rejects less than 472 MB, and Java reserves some of its memory."""

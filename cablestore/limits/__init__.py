@@ -2,6 +2,7 @@
 
 from cablestore.limits.archives import *
 from cablestore.limits.causal_logs import *
+from cablestore.limits.inspection import *
 from cablestore.limits.peers import *
 from cablestore.limits.protocol import *
 from cablestore.limits.reconciliation import *

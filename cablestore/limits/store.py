@@ -97,6 +97,9 @@ MAX_KNOWN_POSITIONS: Final = 200_000
 MAX_CAUSAL_POSTS: Final = 100_000
 """Posts that one causal ordering holds in memory, about 500 bytes each."""
 
+MAX_GRAPH_POSTS: Final = 1_000
+"""Posts in the graph of a channel by default. A browser draws as many at once, and a wide screen can show them."""
+
 MAX_TOPICS_READ: Final = 1_000
 """Latest topics of a channel that are searched for one that applies, which takes some 15 ms. A channel in which blocked
 users set more topics has none until the next one is set."""

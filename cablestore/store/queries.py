@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
 from itertools import chain, islice
@@ -40,6 +40,7 @@ from cablestore.store import lookup, mentions
 from cablestore.store.causal_order import causal_order, known_skeleton
 from cablestore.store.cursor import ChangesCursor, MessageCursor, cursor_of
 from cablestore.store.display import Display, Hidden, Message, User
+from cablestore.store.inspection import Inspection
 from cablestore.store.known_positions import KnownPositions, PositionCache
 from cablestore.store.message_order import MessageOrder
 from cablestore.store.read_marks import Unread
@@ -48,12 +49,8 @@ from cablestore.views import activity, channel_state, links, messages
 from cablestore.views import author as author_view
 
 
-class Queries(ABC):
+class Queries(Inspection):
     """Read methods of a store. Times are milliseconds since 1970; hashes and public keys are 32 raw bytes."""
-
-    @abstractmethod
-    def _reading(self) -> AbstractContextManager[Reader]:
-        """Return a reader of one state, open within the context."""
 
     @abstractmethod
     def _moderation(self) -> AppliedModeration | None:

@@ -112,6 +112,8 @@ def test_the_file_of_the_documents_sets_every_key_to_what_it_is_anyway(
     (tmp_path / "seed").write_bytes(seed)
     (tmp_path / "invitation").write_text(str(Invitation(bytes.fromhex(KEY), (Address("another.example", 1),), seed)))
     text = text.replace("/etc/cablestore/invitation", str(tmp_path / "invitation"))
+    (tmp_path / "token").write_text("a-token-of-this-test")
+    text = text.replace("/etc/cablestore/token", str(tmp_path / "token"))
     text = text.replace("/etc/cablestore/seed", str(tmp_path / "seed"))
     file = toml(tmp_path, text.replace("/var/lib/cablestore/store", str(tmp_path / "store")))
     with CableStore.open(tmp_path / "store"):
@@ -229,7 +231,7 @@ def test_bad_files_have_status_2_and_open_nothing(
 
 
 KEYS = config_keys(service.serve)
-ANY_TEXT = ("backup-to", "store", "invitation", "policy", "prologue")
+ANY_TEXT = ("backup-to", "store", "inspect-token", "invitation", "policy", "prologue")
 """Keys whose value may be any text."""
 RIGHT_TYPES = {"array": list, "flag": bool, "number": int, "text": str}
 VALUES = st.one_of(

@@ -13,17 +13,19 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 from documents import blocks, blocks_in_order
 from folders import ROOT
+from inspecting import request
 from serving import environment, fetch
 from terminals import Terminal, screen_of
 from waiting import wait_until
 
 CHAT_CLIENT = "docs/tutorial/chat-client.md"
 PEER = "docs/tutorial/run-a-peer.md"
+INSIDE = "docs/tutorial/see-how-a-store-works.md"
 PREFIX: Final = Path(sys.prefix)
 OTHERS = re.compile(
     r"\b[0-9a-f]{6,}\b|\b\d\d:\d\d\b|\w+ \d+ \w+ 20\d\d|─+|[0-9,]+(?= rows| bytes)", flags=re.IGNORECASE
@@ -279,3 +281,87 @@ def test_a_peer_is_run_as_the_page_says(peers: Peers) -> None:
     peers.type("cablestore log default -s home", "...this peer is always here...and this one is not...")
     peers.stop()
     shutil.rmtree(peers.folder / "backup")
+
+
+# --- how a store works ----------------------------------------------------------------------------
+
+
+class Looking:
+    """The commands of the page in a folder, and the page that `inspect` shows, as JSON."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.process: subprocess.Popen[str] | None = None
+        self._digits: dict[str, str] = {}
+
+    def type(self, line: str, page: str) -> None:
+        """Enter a line into a shell, and compare its output with the page."""
+        for written, here in self._digits.items():
+            line = line.replace(written, here)
+        words = [sys.executable, "-m", *shlex.split(line)]
+        if words[3] == "inspect":
+            self._show([*words, "--listen", "127.0.0.1:0", "--json", "--no-open"])
+            return
+        done = subprocess.run(words, cwd=self.folder, env=environment(), capture_output=True, text=True, check=True)
+        assert is_printed(page, done.stdout + done.stderr) or is_printed(page, done.stderr + done.stdout), (line, done)
+        posted = r"posted \((\w+)\)"
+        self._digits |= dict(zip(re.findall(posted, page), re.findall(posted, done.stdout), strict=True))
+
+    def _show(self, words: list[str]) -> None:
+        self.process = subprocess.Popen(words, cwd=self.folder, env=environment(), stdout=subprocess.PIPE, text=True)
+        assert self.process.stdout is not None
+        self._url, _, self._token = json.loads(self.process.stdout.readline())["inspect"].partition("/?token=")
+
+    def read(self, path: str) -> dict[str, Any]:
+        """Return the data of a page."""
+        found: dict[str, Any] = request(f"{self._url}{path}", token=self._token).json
+        return found
+
+    def rows(self) -> dict[str, int]:
+        """Return the number of rows of each view on the overview."""
+        return {each["view"]: each["rows"] for each in self.read("/?format=json")["views"]}
+
+    def end(self) -> None:
+        """Press Ctrl-C in the terminal of the page."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGINT)
+        assert self.process.wait() == 128 + signal.SIGINT
+        self.close()
+
+    def close(self) -> None:
+        """End the page."""
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+            assert self.process.stdout is not None
+            self.process.stdout.close()
+
+
+@pytest.fixture
+def looking(tmp_path: Path) -> Iterator[Looking]:
+    found = Looking(tmp_path)
+    yield found
+    found.close()
+
+
+def test_a_store_works_as_the_page_says(looking: Looking) -> None:
+    text = (ROOT / INSIDE).read_text()
+    counted = {
+        view: (int(before), int(after))
+        for view, before, after in re.findall(r"^\| (\w+) \| (\d+) \| (\d+) \|", text, flags=re.MULTILINE)
+    }
+    assert len(counted) == 10
+    for number, step in enumerate(re.split(r"^## Step \d", text, flags=re.MULTILINE)[1:], 1):
+        for session in re.findall(r"```console\n(.*?)```", step, flags=re.DOTALL):
+            for command, printed in typed_and_printed(session):
+                looking.type(command, printed)
+        if number in {2, 3}:
+            found = looking.rows()
+            assert {view: found.get(view, 0) for view in counted} == {
+                view: rows[number - 2] for view, rows in counted.items()
+            }
+    nodes = looking.read("/graph?name=default&format=json")["nodes"]
+    assert [node["state"] for node in nodes] == ["stored", "stored", "deleted", "stored"]
+    assert [node["is_head"] for node in nodes] == [False, False, False, True]
+    assert {each["kind"] for each in looking.read("/log?format=json")["events"]} == {"accepted", "deleted"}
+    looking.end()
