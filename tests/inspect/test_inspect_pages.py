@@ -198,7 +198,8 @@ def test_peers_are_shown_without_their_addresses_on_a_public_page() -> None:
 
     class Node(WatchedNode):
         def status(self) -> NodeStatus:
-            return NodeStatus("1", 10**12, "ok", "", 0.0, 1, 2, 3, 4, 5, 6, 7, (peer,))
+            counts = (1, 2, 3, 4, 5, 6, 7, 0)
+            return NodeStatus("1", 10**12, "ok", "", 0.0, *counts, "off", None, 0, 0, "", (peer,))
 
     node = Node(NodeState(None))
     with CableStore.in_memory() as store:
