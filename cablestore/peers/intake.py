@@ -101,16 +101,16 @@ class PostIntake:
         self, batch: ReceivedPosts, previous: asyncio.Future[None] | None, turn: asyncio.Future[None]
     ) -> None:
         await self._judge.wait_for_share(batch.link, len(batch.posts))
-        written: list[Outcome] | None = None
-        while written is None:  # the policy changed before the posts were written
+        outcomes: dict[int, Outcome] = {}
+        left = list(enumerate(batch.posts))
+        while left:  # the policy may change before posts are written, or before a rejection is noted
             version = self._context.policies.version
-            judgement = await self._judge.judge(batch.posts, batch.link)
+            judgement = await self._judge.judge([post for _, post in left], batch.link)
             if previous is not None:
                 await previous
             if version != self._context.policies.version:
                 continue
-            found = zip(batch.posts, judgement.outcomes, strict=True)
-            taken = [post for post, rejection in found if rejection is None]
+            taken = [post for (_, post), rejection in zip(left, judgement.outcomes, strict=True) if rejection is None]
             future = self._context.writes.submit(taken, policy_version=version, is_verified=judgement.is_verified)
             if not turn.done():
                 turn.set_result(None)
@@ -119,8 +119,16 @@ class PostIntake:
             except CableStoreError as error:
                 batch.outcomes.set_exception(error)
                 return
-        accepted = iter(written)
-        batch.outcomes.set_result([rejection or next(accepted) for rejection in judgement.outcomes])
+            if written is None:
+                continue
+            accepted, is_current = iter(written), version == self._context.policies.version
+            for (at, _), rejection in zip(left, judgement.outcomes, strict=True):
+                if rejection is None:
+                    outcomes[at] = next(accepted)
+                elif is_current:
+                    outcomes[at] = rejection
+            left = [(at, post) for at, post in left if at not in outcomes]
+        batch.outcomes.set_result([outcomes[at] for at in range(len(batch.posts))])
 
     def _finished(
         self, batch: ReceivedPosts, turn: asyncio.Future[None], size_bytes: int, task: asyncio.Task[None]
