@@ -37,7 +37,7 @@ _SECTIONS: Final = {
         "chat": ("chat", "Chat in this terminal."),
     },
     "Inspect": {
-        "inspect": ("inspect", "Show a store in the browser."),
+        "inspect": ("inspect", "Show a store in the browser, until Ctrl-C."),
     },
     "Moderate": {
         "moderation": ("moderate", "Show who moderates, and what is hidden, dropped or blocked."),
@@ -54,7 +54,7 @@ _SECTIONS: Final = {
         "serve": ("serve", "Run a peer until SIGTERM or Ctrl-C."),
         "status": ("status", "Show the state of the store and of a running `serve`."),
         "peers": ("peers", "Show, disconnect or ban the peers of `serve`."),
-        "policy": ("policy", "Show or change the policy of `serve`: which authors, channels and peers it accepts."),
+        "policy": ("policy", "Show or change the policy of `serve` for received posts."),
         "connect": ("connect", "Show the peers that `serve` stays connected to."),
         "sync": ("serve", "Fetch missing posts from a peer once."),
         "reconcile": ("reconcile", "Reconcile once with another store."),

@@ -22,7 +22,7 @@ _DONE: Final = {"allow": "allowed", "deny": "denied", "remove": "removed"}
 @click.argument("names", metavar="[NAME]...", nargs=-1)
 @with_store
 def policy(store: CableStore, out: Output, action: str, kind: str | None, names: tuple[str, ...]) -> None:
-    """Show or change the policy of `serve`: which authors, channels and peers it accepts.
+    """Show or change the policy of `serve` for received posts.
 
     `deny` rejects the later posts of an author or a channel, or disconnects a peer. With `allow`, only listed ones are
     accepted. `remove` deletes an entry of either list. The policy file is changed, and `serve` applies it at once.

@@ -55,6 +55,7 @@ def test_help_lists_commands_in_sections(store: Path, columns: int) -> None:
         "Write",
         "Read",
         "Chat",
+        "Inspect",
         "Moderate",
         "Peers",
         "Maintain",
@@ -81,7 +82,9 @@ def test_help_of_serve_lists_options_in_sections(store: Path, columns: int) -> N
         "Sending to peers",
         "Reconciliation",
         "Limits",
+        "Policy",
         "Maintenance",
+        "Inspection",
         "Output and logs",
         "Options",
     ]

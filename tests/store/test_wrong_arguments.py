@@ -35,9 +35,9 @@ LATE = {kind.__name__: kind for kind in (Changes, Filters, ImportSummary, Manife
 NAIVE = dt.datetime(2024, 1, 2, 3, 4)  # noqa: DTZ001 - wrong on purpose
 POST = ANN.text("default", "hello", at=START_MS)  # a fixed time, so that other tests keep their timestamps
 HEX = "ab" * 32
-AT_LEAST_1 = {"limit", "batch_posts", "segment_size_bytes", "run_size_bytes", "processes", "read_threads"}
+AT_LEAST_1 = {"limit", "batch_posts", "segment_size_bytes", "run_size_bytes", "processes", "read_threads", "step_ms"}
 AT_LEAST_0 = {"keep_newest", "skew_ms", "verify_threads", "post_type"}
-ANY_SIZE = {"value", "raw", "seed"}
+ANY_SIZE = {"value", "raw", "seed", "prefix", "after_key"}
 """Parameters of type bytes that are neither a hash nor a key."""
 OF_A_SUBJECT: dict[str, type[CableStoreError]] = {
     "cursor": CursorError,
@@ -69,6 +69,7 @@ RIGHT: dict[str, Any] = {
     "raw": POST.raw,
     "role": UserRole.MOD,
     "seen": [],
+    "step_ms": 1,
     "stones": [],
     "surplus": lambda _: [],
     "target": ANN.key,
@@ -157,7 +158,7 @@ def right_arguments(method: Callable[..., Any], folder: Path) -> dict[str, Any]:
     for each in inspect.signature(method).parameters.values():
         if each.name == "self" or each.default is not each.empty or each.kind is each.VAR_KEYWORD:
             continue
-        right = 0 if each.name.endswith("_ms") else RIGHT.get(each.name, "default")
+        right = RIGHT.get(each.name, 0 if each.name.endswith("_ms") else "default")
         right = (
             "default" if right == 0 and getattr(hints[each.name], "__supertype__", hints[each.name]) is str else right
         )
