@@ -194,7 +194,7 @@ def test_posts_are_found_by_words_digits_and_names() -> None:
 
 
 def test_peers_are_shown_without_their_addresses_on_a_public_page() -> None:
-    peer = PeerStatus("192.0.2.7:5", "ab" * 32, True, False, 10**12, None, 0, 10, 20, 1.0, 2.0, 0)
+    peer = PeerStatus("192.0.2.7:5", "ab" * 32, True, False, 10**12, None, 0, 10, 20, 1.0, 2.0, 0, 7, 3, 10**12)
 
     class Node(WatchedNode):
         def status(self) -> NodeStatus:
@@ -208,7 +208,12 @@ def test_peers_are_shown_without_their_addresses_on_a_public_page() -> None:
             assert site.json("/peers")["peers"][0]["key"] == "ab" * 32
         with inspected(store, node, is_public=True) as site:
             assert "192.0.2.7" not in site.get("/peers").text + site.get("/peers?format=json").text
-            assert site.json("/peers")["peers"][0]["received_size_bytes"] == 10
+            shown = site.json("/peers")["peers"][0]
+            assert [shown[name] for name in ("received_size_bytes", "received_requests", "reconciliations")] == [
+                10,
+                7,
+                3,
+            ]
 
 
 def test_every_prefix_of_the_database_has_a_layout() -> None:
