@@ -33,11 +33,12 @@ FUNCTIONS = {
 
 @pytest.fixture(scope="module")
 def labels(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, set[str]]]:
-    """Return the values of the labels of each metric of a running `serve` whose store was backed up and has a quota."""
+    """Return the values of the labels of each metric of a running `serve` whose store was backed up and checked, and has a quota."""
     folder = tmp_path_factory.mktemp("monitoring")
     assert cablestore("init", store=folder / "a").returncode == 0
     assert cablestore("post", "default", "text", store=folder / "a").returncode == 0
     assert cablestore("backup", folder / "backup", store=folder / "a").returncode == 0
+    assert cablestore("check", store=folder / "a").returncode == 0
     one = Served(folder / "a", "--listen", HERE, "--metrics", HERE, "--max-store-size", "1GB")
     try:
         assert one.address

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -191,6 +193,23 @@ def test_posts_are_found_by_words_digits_and_names() -> None:
                 ("#harbour", "channel", "/channel?name=harbour"),
             ):
                 assert (kind, href) in [(each["kind"], each["href"]) for each in site.json("/search", q=text)["jumps"]]
+
+
+def test_the_overview_has_the_last_check_and_a_public_one_has_not(tmp_path: Path) -> None:
+    record = {"format": 1, "at_ms": 1_700_000_000_000, "posts": 9, "problems": 1, "signatures": False}
+    with CableStore.open(tmp_path / "store") as store:
+        with inspected(store) as site:
+            assert site.json("/")["local"]["check_at_ms"] is None
+            store.check(signatures=True)
+            local = site.json("/")["local"]
+            assert local["check_at_ms"] > record["at_ms"]
+            assert (local["check_problems"], local["check_signatures"]) == (0, True)
+            assert "no problems, signatures verified" in site.get("/").text
+            (tmp_path / "store" / "last-check.json").write_text(json.dumps(record))
+            assert "1 problem</strong>, signatures not verified" in site.get("/").text
+        with inspected(store, is_public=True) as site:
+            assert "check_at_ms" not in site.get("/?format=json").text
+            assert "Last check" not in site.get("/").text
 
 
 def test_peers_are_shown_without_their_addresses_on_a_public_page() -> None:
