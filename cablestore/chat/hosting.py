@@ -195,6 +195,9 @@ def _status_of(peer: Peer) -> PeerStatus:
         received_bytes_per_s=round(peer.received_bytes_per_s, 1),
         sent_bytes_per_s=round(peer.sent_bytes_per_s, 1),
         queued_size_bytes=peer.queued_size_bytes,
+        received_requests=peer.received_requests,
+        reconciliations=peer.reconciliations,
+        reconciled_at_ms=peer.reconciled_at_ms,
     )
 
 

@@ -12,11 +12,12 @@ from cablestore.cli.output import Output, no_problems, safe
 from cablestore.cli.stores import on_closed_store, open_or_connect, open_to_read
 from cablestore.cli.values import Moment, public_key
 from cablestore.index.check import CheckReport
+from cablestore.index.last_check import note_check
 from cablestore.index.rebuild import RebuildReport
 from cablestore.plurals import counted
 from cablestore.store import retention
 from cablestore.store.closed import ClosedStore
-from cablestore.store.options import StoreOptions
+from cablestore.store.options import StoreOptions, system_clock_ms
 from cablestore.store.store import CableStore
 from cablestore.views.installed import installed_catalog
 
@@ -34,6 +35,8 @@ def check(path: Path, out: Output, signatures: bool, read_only: bool) -> int:
     Example: `cablestore check --signatures`
     """
     report = on_closed_store(path, lambda path: _checked(path, out, signatures=signatures, read_only=read_only))
+    if not read_only:  # of a checkpoint, the check is noted in the copy
+        note_check(path, system_clock_ms(), report, signatures=signatures)
     for problem in report.problems:
         out.say(f"✗ {safe(str(problem))}", problem=problem.what, view=problem.view, key=problem.key.hex())
     if report.problem_count > len(report.problems):

@@ -1,4 +1,4 @@
-"""The command `status`: the store, its disk and its last backup, and the node of `serve`."""
+"""The command `status`: the store, its disk, its last backup and check, and the node of `serve`."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from cablestore.cli.options import with_store
 from cablestore.cli.output import Output, safe, size
 from cablestore.cli.stores import node_of
 from cablestore.files import disk_usage
+from cablestore.index.last_check import last_check
 from cablestore.plurals import counted
 from cablestore.remote.node import NodeStatus, WatchedNode
 from cablestore.store.store import CableStore
@@ -29,7 +30,7 @@ def status(store: CableStore, out: Output, live: bool) -> None:
     """Show the state of the store and of a running `serve`.
 
     The state of `serve` has its health, peers, rates, queues and lag; that of the store its size, the free space on its
-    disk, and the last backup.
+    disk, the last backup, and the time and result of the last `check`.
 
     Example: `cablestore status`
     """
@@ -59,6 +60,7 @@ def _of_store(store: CableStore) -> dict[str, Any]:
     stats = store.stats()
     usage = None if store.path is None else disk_usage(store.path)
     backup = None if store.path is None else last_backup(store.path)
+    check = None if store.path is None else last_check(store.path)
     return {
         "store": None if store.path is None else str(store.path),
         "posts": sum(stats.posts.values()),
@@ -67,6 +69,9 @@ def _of_store(store: CableStore) -> dict[str, Any]:
         "disk_free_bytes": None if usage is None else usage.free_size_bytes,
         "backup_at_ms": None if backup is None else backup.at_ms,
         "backup_folder": None if backup is None else backup.folder,
+        "check_at_ms": None if check is None else check.at_ms,
+        "check_problems": None if check is None else check.problems,
+        "check_signatures": None if check is None else check.signatures,
         "write_failure": store.write_state.failure,
     }
 
@@ -109,7 +114,16 @@ def _lines(fields: dict[str, Any], found: NodeStatus | None) -> list[tuple[str, 
         ("size on the disk", _size(fields["store_size_bytes"])),
         ("free on the disk", _size(fields["disk_free_bytes"])),
         ("last backup", made),
+        ("last check", _check(fields)),
     ]
+
+
+def _check(fields: dict[str, Any]) -> str:
+    if fields["check_at_ms"] is None:
+        return "none known"
+    problems = counted(fields["check_problems"], "problem") if fields["check_problems"] else "no problems"
+    signatures = "verified" if fields["check_signatures"] else "not verified"
+    return f"{duration_since(fields['check_at_ms'])} ago: {problems}, signatures {signatures}"
 
 
 def _quota(found: NodeStatus) -> str:

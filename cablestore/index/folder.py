@@ -7,6 +7,7 @@
     peers.json          a node's marks of its peers: `cablestore.peers.sync_state`
     bans.json           banned peers: `cablestore.peers.bans`
     last-backup.json    when the store was last backed up: `cablestore.backup.last`
+    last-check.json     when the store was last checked, and the result: `cablestore.index.last_check`
     counts              second copy of the live database's counts: `cablestore.index.evidence`
     identity            the key file of the store's own user, created on first use
     generation-000002/  a LevelDB with all other data
@@ -93,6 +94,7 @@ _OWN_NAMES: Final = frozenset(
         "peers.json",
         "bans.json",
         "last-backup.json",
+        "last-check.json",
         COUNTS_FILE,
         f"{COUNTS_FILE}{COUNTS_DRAFT}",
         *SEARCH_FILES,

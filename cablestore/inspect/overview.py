@@ -11,6 +11,7 @@ from cablestore.backup.last import last_backup
 from cablestore.errors import StorageError
 from cablestore.files import disk_usage
 from cablestore.index.header import peek
+from cablestore.index.last_check import last_check
 from cablestore.inspect.page import Inspected, Page, Query
 
 _DAY_MS: Final = 86_400_000
@@ -59,7 +60,7 @@ def _peers(inspected: Inspected) -> dict[str, int] | None:
 
 
 def _on_disk(path: Path) -> dict[str, Any]:
-    header, backup = peek(path), last_backup(path)
+    header, backup, check = peek(path), last_backup(path), last_check(path)
     try:
         usage = disk_usage(path)
     except StorageError:
@@ -70,6 +71,9 @@ def _on_disk(path: Path) -> dict[str, Any]:
         "store_size_bytes": None if usage is None else usage.store_size_bytes,
         "disk_free_bytes": None if usage is None else usage.free_size_bytes,
         "backup_at_ms": None if backup is None else backup.at_ms,
+        "check_at_ms": None if check is None else check.at_ms,
+        "check_problems": None if check is None else check.problems,
+        "check_signatures": None if check is None else check.signatures,
     }
 
 

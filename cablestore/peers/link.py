@@ -86,6 +86,11 @@ class PeerLink(asyncio.Protocol, ABC):
         self.received_size_bytes = self.sent_size_bytes = 0
         self._received_rate, self._sent_rate = Rate(self.began_s), Rate(self.began_s)
         self._pace = MessagePace(0, self.began_s)
+        self.received_requests = 0
+        """Requests of the peer that this node answers."""
+        self.reconciliations = 0
+        self.reconciled_at_ms: int | None = None
+        """When the last complete reconciliation ended."""
         self.invalid_posts = 0
         self.received_posts: Final[OrderedDict[bytes, None]] = OrderedDict()
         """Hashes of the latest posts that the peer sent. They are not announced to it."""
@@ -277,6 +282,9 @@ class PeerLink(asyncio.Protocol, ABC):
             received_bytes_per_s=self._received_rate.bytes_per_s,
             sent_bytes_per_s=self._sent_rate.bytes_per_s,
             queued_size_bytes=self.queued_size_bytes,
+            received_requests=self.received_requests,
+            reconciliations=self.reconciliations,
+            reconciled_at_ms=self.reconciled_at_ms,
         )
 
     @property
@@ -289,6 +297,11 @@ class PeerLink(asyncio.Protocol, ABC):
         if self._step_announced is not is_in_step and not self.closed.done():
             self._step_announced = is_in_step
             self._context.watchers.notify(PeerInStep(self.peer))
+
+    def note_reconciled(self, at_ms: int) -> None:
+        """Count a complete reconciliation."""
+        self.reconciliations += 1
+        self.reconciled_at_ms = at_ms
 
     @property
     def remote_static(self) -> bytes | None:

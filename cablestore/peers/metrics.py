@@ -14,6 +14,8 @@ from prometheus_client.registry import Collector
 
 from cablestore.backup.last import last_backup
 from cablestore.files import disk_usage
+from cablestore.index.last_check import last_check
+from cablestore.index.last_records import LastRecord
 from cablestore.index.verdict import Verdict
 from cablestore.peers.rejected_posts import RejectionReason
 from cablestore.peers.report import ReconcileReport
@@ -186,16 +188,21 @@ def _of_disk(path: Path | None) -> Iterator[Metric]:
     """Yield metrics of the store's folder and its disk, without values for a store in memory."""
     usage = None if path is None else disk_usage(path)
     backup = None if path is None else last_backup(path)
-    age_s = None if backup is None else max(0.0, (system_clock_ms() - backup.at_ms) / 1000)
+    check = None if path is None else last_check(path)
     for name, text, value in (
         ("cablestore_disk_free_bytes", "Free space on the disk of the store", usage and usage.free_size_bytes),
         ("cablestore_store_disk_bytes", "Size of the store's folder on the disk", usage and usage.store_size_bytes),
-        ("cablestore_backup_age_seconds", "Seconds since the last complete backup", age_s),
+        ("cablestore_backup_age_seconds", "Seconds since the last complete backup", _age_s(backup)),
+        ("cablestore_check_age_seconds", "Seconds since the last complete check", _age_s(check)),
     ):
         family = GaugeMetricFamily(name, text)
         if value is not None:
             family.add_metric([], value)
         yield family
+
+
+def _age_s(record: LastRecord | None) -> float | None:
+    return None if record is None else max(0.0, (system_clock_ms() - record.at_ms) / 1000)
 
 
 class ReconcileMetrics:

@@ -29,6 +29,9 @@ class Peer:
 
     `no_answer_s` is the number of seconds without an expected answer, 0 if the peer answers. The rates are averages over
     about the last ten seconds. `queued_size_bytes` is the size of the data that the peer has not read yet.
+
+    `received_requests` counts the requests of the peer that this node accepted, `reconciliations` the complete ones of
+    this connection, without audits. `reconciled_at_ms` is when the last one ended, None if there was none.
     """
 
     number: int
@@ -44,6 +47,9 @@ class Peer:
     received_bytes_per_s: float = 0.0
     sent_bytes_per_s: float = 0.0
     queued_size_bytes: int = 0
+    received_requests: int = 0
+    reconciliations: int = 0
+    reconciled_at_ms: int | None = None
 
     __repr__ = hex_repr
 

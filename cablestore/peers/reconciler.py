@@ -412,6 +412,7 @@ class Reconciler:
                 current.add_to(each)
             is_audit = current.talk.purpose is Purpose.AUDIT
             if outcome == "done" and not is_audit:
+                link.note_reconciled(system_clock_ms())
                 self._agreements.compared(link, current.place, is_complete=is_complete, sent_posts=own.posts_sent > 0)
             elif outcome not in _UNDECIDED and not is_audit:
                 self._agreements.failed(link)

@@ -111,6 +111,7 @@ class Serving:
         if self._is_refused(connection, request):
             connection.session.reject(exchange)
             return False
+        connection.received_requests += 1
         if self._is_forwarded(connection, request):
             route = self.routes[exchange] = Route(connection.session, exchange, self._inspection)
             if not isinstance(request, PostRequest):

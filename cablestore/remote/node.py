@@ -54,7 +54,7 @@ class PeerDial:
 
 @dataclass(frozen=True, slots=True)
 class PeerStatus:
-    """Connected peer, its traffic, and how far it lags behind: see `cablestore.peers.Peer`. `key` is in hex."""
+    """Connected peer, its traffic, requests and reconciliations: see `cablestore.peers.Peer`. `key` is in hex."""
 
     address: str
     key: str | None
@@ -68,6 +68,9 @@ class PeerStatus:
     received_bytes_per_s: float
     sent_bytes_per_s: float
     queued_size_bytes: int
+    received_requests: int
+    reconciliations: int
+    reconciled_at_ms: int | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,6 +36,7 @@ from cablestore.index.engine import Engine
 from cablestore.index.evidence import Counts, Evidence, find_evidence, note_lost_writes
 from cablestore.index.folder import Folder, store_path
 from cablestore.index.header import FORMAT
+from cablestore.index.last_check import note_check
 from cablestore.index.leveldb import LevelDB, Tuning
 from cablestore.index.leveldb_salvage import salvaged
 from cablestore.index.log_position import is_shared, mark_at
@@ -51,6 +52,7 @@ from cablestore.protocol.keys import after_prefix
 from cablestore.protocol.post import Post
 from cablestore.store.hidden import HiddenMessages
 from cablestore.store.key_file import StoreIdentity, unseal_of
+from cablestore.store.options import system_clock_ms
 from cablestore.views import CATALOG
 from cablestore.views.data import VIEW as DATA
 
@@ -194,7 +196,8 @@ class ClosedStore:
     ) -> CheckReport:
         """Compare every row with the posts. With `signatures`, also verify every post.
 
-        By default, a large store is checked in one process per core if the extra `parallel` is installed.
+        The result is recorded in the folder, unless the store is read-only. By default, a large store is checked in one
+        process per core if the extra `parallel` is installed.
         """
         check(signatures=signatures, progress=progress)
         check_given(processes=processes)
@@ -214,6 +217,8 @@ class ClosedStore:
                     progress=progress,
                 )
             check_evidence(evidence, report)
+            if not self._read_only:
+                note_check(folder.path, system_clock_ms(), report, signatures=signatures)
             return report
 
     def export(self, out: Location, *, filters: Filters | None = None, progress: Progress = no_progress) -> Manifest:

@@ -31,6 +31,7 @@ from cablestore.index.check import check as check_rows
 from cablestore.index.engine import Engine
 from cablestore.index.evidence import find_evidence
 from cablestore.index.folder import store_path
+from cablestore.index.last_check import note_check
 from cablestore.index.reader import Reader
 from cablestore.index.rebuild import RebuildReport
 from cablestore.index.signatures import SignatureVerifier
@@ -51,7 +52,7 @@ from cablestore.store.key_file import StoreIdentity
 from cablestore.store.known_positions import KnownPositions, PositionCache
 from cablestore.store.local_values import LocalValues
 from cablestore.store.moderator import Moderator
-from cablestore.store.options import StoreOptions
+from cablestore.store.options import StoreOptions, system_clock_ms
 from cablestore.store.parts import StoreParts
 from cablestore.store.present import Present
 from cablestore.store.queries import Queries, Snapshot, stats_of
@@ -591,7 +592,10 @@ class CableStore(Queries, Closable, ProcessBound):
         return Snapshot(reader.source, reader, self._present.state.moderation, self._identity.known_key, self._places)
 
     def check(self, *, signatures: bool = False, progress: Progress = no_progress) -> CheckReport:
-        """Compare every row with the posts that it comes from. With `signatures`, verify every post too."""
+        """Compare every row with the posts that it comes from. With `signatures`, verify every post too.
+
+        The result is recorded in the store's folder, unless the store is read-only.
+        """
         check(signatures=signatures, progress=progress)
         engine = self._engine
         engine.require_views()
@@ -599,6 +603,8 @@ class CableStore(Queries, Closable, ProcessBound):
             report = check_rows(reader, engine.catalog, scratch, signatures=signatures, progress=progress)
         if engine.folder is not None:
             check_evidence(find_evidence(engine.folder.database_path, is_open=True), report)
+            if not engine.folder.is_read_only:
+                note_check(engine.folder.path, system_clock_ms(), report, signatures=signatures)
         return report
 
     def rebuild(self, *, progress: Progress = no_progress) -> RebuildReport:

@@ -16,6 +16,7 @@ from cablestore import CableStore, connect, limits
 from cablestore.backup import restore, verify_backup
 from cablestore.export import verify_export
 from cablestore.index.arrival_log import LOG_PREFIX
+from cablestore.index.last_check import last_check
 from cablestore.index.leveldb import LevelDB
 from cablestore.store.key_file import load_identity
 
@@ -45,7 +46,15 @@ def run_json(served: Served, *words: object) -> dict[str, Any]:
 
 def test_check(served: Served) -> None:
     assert run_json(served, "check", "--signatures")["problems"] == 0
+    first = last_check(served.store)
+    assert first is not None
+    assert (first.posts, first.problems, first.signatures) == (8, 0, True)
     assert run_json(served, "check")["posts"] == 8
+    again = last_check(served.store)
+    assert again is not None
+    assert again.at_ms >= first.at_ms
+    assert not again.signatures
+    assert run_json(served, "status")["check_at_ms"] == again.at_ms
 
 
 def test_backup_with_points(tmp_path: Path, served: Served) -> None:

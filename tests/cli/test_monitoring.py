@@ -33,11 +33,12 @@ FUNCTIONS = {
 
 @pytest.fixture(scope="module")
 def labels(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, set[str]]]:
-    """Return the values of the labels of each metric of a running `serve` whose store was backed up and has a quota."""
+    """Return the values of the labels of each metric of a running `serve` whose store was backed up and checked, and has a quota."""
     folder = tmp_path_factory.mktemp("monitoring")
     assert cablestore("init", store=folder / "a").returncode == 0
     assert cablestore("post", "default", "text", store=folder / "a").returncode == 0
     assert cablestore("backup", folder / "backup", store=folder / "a").returncode == 0
+    assert cablestore("check", store=folder / "a").returncode == 0
     one = Served(folder / "a", "--listen", HERE, "--metrics", HERE, "--max-store-size", "1GB")
     try:
         assert one.address
@@ -150,6 +151,7 @@ def test_disk_and_backup_are_measured(tmp_path: Path, labels: dict[str, dict[str
         "cablestore_disk_free_bytes",
         "cablestore_store_disk_bytes",
         "cablestore_backup_age_seconds",
+        "cablestore_check_age_seconds",
         "cablestore_build_info",
     } <= labels.keys()
     one = Served(tmp_path / "a", "--create", "--listen", HERE, "--metrics", HERE)
@@ -162,6 +164,9 @@ def test_disk_and_backup_are_measured(tmp_path: Path, labels: dict[str, dict[str
         assert one.metric("cablestore_disk_free_bytes") > 0
         assert cablestore("backup", tmp_path / "backup", store=one.store).returncode == 0
         assert "\ncablestore_backup_age_seconds " in fetch(f"http://{one.hear('metrics')}/metrics")[1]
+        assert "\ncablestore_check_age_seconds " not in fetch(f"http://{one.hear('metrics')}/metrics")[1]
+        assert cablestore("check", store=one.store).returncode == 0
+        assert "\ncablestore_check_age_seconds " in fetch(f"http://{one.hear('metrics')}/metrics")[1]
         assert one.stop() == 0
     finally:
         one.process.kill()

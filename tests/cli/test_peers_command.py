@@ -45,6 +45,9 @@ def test_both_sides_show_each_other(tmp_path: Path, serving: Serving) -> None:
     assert {len(here["key"]), len(there["key"])} == {64}
     assert here["since_ms"] > 1_700_000_000_000
     assert here["sent_size_bytes"] > 0
+    assert min(peer["received_requests"] for peer in (here, there)) > 0
+    assert min(peer["reconciliations"] for peer in (here, there)) > 0
+    assert min(peer["reconciled_at_ms"] - peer["since_ms"] for peer in (here, there)) >= 0
     table = cablestore("peers", store=one.store).stdout.splitlines()
     assert table[0].split() == ["peer", "key", "since", "in", "step", "in", "out", "queued", "answers"]
     assert table[1].split()[:2] == [there["peer"], there["key"][:16]]
@@ -55,6 +58,23 @@ def test_both_sides_show_each_other(tmp_path: Path, serving: Serving) -> None:
     shown = cablestore("status", store=one.store).stdout
     assert "1 connected, 1 in step" in shown
     assert "last backup" in shown
+
+
+def test_the_status_has_the_last_check(tmp_path: Path) -> None:
+    store = tmp_path / "a"
+    assert cablestore("init", store=store).returncode == 0
+    status = json.loads(cablestore("status", "--json", store=store).stdout)
+    assert [status[f"check_{name}"] for name in ("at_ms", "problems", "signatures")] == [None] * 3
+    assert cablestore("check", "--read-only", store=store).returncode == 0
+    assert not (store / "last-check.json").exists()
+    assert cablestore("check", "--signatures", store=store).returncode == 0
+    status = json.loads(cablestore("status", "--json", store=store).stdout)
+    assert (status["check_problems"], status["check_signatures"]) == (0, True)
+    assert "ago: no problems, signatures verified" in cablestore("status", store=store).stdout
+    (store / "last-check.json").write_text(
+        '{"format": 1, "at_ms": 1700000000000, "posts": 9, "problems": 2100, "signatures": false}'
+    )
+    assert "ago: 2,100 problems, signatures not verified" in cablestore("status", store=store).stdout
 
 
 def test_the_status_has_the_last_backup_also_without_serve(tmp_path: Path) -> None:

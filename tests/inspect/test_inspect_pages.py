@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -193,8 +195,25 @@ def test_posts_are_found_by_words_digits_and_names() -> None:
                 assert (kind, href) in [(each["kind"], each["href"]) for each in site.json("/search", q=text)["jumps"]]
 
 
+def test_the_overview_has_the_last_check_and_a_public_one_has_not(tmp_path: Path) -> None:
+    record = {"format": 1, "at_ms": 1_700_000_000_000, "posts": 9, "problems": 1, "signatures": False}
+    with CableStore.open(tmp_path / "store") as store:
+        with inspected(store) as site:
+            assert site.json("/")["local"]["check_at_ms"] is None
+            store.check(signatures=True)
+            local = site.json("/")["local"]
+            assert local["check_at_ms"] > record["at_ms"]
+            assert (local["check_problems"], local["check_signatures"]) == (0, True)
+            assert "no problems, signatures verified" in site.get("/").text
+            (tmp_path / "store" / "last-check.json").write_text(json.dumps(record))
+            assert "1 problem</strong>, signatures not verified" in site.get("/").text
+        with inspected(store, is_public=True) as site:
+            assert "check_at_ms" not in site.get("/?format=json").text
+            assert "Last check" not in site.get("/").text
+
+
 def test_peers_are_shown_without_their_addresses_on_a_public_page() -> None:
-    peer = PeerStatus("192.0.2.7:5", "ab" * 32, True, False, 10**12, None, 0, 10, 20, 1.0, 2.0, 0)
+    peer = PeerStatus("192.0.2.7:5", "ab" * 32, True, False, 10**12, None, 0, 10, 20, 1.0, 2.0, 0, 7, 3, 10**12)
 
     class Node(WatchedNode):
         def status(self) -> NodeStatus:
@@ -208,7 +227,12 @@ def test_peers_are_shown_without_their_addresses_on_a_public_page() -> None:
             assert site.json("/peers")["peers"][0]["key"] == "ab" * 32
         with inspected(store, node, is_public=True) as site:
             assert "192.0.2.7" not in site.get("/peers").text + site.get("/peers?format=json").text
-            assert site.json("/peers")["peers"][0]["received_size_bytes"] == 10
+            shown = site.json("/peers")["peers"][0]
+            assert [shown[name] for name in ("received_size_bytes", "received_requests", "reconciliations")] == [
+                10,
+                7,
+                3,
+            ]
 
 
 def test_every_prefix_of_the_database_has_a_layout() -> None:

@@ -106,6 +106,29 @@ def test_a_program_sees_who_comes_gets_in_step_and_goes(key: bytes | None) -> No
     run(scenario())
 
 
+def test_requests_and_reconciliations_are_counted_for_each_connection() -> None:
+    async def scenario() -> None:
+        stores = [memory(name) for name in ("one", "two", "three")]
+        async with network(*stores, settings=replace(IN_STEP, reconcile_every_s=300)) as net:
+            one, two, three = net.nodes
+            began_ms = system_clock_ms()
+            await net.link(two, one)
+            await every((one, two), lambda node: [peer.is_in_step for peer in node.peers()] == [True])
+            for node in (one, two):
+                [peer] = node.peers()
+                assert peer.reconciliations == 1
+                assert peer.reconciled_at_ms is not None
+                assert began_ms <= peer.since_ms <= peer.reconciled_at_ms <= system_clock_ms()
+                assert peer.received_requests > 0
+            [before] = one.peers()
+            await net.link(three, one)
+            await until(lambda: [peer.reconciliations for peer in three.peers()] == [1])
+            await until(lambda: [peer.reconciliations for peer in one.peers()] == [1, 1])
+            assert one.peers()[0].reconciled_at_ms == before.reconciled_at_ms
+
+    run(scenario())
+
+
 @pytest.mark.thorough
 def test_a_failed_attempt_to_connect_is_reported_with_its_reason() -> None:
     async def scenario() -> None:
@@ -129,7 +152,10 @@ def test_a_peer_that_does_not_reconcile_is_neither_in_step_nor_out_of_it() -> No
             await until(lambda: len(one.peers()) == 1)
             two.store.ingest(raws(ANN.text("default", "x")))
             await net.are_alike()
-            assert [peer.is_in_step for node in (one, two) for peer in node.peers()] == [None, None]
+            peers = [peer for node in (one, two) for peer in node.peers()]
+            assert [peer.is_in_step for peer in peers] == [None, None]
+            assert [(peer.reconciliations, peer.reconciled_at_ms) for peer in peers] == [(0, None)] * 2
+            assert min(peer.received_requests for peer in peers) > 0
 
     run(scenario())
 

@@ -1,0 +1,42 @@
+"""When work on a whole store was last complete: small JSON files in its folder, `last-backup.json` and others.
+
+    {"format": 1, "at_ms": 1700000000000, ...}
+
+The files are information for operators, and are replaced by rename. If one is lost or damaged, the work counts as never
+done.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+from typing import Literal, TypeVar
+
+import msgspec
+
+from cablestore.documents import read_document
+from cablestore.errors import StorageError
+from cablestore.files import write_atomically
+
+
+class LastRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """When the work was complete. Subclasses add its result."""
+
+    format: Literal[1] = 1
+    at_ms: int
+
+
+RecordT = TypeVar("RecordT", bound=LastRecord)
+
+
+def read_last(store: Path, name: str, kind: type[RecordT]) -> RecordT | None:
+    """Return the record in a file of a store's folder, None if there is no readable one."""
+    with suppress(OSError, ValueError):
+        return read_document((store / name).read_bytes(), kind)
+    return None
+
+
+def write_last(store: Path, name: str, record: LastRecord) -> None:
+    """Replace a record. A disk that cannot be written does not make the recorded work fail."""
+    with suppress(StorageError):
+        write_atomically(store / name, msgspec.json.encode(record, order="deterministic") + b"\n")
