@@ -6,6 +6,7 @@
     control.sock        exists while the owner serves other processes: `cablestore.remote.unix_socket`
     peers.json          a node's marks of its peers: `cablestore.peers.sync_state`
     bans.json           banned peers: `cablestore.peers.bans`
+    policy.toml         which posts a node accepts: `cablestore.peers.policy`
     last-backup.json    when the store was last backed up: `cablestore.backup.last`
     last-check.json     when the store was last checked, and the result: `cablestore.index.last_check`
     counts              second copy of the live database's counts: `cablestore.index.evidence`
@@ -93,6 +94,7 @@ _OWN_NAMES: Final = frozenset(
         "control.sock",
         "peers.json",
         "bans.json",
+        "policy.toml",
         "last-backup.json",
         "last-check.json",
         COUNTS_FILE,
