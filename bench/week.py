@@ -46,6 +46,8 @@ CLIENTS: Final = 2
 """Clients of each server."""
 MOST_GROWTH: Final = 1.25
 """Largest ratio of the median in the last quarter of the run to that in the second quarter."""
+WARM_UP_S: Final = 45.0
+"""Time after each start in which memory is not judged: a process begins with empty caches."""
 LONG_MINUTES: Final = 10.0
 """Duration from which memory and disk are judged, because caches are filled by then."""
 SEED: Final = 7
@@ -177,10 +179,10 @@ class Week:
         if self._disk is not None:
             found += [Event(0.6, "disk full", self._fill_disk), Event(0.63, "disk has space", self._free_disk)]
         quiet = [(0.44, 0.47), (0.59, 0.66)]  # a kill would hide what the upgrade or the full disk does
-        while sum(event.name.startswith("kill") for event in found) < KILLS:
-            at, server = self._rng.uniform(0.05, 0.95), self._rng.choice([a, b])
-            if not any(begin < at < end for begin, end in quiet):
-                found.append(Event(at, f"kill {server.name}", partial(self._kill, server)))
+        for number in range(KILLS):
+            at, server = 0.05 + 0.9 * (number + self._rng.random()) / KILLS, (a, b)[number % 2]
+            at = next((end for begin, end in quiet if begin < at < end), at)
+            found.append(Event(at, f"kill {server.name}", partial(self._kill, server)))
         return sorted(found, key=lambda event: event.at)
 
     def _kill(self, server: Server) -> None:
@@ -379,8 +381,9 @@ def restored(server: Server, folder: Path) -> Result:
 
 
 def growth(samples: list[dict[str, Any]], server: str, name: str, what: str, *, is_judged: bool) -> Result:
-    """Compare the medians of the second and the last quarter of the run."""
-    values = [sample[server][name] for sample in samples if server in sample]
+    """Compare the medians of the second and the last quarter of the run, without those of a process that just started."""
+    least_s = 0.0 if name == "disk_mb" else WARM_UP_S
+    values = [each[name] for sample in samples if (each := sample.get(server)) and each["up_s"] >= least_s]
     quarter = len(values) // 4
     before, after = (
         statistics.median(part or [0.0]) for part in (values[quarter : 2 * quarter], values[3 * quarter :])

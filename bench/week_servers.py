@@ -41,6 +41,7 @@ class Server:
         self.backup = folder / f"backup-{name}"
         self.code = ROOT
         self.starts_s: list[float] = []
+        self._ready_s = 0.0
         """Durations of the starts."""
         self._metrics = Address(host, 9464)
         self._settings = folder / f"{name}.toml"
@@ -77,7 +78,8 @@ class Server:
         while "listening" not in (line := self._process.stdout.readline()):
             if not line:
                 raise CableStoreError(f"server {self.name} does not start: {self._log.read_text()[-500:]}")
-        self.starts_s.append(time.monotonic() - began_s)
+        self._ready_s = time.monotonic()
+        self.starts_s.append(self._ready_s - began_s)
 
     def send(self, number: signal.Signals) -> None:
         """Send a signal to the process."""
@@ -104,11 +106,16 @@ class Server:
         return "Traceback" in self._log.read_text()
 
     def sample(self) -> dict[str, float]:
-        """Return memory and disk in MB, and the number of posts. Raises CableStoreError if the process has ended."""
+        """Return memory and disk in MB, the number of posts, and seconds since the start.
+
+        Raises CableStoreError if the process has ended.
+        """
         if self._process is None or self._process.poll() is not None:
             raise CableStoreError("the process has ended")
         total_mb, private_mb = resident_mb(self._process.pid)
-        return {"memory_mb": total_mb, "private_mb": private_mb, "disk_mb": disk_mb(self.store), "posts": self._posts()}
+        up_s = time.monotonic() - self._ready_s
+        sizes = {"memory_mb": total_mb, "private_mb": private_mb, "disk_mb": disk_mb(self.store)}
+        return {**sizes, "posts": self._posts(), "up_s": up_s}
 
     def _posts(self) -> int:
         with cablestore.connect(self.store) as store:
