@@ -104,7 +104,7 @@ class PostIntake:
         outcomes: dict[int, Outcome] = {}
         left = list(enumerate(batch.posts))
         while left:  # the policy may change before posts are written, or before a rejection is noted
-            version = self._context.policies.version
+            version, epoch = self._context.policies.version, self.rejected.epoch
             judgement = await self._judge.judge([post for _, post in left], batch.link)
             if previous is not None:
                 await previous
@@ -121,14 +121,25 @@ class PostIntake:
                 return
             if written is None:
                 continue
-            accepted, is_current = iter(written), version == self._context.policies.version
-            for (at, _), rejection in zip(left, judgement.outcomes, strict=True):
-                if rejection is None:
-                    outcomes[at] = next(accepted)
-                elif is_current:
-                    outcomes[at] = rejection
+            is_current = (version, epoch) == (self._context.policies.version, self.rejected.epoch)
+            positions = [at for at, _ in left]
+            outcomes |= self._outcomes(positions, judgement.outcomes, written, is_current=is_current)
             left = [(at, post) for at, post in left if at not in outcomes]
         batch.outcomes.set_result([outcomes[at] for at in range(len(batch.posts))])
+
+    def _outcomes(
+        self, positions: list[int], rejections: list[Outcome | None], written: list[Outcome], *, is_current: bool
+    ) -> dict[int, Outcome]:
+        """Return the outcomes of written and of rejected posts by position. Outdated rejections are left out."""
+        accepted, found = iter(written), dict[int, Outcome]()
+        for at, rejection in zip(positions, rejections, strict=True):
+            if rejection is None:
+                found[at] = next(accepted)
+            elif is_current:
+                found[at] = rejection
+                if rejection.verdict is Verdict.REJECTED:
+                    self.rejected.add(rejection.hash, RejectionReason(rejection.reason))
+        return found
 
     def _finished(
         self, batch: ReceivedPosts, turn: asyncio.Future[None], size_bytes: int, task: asyncio.Task[None]
@@ -172,9 +183,7 @@ class PostIntake:
                 due_ms = decode_post(raw, self._context.dialect).timestamp_ms - limits.MAX_FUTURE_MS + 1
                 self.early.reject(outcome.hash, due_ms, sender)
             case Verdict.REJECTED:
-                reason = RejectionReason(outcome.reason)
-                self._context.metrics.rejected_posts[reason].inc()
-                self.rejected.add(outcome.hash, reason)
+                self._context.metrics.rejected_posts[RejectionReason(outcome.reason)].inc()
             case Verdict.POSTPONED if outcome.reason in _REASONS:  # the node does not stop
                 self._context.metrics.rejected_posts[RejectionReason(outcome.reason)].inc()
                 is_full = len(self.postponed) >= limits.MAX_POSTPONED_POSTS

@@ -32,6 +32,8 @@ class RejectedPosts:
         self._max_posts = max_posts
         self._reasons: OrderedDict[bytes, RejectionReason] = OrderedDict()
         self._has_forgotten = False
+        self.epoch = 0
+        """Grows with each call of `forget`. A judgement of an earlier epoch must not be added."""
 
     def __len__(self) -> int:
         """Return the number of remembered posts."""
@@ -53,5 +55,6 @@ class RejectedPosts:
         gone = [digest for digest, found in self._reasons.items() if reason in (None, found)]
         for digest in gone:
             del self._reasons[digest]
+        self.epoch += 1
         had_any, self._has_forgotten = bool(gone) or self._has_forgotten, False
         return had_any

@@ -18,6 +18,7 @@ from waiting import LIMIT_S
 
 from cablestore import LEGACY, CableStore, Post, limits
 from cablestore.errors import NodeError
+from cablestore.index.verdict import Verdict
 from cablestore.peers import Address, Node, NodeSettings
 from cablestore.peers.connection import PauseReason
 from cablestore.peers.policy import Action, Kind
@@ -96,6 +97,25 @@ async def test_a_rejected_post_is_not_fetched_again_until_the_policy_changes() -
             await soon(offered(last, tuple(posts)))
             await soon(deliver(last, posts))
             await until(lambda: held(node.store, tuple(posts.values())) == posts.keys())
+
+
+@on_loop
+async def test_a_post_that_is_judged_while_the_policy_changes_is_judged_again() -> None:
+    [post] = texts(1)
+    with TemporaryDirectory() as folder:
+        settings = chosen(folder, f'[authors]\ndeny = ["{ANN.key.hex()}"]\n')
+        async with listening(channels=None, policy_path=settings.policy_path) as (node, address):
+            await ByHand.connect(address)
+            await until(lambda: bool(node.connections))
+            [link] = node.parts.links
+            intake = node.parts.intake
+            [first] = await intake.store(link, [post.raw])
+            assert first.verdict is Verdict.REJECTED
+            judged = intake.store(link, [post.raw])
+            assert change(node, "remove", "author", ANN.key.hex())  # the rejection is forgotten after the judgement
+            [second] = await judged
+            assert second.verdict is Verdict.ACCEPTED
+            assert held(node.store, (post,)) == {post.hash}
 
 
 @BOTH
