@@ -55,14 +55,11 @@ class LevelSnapshot(Closable, forks.ProcessBound):
             if self._kept is not None:
                 self._kept.close()
 
-    def _require_open(self) -> None:
-        if not self._is_open:
-            raise StoreClosedError("the store, or this snapshot of it, is closed")
-
     def get(self, key: bytes) -> bytes | None:
         """Return the value at `key`, None if it does not exist."""
         with self._lock:
-            self._require_open()
+            if not self._is_open:
+                raise _closed_error()
             kept = self._kept
             try:
                 if kept is None:
@@ -91,10 +88,11 @@ class LevelSnapshot(Closable, forks.ProcessBound):
         chunk_rows, cursor = _FIRST_CHUNK_ROWS, None
         while True:
             with self._lock:
-                self._require_open()
+                if not self._is_open:
+                    raise _closed_error()
                 try:
                     if cursor is None or cursor is self._kept:  # other calls move the kept one
-                        cursor = self._kept or self.raw_cursor()
+                        cursor = self._kept or self._database.raw_iterator(verify_checksums=True)
                         _seek(cursor, start, stop, reverse=reverse)
                     rows = _next_rows(cursor, start, stop, chunk_rows, reverse=reverse)
                 except plyvel.Error as error:
@@ -111,7 +109,8 @@ class LevelSnapshot(Closable, forks.ProcessBound):
         That iterator may end early, so a cursor continues after its last row.
         """
         with self._lock:
-            self._require_open()
+            if not self._is_open:
+                raise _closed_error()
             first: list[Row] = []
             try:
                 if self._kept is None:
@@ -131,7 +130,8 @@ class LevelSnapshot(Closable, forks.ProcessBound):
         rows = None
         while True:
             with self._lock, reading():
-                self._require_open()
+                if not self._is_open:
+                    raise _closed_error()
                 if rows is None and self._kept is None:
                     rows = self._database.iterator(start=start, stop=stop, verify_checksums=True, fill_cache=False)
                 if rows is not None:
@@ -148,6 +148,10 @@ class LevelSnapshot(Closable, forks.ProcessBound):
     def raw_cursor(self) -> plyvel._plyvel.RawIterator:
         """Return LevelDB's own cursor over the present state."""
         return self._database.raw_iterator(verify_checksums=True)
+
+
+def _closed_error() -> StoreClosedError:
+    return StoreClosedError("the store, or this snapshot of it, is closed")
 
 
 def _seek(cursor: plyvel._plyvel.RawIterator, start: bytes, stop: bytes, *, reverse: bool) -> None:
