@@ -101,7 +101,8 @@ class StopSignals:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> bool:
         for each, before in self._handlers_before.items():
             signal.signal(each, before)
-        return kind is _StoppedError
+        # Python 3.11 raises RuntimeError from it if it arrived while a class was created, such as an enum of an import.
+        return kind is _StoppedError or (error is not None and isinstance(error.__cause__, _StoppedError))
 
     def wait(self, look: Callable[[], None]) -> None:
         """Call `look` each second until a signal arrives or `look` raises."""

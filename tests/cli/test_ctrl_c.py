@@ -83,6 +83,28 @@ main()
 """
 
 
+IN_A_CLASS = """
+import asyncio, os, signal
+from cablestore.__main__ import main
+class Interrupting:
+    def __set_name__(self, owner, name):
+        os.kill(os.getpid(), signal.SIGTERM)
+enter = asyncio.Runner.__enter__
+def interrupted(runner):
+    type("Late", (), {"value": Interrupting()})
+    return enter(runner)
+asyncio.Runner.__enter__ = interrupted
+main()
+"""
+
+
+def test_sigterm_while_python_creates_a_class_ends_serve(tmp_path: Path) -> None:
+    """Late imports create classes. Python 3.11 replaces an exception that is raised meanwhile."""
+    assert cablestore("init", store=tmp_path / "store").returncode == 0
+    done = interrupted(IN_A_CLASS, "serve", "--quiet", "--listen", "127.0.0.1:0", "--store", tmp_path / "store")
+    assert (done.stderr, done.returncode) == ("", 0)
+
+
 @pytest.mark.thorough("reconcile 127.0.0.1:9 --store", "serve --quiet --listen 127.0.0.1:0 --store")
 @pytest.mark.parametrize(
     "command",
