@@ -336,13 +336,13 @@ class WriteThread:
         self.queued_size_bytes -= size_bytes
         at = 0
         for posts, future, *_ in taken:
+            begin, at = at, at + len(posts)
+            if future.cancelled():  # with the task that waited for it, because the node stops
+                continue
             if isinstance(found, CableStoreError):
                 future.set_exception(found)
-            elif found is None:
-                future.set_result(None)
             else:
-                future.set_result(found[at : at + len(posts)])
-                at += len(posts)
+                future.set_result(None if found is None else found[begin:at])
 
 
 class FeedThread:

@@ -13,7 +13,7 @@ from waiting import LIMIT_S
 
 from cablestore.errors import StorageError
 from cablestore.index.engine import Engine
-from cablestore.peers.threads import ReadThread, SharedState, Stopwatch
+from cablestore.peers.threads import ReadThread, SharedState, Stopwatch, WriteThread
 from cablestore.protocol.message import PostResponse
 from cablestore.store.writing import Writer
 
@@ -74,6 +74,24 @@ async def test_a_job_does_not_wait_for_ever_for_others() -> None:
             await asyncio.sleep(0)
         assert sum(job.state is done[0].state for job in done) < 20, "a few rounds, not until a lot is full"
         reads.close()
+
+
+@on_loop
+async def test_a_cancelled_wait_for_a_write_leaves_the_others_of_its_batch() -> None:
+    """The node stops while posts are stored: their tasks are cancelled."""
+    loop = asyncio.get_running_loop()
+    reported: list[dict[str, Any]] = []
+    loop.set_exception_handler(lambda _, context: reported.append(context))
+    posts = texts(3)
+    with memory() as store:
+        writes = WriteThread(store, loop)
+        first, second, third = (writes.submit([post.raw]) for post in posts)
+        first.cancel()
+        outcomes = [await second, await third]
+        writes.close()
+        assert [[each.hash for each in found or []] for found in outcomes] == [[post.hash] for post in posts[1:]]
+        assert store.stats().posts == {"text": 3}
+    assert reported == []
 
 
 def test_a_stopwatch_counts_work_and_no_waiting() -> None:
