@@ -327,7 +327,7 @@ def results(week: Week, folder: Path) -> Iterator[Result]:
         for name, what in (
             ("private_mb", "private memory"),
             ("memory_mb", "memory with mapped files"),
-            ("disk_mb", "disk"),
+            ("disk_mb", "smallest disk"),
         ):
             yield growth(week.samples, server.name, name, what, is_judged=week.is_long and name != "memory_mb")
 
@@ -381,12 +381,18 @@ def restored(server: Server, folder: Path) -> Result:
 
 
 def growth(samples: list[dict[str, Any]], server: str, name: str, what: str, *, is_judged: bool) -> Result:
-    """Compare the medians of the second and the last quarter of the run, without those of a process that just started."""
-    least_s = 0.0 if name == "disk_mb" else WARM_UP_S
+    """Compare the second and the last quarter of the run.
+
+    Memory is compared by the medians, without those of a process that just started. Disk is compared by the smallest
+    values, because it grows between two compactions.
+    """
+    of_disk = name == "disk_mb"
+    least_s = 0.0 if of_disk else WARM_UP_S
     values = [each[name] for sample in samples if (each := sample.get(server)) and each["up_s"] >= least_s]
     quarter = len(values) // 4
     before, after = (
-        statistics.median(part or [0.0]) for part in (values[quarter : 2 * quarter], values[3 * quarter :])
+        min(part, default=0.0) if of_disk else statistics.median(part or [0.0])
+        for part in (values[quarter : 2 * quarter], values[3 * quarter :])
     )
     is_kept = after <= MOST_GROWTH * before if is_judged else None
     return Result(f"{what} of {server}, second and last quarter", f"{before:.0f}, {after:.0f} MB", is_kept)
