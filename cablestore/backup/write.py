@@ -22,7 +22,6 @@ from typing import Final
 from cablestore import limits
 from cablestore.backup.causal_logs import causal_log_rows
 from cablestore.backup.keep import KeepRule
-from cablestore.backup.last import note_backup
 from cablestore.backup.manifest import (
     KEY_FILE,
     MANIFEST,
@@ -45,6 +44,7 @@ from cablestore.index.batches import Progress, no_progress
 from cablestore.index.database import Row
 from cablestore.index.folder import store_path
 from cablestore.index.header import Header, peek
+from cablestore.index.last_backup import note_backup
 from cablestore.index.local import PREFIX as LOCAL_PREFIX
 from cablestore.index.log_position import mark_at
 from cablestore.index.meta import SIZES_KEY, decode_sizes

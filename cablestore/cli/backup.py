@@ -18,7 +18,6 @@ from cablestore.backup import (
     restore_points,
     verify_backup,
 )
-from cablestore.backup.last import note_backup
 from cablestore.backup.points import point_sizes
 from cablestore.cli.options import common_options, on_mount, reading_options
 from cablestore.cli.output import NO_PROBLEMS, Output, safe, size
@@ -26,6 +25,7 @@ from cablestore.cli.stores import on_closed_store, open_or_connect
 from cablestore.cli.values import FolderValue, Moment, PathValue
 from cablestore.errors import StoreLockedError
 from cablestore.files import ObjectFolder
+from cablestore.index.last_backup import note_backup
 from cablestore.plurals import counted
 from cablestore.store.key_file import load_identity
 from cablestore.store.options import system_clock_ms

@@ -9,13 +9,11 @@ from typing import Any, Final
 import click
 from rich.table import Table
 
-from cablestore.backup.last import last_backup
 from cablestore.cli.live import follow
 from cablestore.cli.options import with_store
 from cablestore.cli.output import Output, safe, size
 from cablestore.cli.stores import node_of
-from cablestore.files import disk_usage
-from cablestore.index.last_check import last_check
+from cablestore.index.on_disk import store_on_disk
 from cablestore.plurals import counted
 from cablestore.remote.node import NodeStatus, WatchedNode
 from cablestore.store.store import CableStore
@@ -58,20 +56,9 @@ def _show(store: CableStore, node: WatchedNode | None, out: Output, *, is_live: 
 
 def _of_store(store: CableStore) -> dict[str, Any]:
     stats = store.stats()
-    usage = None if store.path is None else disk_usage(store.path)
-    backup = None if store.path is None else last_backup(store.path)
-    check = None if store.path is None else last_check(store.path)
-    return {
-        "store": None if store.path is None else str(store.path),
+    return asdict(store_on_disk(store.path)) | {
         "posts": sum(stats.posts.values()),
         "channels": stats.channels,
-        "store_size_bytes": None if usage is None else usage.store_size_bytes,
-        "disk_free_bytes": None if usage is None else usage.free_size_bytes,
-        "backup_at_ms": None if backup is None else backup.at_ms,
-        "backup_folder": None if backup is None else backup.folder,
-        "check_at_ms": None if check is None else check.at_ms,
-        "check_problems": None if check is None else check.problems,
-        "check_signatures": None if check is None else check.signatures,
         "write_failure": store.write_state.failure,
     }
 

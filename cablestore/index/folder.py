@@ -7,7 +7,7 @@
     peers.json          a node's marks of its peers: `cablestore.peers.sync_state`
     bans.json           banned peers: `cablestore.peers.bans`
     policy.toml         which posts a node accepts: `cablestore.peers.policy`
-    last-backup.json    when the store was last backed up: `cablestore.backup.last`
+    last-backup.json    when the store was last backed up: `cablestore.index.last_backup`
     last-check.json     when the store was last checked, and the result: `cablestore.index.last_check`
     counts              second copy of the live database's counts: `cablestore.index.evidence`
     identity            the key file of the store's own user, created on first use

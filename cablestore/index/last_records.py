@@ -30,7 +30,7 @@ RecordT = TypeVar("RecordT", bound=LastRecord)
 
 
 def read_last(store: Path, name: str, kind: type[RecordT]) -> RecordT | None:
-    """Return the record in a file of a store's folder, None if there is no readable one."""
+    """Return the record in a file of a store's folder, None if it is missing or damaged."""
     with suppress(OSError, ValueError):
         return read_document((store / name).read_bytes(), kind)
     return None

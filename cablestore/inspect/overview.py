@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import asdict
 from functools import partial
-from pathlib import Path
 from typing import Any, Final
 
-from cablestore.backup.last import last_backup
-from cablestore.errors import StorageError
-from cablestore.files import disk_usage
-from cablestore.index.header import peek
-from cablestore.index.last_check import last_check
+from cablestore.index.on_disk import store_on_disk
 from cablestore.inspect.page import Inspected, Page, Query
 
 _DAY_MS: Final = 86_400_000
@@ -26,7 +22,6 @@ async def overview(inspected: Inspected, _: Query) -> Page:
     """Return numbers of the store and its process."""
     store = inspected.store
     stats, public_key = await store.stats(), await store.public_key
-    path = store.path
     data: dict[str, Any] = {
         "posts": sum(stats.posts.values()),
         "posts_by_type": stats.posts,
@@ -48,7 +43,7 @@ async def overview(inspected: Inspected, _: Query) -> Page:
         "peers": _peers(inspected),
     }
     if not inspected.is_public:
-        data["local"] = {"public_key": public_key} | (await asyncio.to_thread(_on_disk, path) if path else {})
+        data["local"] = {"public_key": public_key} | asdict(await asyncio.to_thread(store_on_disk, store.path))
     return Page("overview", "Overview", data, "")
 
 
@@ -57,24 +52,6 @@ def _peers(inspected: Inspected) -> dict[str, int] | None:
     if state is None:
         return None
     return {"connected": len(state.peers), "in_step": sum(peer.is_in_step is True for peer in state.peers)}
-
-
-def _on_disk(path: Path) -> dict[str, Any]:
-    header, backup, check = peek(path), last_backup(path), last_check(path)
-    try:
-        usage = disk_usage(path)
-    except StorageError:
-        usage = None
-    return {
-        "store": path,
-        "generation": None if header is None else header.generation,
-        "store_size_bytes": None if usage is None else usage.store_size_bytes,
-        "disk_free_bytes": None if usage is None else usage.free_size_bytes,
-        "backup_at_ms": None if backup is None else backup.at_ms,
-        "check_at_ms": None if check is None else check.at_ms,
-        "check_problems": None if check is None else check.problems,
-        "check_signatures": None if check is None else check.signatures,
-    }
 
 
 async def activity(inspected: Inspected, query: Query) -> Page:

@@ -1,4 +1,4 @@
-"""Settings of the page: where it is shown, to whom, and what is left out."""
+"""Settings of the page: its address, its token, and what it omits."""
 
 from __future__ import annotations
 

@@ -173,7 +173,7 @@ MAX_INVITATION_SIZE_CHARACTERS: Final = 16_384
 early."""
 
 MAX_PEERS_PER_ADDRESS: Final = 256
-"""Connections from one address. Many people may share one address behind a router."""
+"""Connections from one address, or 64 bits of an IPv6 address. Many people may share one behind a router."""
 
 MAX_HANDSHAKES: Final = 64
 """Concurrent handshakes. A peer that sends 48 bytes costs a millisecond of arithmetic."""

@@ -19,11 +19,11 @@ from typing import Final
 
 from cablestore import limits
 from cablestore.backup import read_backup
-from cablestore.backup.last import note_backup
 from cablestore.backup.manifest import MANIFEST
 from cablestore.errors import BackupError
 from cablestore.files import folder_of
 from cablestore.index.header import peek
+from cablestore.index.last_backup import note_backup
 from cablestore.remote.checkpoint import checkpoint
 from cablestore.store.options import system_clock_ms
 from cablestore.store.store import CableStore

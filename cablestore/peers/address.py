@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ipaddress
+from contextlib import suppress
 from typing import Final, NamedTuple
 
 from cablestore.arguments import check_instance, check_integer, check_text
@@ -9,6 +11,8 @@ from cablestore.errors import NodeError
 
 DEFAULT_PORT: Final = 13333
 """The default port of cable-client.js."""
+_NETWORK_BITS: Final = 64
+"""Prefix of an IPv6 address that one customer of a provider usually has."""
 
 
 class Address(NamedTuple):
@@ -41,3 +45,14 @@ def check_address(address: object) -> None:
     check_instance("address", address, Address, "an Address, such as Address.parse('127.0.0.1:13333')")
     check_text("address.host", address.host)  # type: ignore[attr-defined] # it is an Address
     check_integer("address.port", address.port, 0, 65_535)  # type: ignore[attr-defined] # it is an Address
+
+
+def network_of(host: str) -> str:
+    """Return the key of an address: an IPv4 address itself, and the first 64 bits of an IPv6 address."""
+    with suppress(ValueError):
+        address = ipaddress.ip_address(host.partition("%")[0])
+        if isinstance(address, ipaddress.IPv6Address):
+            if address.ipv4_mapped is not None:
+                return str(address.ipv4_mapped)
+            return str(ipaddress.ip_network((address, _NETWORK_BITS), strict=False))
+    return host

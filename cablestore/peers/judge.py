@@ -15,11 +15,11 @@ from cablestore.errors import DecodeError
 from cablestore.index.verdict import Outcome, Verdict
 from cablestore.peers.context import PeerContext
 from cablestore.peers.link import PeerLink
-from cablestore.peers.policy import Policy, Rate
+from cablestore.peers.policy import Policy, PostRate
 from cablestore.peers.policy_command import CommandAnswer, PolicyCommand
 from cablestore.peers.quota import Quota, QuotaState
 from cablestore.peers.rejected_posts import RejectedPosts, RejectionReason
-from cablestore.peers.token_buckets import TokenBuckets, network_of
+from cablestore.peers.token_buckets import TokenBuckets
 from cablestore.protocol.crypto import are_signed
 from cablestore.protocol.post import Post, decode_post
 
@@ -42,8 +42,8 @@ class PostJudge:
         self._quota = quota
         self._command = command
         self._thread = ThreadPoolExecutor(1, "cablestore-policy")
-        self._authors: tuple[Rate, TokenBuckets] | None = None
-        self._addresses: tuple[Rate, TokenBuckets] | None = None
+        self._authors: tuple[PostRate, TokenBuckets] | None = None
+        self._addresses: tuple[PostRate, TokenBuckets] | None = None
         self.rejected: Final = RejectedPosts()
         self._changed = asyncio.Event()
         """Set at the next change of the policy."""
@@ -66,11 +66,10 @@ class PostJudge:
 
     async def wait_for_share(self, link: PeerLink, posts: int) -> None:
         """Wait until the rate of the peer's address allows further posts."""
-        network = network_of(link.host)
         while (rate := self._context.policies.policy.peers.rate) is not None:
             if self._addresses is None or self._addresses[0] != rate:
                 self._addresses = (rate, TokenBuckets(rate))
-            wait_s = self._addresses[1].take(network, posts, self._context.loop.time())
+            wait_s = self._addresses[1].take(link.network, posts, self._context.loop.time())
             if not wait_s:
                 return
             with suppress(TimeoutError):
@@ -109,7 +108,7 @@ class PostJudge:
         most = policy.posts.max_size
         if isinstance(most, int) and len(post.raw) > most:
             return RejectionReason.SIZE
-        address = None if link.is_ours else network_of(link.host)
+        address = None if link.is_ours else link.network
         if self._quota.rejects(post, address, self._context.store.parts.intake.clock()):
             return RejectionReason.QUOTA
         return None
@@ -142,7 +141,7 @@ class PostJudge:
             return None
         return Outcome(post.hash, Verdict.BAD_SIGNATURE, "its signature does not match its author's key")
 
-    def _apply_rate(self, rate: Rate | None, outcomes: list[Outcome | None], judged: dict[int, Post]) -> None:
+    def _apply_rate(self, rate: PostRate | None, outcomes: list[Outcome | None], judged: dict[int, Post]) -> None:
         if rate is None:
             return
         if self._authors is None or self._authors[0] != rate:

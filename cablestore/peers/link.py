@@ -10,7 +10,7 @@ from typing import Any, Final, cast
 
 from cablestore import limits
 from cablestore.errors import DecodeError
-from cablestore.peers.address import Address
+from cablestore.peers.address import Address, network_of
 from cablestore.peers.agreement import Agreement
 from cablestore.peers.audience import Audience
 from cablestore.peers.bans import BANNED, host_name
@@ -54,7 +54,8 @@ class PeerLink(asyncio.Protocol, ABC):
         self._context = context
         self.dialed: Final = dialed
         self.name = str(dialed or "?")
-        self.host = "?"
+        self.host = self.network = "?"
+        """Address of the peer, and the network that shares its limits: see `network_of`."""
         self.number: Final = context.watchers.next_number()
         self.agreement: Final = Agreement()
         """Agreement about whether the stores are in step."""
@@ -164,6 +165,7 @@ class PeerLink(asyncio.Protocol, ABC):
         address = transport.get_extra_info("peername")
         if address:
             self.host = address[0]
+            self.network = network_of(self.host)
             found = address_of(address)
             self.ends = (transport.get_extra_info("sockname"), address)
             self.name, self._address = str(found), self.dialed or found

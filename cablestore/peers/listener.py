@@ -47,7 +47,7 @@ class PeerListener(ABC, Generic[L]):
         self._purpose = {"for": purpose} if purpose else {}
         self._servers: Final[list[accepting.AcceptingSockets]] = []
         self.links: Final = links
-        self.by_host: Final[Counter[str]] = Counter()
+        self.by_network: Final[Counter[str]] = Counter()
         self._kept: Final[dict[Address, asyncio.Task[None]]] = {}
         self._is_stopping = False
         self._warns_at_s = 0.0
@@ -207,18 +207,18 @@ class PeerListener(ABC, Generic[L]):
     def admit(self, link: L) -> str:
         """Add a connection. Return the exceeded limit, or ""."""
         self.links.add(link)
-        self.by_host[link.host] += 1
+        self.by_network[link.network] += 1
         if self._is_stopping:
             return "this node is stopping"
         settings = self._context.settings
-        shaking = [known.host for known in self.links if not known.is_established] if settings.cabal_key else []
+        shaking = [known.network for known in self.links if not known.is_established] if settings.cabal_key else []
         for kind, count, most, what in (
             ("peers", len(self.links), settings.max_peers, "peers"),
-            ("address", self.by_host[link.host], settings.max_peers_per_address, "peers from one address"),
+            ("address", self.by_network[link.network], settings.max_peers_per_address, "peers from one address"),
             ("handshakes", len(shaking), settings.max_handshakes, "handshakes in progress"),
             (
                 "handshakes",
-                shaking.count(link.host),
+                shaking.count(link.network),
                 settings.max_handshakes_per_address,
                 "handshakes in progress with one address",
             ),
@@ -232,9 +232,9 @@ class PeerListener(ABC, Generic[L]):
     def remove(self, link: L) -> None:
         """Remove an ended connection."""
         self.links.discard(link)
-        self.by_host[link.host] -= 1
-        if not self.by_host[link.host]:
-            del self.by_host[link.host]
+        self.by_network[link.network] -= 1
+        if not self.by_network[link.network]:
+            del self.by_network[link.network]
 
     # --- the end -------------------------------------------------------------------------------
 

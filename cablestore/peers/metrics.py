@@ -12,8 +12,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from cablestore.backup.last import last_backup
 from cablestore.files import disk_usage
+from cablestore.index.last_backup import last_backup
 from cablestore.index.last_check import last_check
 from cablestore.index.last_records import LastRecord
 from cablestore.index.verdict import Verdict

@@ -42,7 +42,7 @@ _SHOWN: Final = 60
 _DIGITS: Final = frozenset("0123456789abcdef")
 
 
-class Rate(NamedTuple):
+class PostRate(NamedTuple):
     """Posts per minute, and how many may arrive at once after a pause."""
 
     posts_per_minute: int
@@ -67,11 +67,11 @@ class LimitedLists(Lists, frozen=True, rename="kebab"):
     burst: int | UnsetType = UNSET
 
     @property
-    def rate(self) -> Rate | None:
+    def rate(self) -> PostRate | None:
         """The limit, None if there is none."""
         if self.posts_per_minute is UNSET:
             return None
-        return Rate(self.posts_per_minute, self.posts_per_minute if self.burst is UNSET else self.burst)
+        return PostRate(self.posts_per_minute, self.posts_per_minute if self.burst is UNSET else self.burst)
 
 
 class PostLimits(Struct, frozen=True, rename="kebab"):

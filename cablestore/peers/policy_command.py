@@ -140,7 +140,7 @@ class PolicyCommand:
 
 
 async def _end(process: Process) -> None:
-    """End a process whose answers are no longer needed: first its input, and then the process itself."""
+    """Close the input of a process, and kill it if it does not exit soon."""
     if process.stdin is not None:
         process.stdin.close()
     try:

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import re
 import threading
-import tomllib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
+
+import tomlkit
 
 from cablestore.errors import NodeError
 from cablestore.files import read_small, text_of, write_atomically
 from cablestore.peers.policy import TABLES, Action, Kind, Policy, entry_name, parse_policy, read_policy
 from cablestore.protocol.dialect import Dialect
-
-_VALUE: Final = r"""\[(?:[^\]"'#]|"(?:\\.|[^"\\\n])*"|'[^'\n]*'|\#[^\n]*)*\]"""
-"""An array of strings in TOML, with comments."""
 
 
 class PolicyKeeper:
@@ -62,8 +58,7 @@ class PolicyKeeper:
                 read_policy(self.path, self._dialect)  # an invalid file is not changed
                 text = text_of(read_small(self.path))
             changed = with_entry(text, action, kind, name, self._dialect)
-            if changed is None:
-                raise NodeError(f"the policy in {self.path} is in a form that no command can change. Edit the file")
+            parse_policy(changed, self._dialect)
             if changed != text:
                 write_atomically(self.path, changed.encode())
             return self._set(self._read())
@@ -83,48 +78,24 @@ class PolicyKeeper:
         return True
 
 
-def with_entry(text: str, action: Action, kind: Kind, name: str, dialect: Dialect) -> str | None:
-    """Return the text of a policy file with an entry added to one list and removed from the other one.
+def with_entry(text: str, action: Action, kind: Kind, name: str, dialect: Dialect) -> str:
+    """Return the text of a valid policy file with an entry added to one list and removed from the other one.
 
-    Comments outside of the lists are kept. Returns None if the text cannot be changed so.
+    Comments, the order of the keys and other entries are kept.
     """
-    table = TABLES[kind]
-    found = tomllib.loads(text).get(table, {})
-    wanted: dict[str, list[str]] = {}
+    document = tomlkit.parse(text)
+    if action == "remove" and TABLES[kind] not in document:
+        return text
+    table = document.setdefault(TABLES[kind], tomlkit.table())
     for key in ("allow", "deny"):
-        names = found.get(key, [])
-        kept = [each for each in names if entry_name(kind, each, dialect) != name]
-        is_there = len(kept) < len(names)
-        wanted[key] = names if key == action and is_there else [*kept, name] if key == action else kept
-    changed = text
-    for key, names in wanted.items():
-        if names != found.get(key, []):
-            changed = _with_list(changed, table, key, names)
-    with suppress(ValueError):
-        parse_policy(changed, dialect)
-        after = tomllib.loads(changed)
-        expected = tomllib.loads(text)
-        expected[table] = expected.get(table, {}) | {
-            key: names for key, names in wanted.items() if names or key in found
-        }
-        if after == expected or (not expected[table] and table not in after):
-            return changed
-    return None
-
-
-def _with_list(text: str, table: str, key: str, names: Iterable[str]) -> str:
-    line = f"{key} = [{', '.join(map(_quoted, names))}]"
-    header = re.search(rf"^[ \t]*\[[ \t]*{table}[ \t]*\][^\n]*(?:\n|\Z)", text, re.MULTILINE)
-    if header is None:
-        return f"{text.rstrip()}\n\n[{table}]\n{line}\n".lstrip()
-    head, body = text[: header.end()], text[header.end() :]
-    following = re.search(r"^[ \t]*\[", body, re.MULTILINE)
-    end = len(body) if following is None else following.start()
-    known = re.compile(rf"^[ \t]*{key}[ \t]*=[ \t]*{_VALUE}", re.MULTILINE).search(body, 0, end)
-    if known is None:
-        return f"{head if head.endswith(chr(10)) else head + chr(10)}{line}\n{body}"
-    return f"{head}{body[: known.start()]}{line}{body[known.end() :]}"
-
-
-def _quoted(name: str) -> str:
-    return json.dumps(name, ensure_ascii=False).replace("\x7f", "\\u007f")
+        names = table.get(key, [])
+        found = [at for at, each in enumerate(names) if entry_name(kind, each, dialect) == name]
+        if key == action and not found:
+            if key in table:
+                names.append(name)
+            else:
+                table[key] = [name]
+        elif key != action:
+            for at in reversed(found):
+                del names[at]
+    return tomlkit.dumps(document)

@@ -54,7 +54,7 @@ _ORDER: Final = (QuotaState.OFF, QuotaState.OK, QuotaState.NEAR, QuotaState.FULL
 
 
 class QuotaLimits(NamedTuple):
-    """Maximum size of the store's folder, and minimum free space on its disk. 0 is no limit."""
+    """Maximum size of the store's folder, and minimum free space on its disk. 0 means unlimited."""
 
     max_store_size_bytes: int = 0
     min_free_space_bytes: int = 0

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import ipaddress
 from collections import OrderedDict
-from contextlib import suppress
 from typing import Final
 
 from cablestore import limits
-from cablestore.peers.policy import Rate
+from cablestore.peers.policy import PostRate
 
 _S_PER_MINUTE: Final = 60.0
-_NETWORK_BITS: Final = 64
-"""Prefix of an IPv6 address that one customer of a provider usually has."""
 
 
 class TokenBuckets:
@@ -21,7 +17,7 @@ class TokenBuckets:
     A key that was not seen for long has a full bucket, so the least recent ones are forgotten.
     """
 
-    def __init__(self, rate: Rate, max_keys: int = limits.MAX_RATES_REMEMBERED) -> None:
+    def __init__(self, rate: PostRate, max_keys: int = limits.MAX_RATES_REMEMBERED) -> None:
         self._tokens_per_s = rate.posts_per_minute / _S_PER_MINUTE
         self._burst = float(rate.burst)
         self._max_keys = max_keys
@@ -33,7 +29,7 @@ class TokenBuckets:
         return len(self._buckets)
 
     def take(self, key: str, count: int, now_s: float) -> float:
-        """Take tokens. Return 0.0, or the seconds to wait before the next try if there is no whole token.
+        """Take tokens. Return 0.0 on success, otherwise the seconds to wait before the next attempt.
 
         With at least one token, more may be taken than there are. The key then waits until they are made up.
         """
@@ -45,14 +41,3 @@ class TokenBuckets:
         if len(self._buckets) > self._max_keys:
             self._buckets.popitem(last=False)
         return wait_s
-
-
-def network_of(host: str) -> str:
-    """Return the key of an address: an IPv4 address itself, and the first 64 bits of an IPv6 address."""
-    with suppress(ValueError):
-        address = ipaddress.ip_address(host.partition("%")[0])
-        if isinstance(address, ipaddress.IPv6Address):
-            if address.ipv4_mapped is not None:
-                return str(address.ipv4_mapped)
-            return str(ipaddress.ip_network((address, _NETWORK_BITS), strict=False))
-    return host

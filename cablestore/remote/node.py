@@ -83,7 +83,7 @@ class Ban:
 
 @dataclass(frozen=True, slots=True)
 class PolicyStatus:
-    """Policy of a node: the file, sorted lists, and limits of posts per minute and of bytes. None is no limit."""
+    """Policy of a node: the file, sorted lists, and limits of posts per minute and of bytes. None means unlimited."""
 
     path: str | None
     allowed_authors: tuple[str, ...] = ()
@@ -103,7 +103,7 @@ class PolicyStatus:
 class NodeStatus:
     """Health and load of a node and its process, as on the status pages. `since_ms` is when it started.
 
-    `quota` is off, ok, near, full or exceeded. A size of 0 is no limit, and `quota_room_bytes` is then None.
+    `quota` is off, ok, near, full or exceeded. A size of 0 means unlimited. `quota_room_bytes` is None without a limit.
     """
 
     version: str

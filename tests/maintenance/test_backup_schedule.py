@@ -19,8 +19,8 @@ from waiting import LIMIT_S, wait_until
 
 from cablestore import CableStore, limits
 from cablestore.backup import backup, read_backup, verify_backup
-from cablestore.backup.last import LastBackup, last_backup
 from cablestore.files import folder_of
+from cablestore.index.last_backup import LastBackup, last_backup
 from cablestore.maintenance import BackupPlan, BackupState, Maintenance, MaintenancePlan, wait_ms
 from cablestore.store.options import system_clock_ms
 

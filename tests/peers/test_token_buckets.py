@@ -6,8 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cablestore import limits
-from cablestore.peers.policy import Rate
-from cablestore.peers.token_buckets import TokenBuckets, network_of
+from cablestore.peers.address import network_of
+from cablestore.peers.policy import PostRate
+from cablestore.peers.token_buckets import TokenBuckets
 
 
 @given(
@@ -18,7 +19,7 @@ from cablestore.peers.token_buckets import TokenBuckets, network_of
 def test_no_interval_has_more_posts_than_its_length_and_the_burst_allow(
     per_minute: int, burst: int, tries: list[tuple[str, float]]
 ) -> None:
-    buckets = TokenBuckets(Rate(per_minute, burst))
+    buckets = TokenBuckets(PostRate(per_minute, burst))
     taken: dict[str, list[float]] = {"a": [], "b": []}
     now_s = 0.0
     for key, pause_s in tries:
@@ -36,7 +37,7 @@ def test_no_interval_has_more_posts_than_its_length_and_the_burst_allow(
 
 
 def test_a_batch_larger_than_the_burst_is_made_up_by_a_wait() -> None:
-    buckets = TokenBuckets(Rate(60, 10))
+    buckets = TokenBuckets(PostRate(60, 10))
     assert buckets.take("a", 25, 0.0) == 0.0
     assert buckets.take("a", 1, 0.0) == 16.0
     assert buckets.take("b", 1, 0.0) == 0.0
@@ -45,7 +46,7 @@ def test_a_batch_larger_than_the_burst_is_made_up_by_a_wait() -> None:
 
 def test_the_number_of_remembered_keys_is_limited() -> None:
     """MAX_RATES_REMEMBERED: the least recent keys are forgotten."""
-    buckets = TokenBuckets(Rate(1, 1))
+    buckets = TokenBuckets(PostRate(1, 1))
     for number in range(limits.MAX_RATES_REMEMBERED + 100):
         assert not buckets.take(str(number), 1, 0.0)
     assert len(buckets) == limits.MAX_RATES_REMEMBERED
@@ -53,7 +54,7 @@ def test_the_number_of_remembered_keys_is_limited() -> None:
     assert not buckets.take("99", 1, 0.0)
 
 
-def test_addresses_of_one_customer_share_a_rate() -> None:
+def test_addresses_of_one_customer_share_limits() -> None:
     assert network_of("2001:db8::1") == network_of("2001:db8::ffff:1:2%eth0") != network_of("2001:db8:0:1::1")
     assert network_of("::ffff:192.0.2.1") == network_of("192.0.2.1") != network_of("192.0.2.2")
     assert network_of("?") == "?"

@@ -107,7 +107,7 @@ def only(node: Node) -> Connection:
 def assert_nothing_is_left(parts: NodeParts) -> None:
     """Check that connections have not left entries in the node's tables."""
     assert not list(parts.links)
-    assert not parts.cable_port.by_host
+    assert not parts.cable_port.by_network
     assert not parts.serving.by_session
     assert not parts.serving.routes
     assert parts.serving.live.count == 0

@@ -55,7 +55,7 @@ def state_of(node: Node, errors: Errors) -> dict[str, Any]:
     serving, sync = parts.serving, parts.sync
     tables: tuple[Sized, ...] = (
         serving.by_session,
-        parts.cable_port.by_host,
+        parts.cable_port.by_network,
         serving.routes,
         sync,
         sync.fetches,

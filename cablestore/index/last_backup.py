@@ -11,7 +11,7 @@ from typing import Final
 from cablestore.files import ObjectFolder
 from cablestore.index.last_records import LastRecord, read_last, write_last
 
-NAME: Final = "last-backup.json"
+LAST_BACKUP: Final = "last-backup.json"
 
 
 class LastBackup(LastRecord, frozen=True, kw_only=True):
@@ -22,10 +22,10 @@ class LastBackup(LastRecord, frozen=True, kw_only=True):
 
 def last_backup(store: Path) -> LastBackup | None:
     """Return the last complete backup of the store in a folder, None if none is known."""
-    return read_last(store, NAME, LastBackup)
+    return read_last(store, LAST_BACKUP, LastBackup)
 
 
 def note_backup(store: Path, at_ms: int, folder: ObjectFolder) -> None:
     """Record a complete backup."""
     place = str(folder.path.absolute()) if folder.is_local else folder.uri
-    write_last(store, NAME, LastBackup(at_ms=at_ms, folder=place))
+    write_last(store, LAST_BACKUP, LastBackup(at_ms=at_ms, folder=place))
