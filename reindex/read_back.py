@@ -21,7 +21,7 @@ from cablestore.errors import ReindexError
 from cablestore.index.cores import usable_cores
 from cablestore.index.database import Database, Row, SnapshotSource, Source
 from cablestore.index.leveldb import LevelDB
-from cablestore.index.leveldb_files import link_database
+from cablestore.index.leveldb_checkpoint import link_database
 from cablestore.index.packing import pack, unpack
 from cablestore.index.processes import in_order, process_pool
 from cablestore.index.runs import AFTER_ALL

@@ -114,13 +114,31 @@ class LevelDB(forks.ProcessBound):
                 max_open_files=tuning.max_open_files,
             )
             if self._paranoid and self._rest_size_bytes is None:
-                _merge_versions(database, listed.shared_keys())
+                self._merge_versions(database, listed.shared_keys())
         except plyvel.Error as error:
             raise write_error(error) from None
         except OSError as error:
             raise StorageError(f"cannot read the database at {path}: {error.strerror}") from None
         set_files(path)
         return database
+
+    def _merge_versions(self, database: plyvel.DB, keys: list[bytes]) -> None:
+        """Merge the versions of each key into one, so that no older one appears again.
+
+        Earlier versions of this package used snapshots of LevelDB, which can leave them in two tables: see
+        `leveldb_snapshot`. The present values are written again first: whatever the compactions do, they remain the newest.
+        """
+        if not keys:
+            return
+        with database.write_batch(sync=True) as batch:
+            for key in keys:
+                value = database.get(key)
+                if value is None:
+                    batch.delete(key)
+                else:
+                    batch.put(key, value)
+        for key in keys:
+            database.compact_range(start=key, stop=key)
 
     def _bound_parts(self) -> Iterable[forks.ProcessBound]:
         """Return the open snapshots."""
@@ -325,25 +343,6 @@ class LevelDB(forks.ProcessBound):
                 self._flush()  # so that the next open does not need to read a log
             self._db.close()
             set_files(self._path)
-
-
-def _merge_versions(database: plyvel.DB, keys: list[bytes]) -> None:
-    """Merge the versions of each key into one, so that no older one appears again.
-
-    Earlier versions of this package used snapshots of LevelDB, which can leave them in two tables: see
-    `leveldb_snapshot`. The present values are written again first: whatever the compactions do, they remain the newest.
-    """
-    if not keys:
-        return
-    with database.write_batch(sync=True) as batch:
-        for key in keys:
-            value = database.get(key)
-            if value is None:
-                batch.delete(key)
-            else:
-                batch.put(key, value)
-    for key in keys:
-        database.compact_range(start=key, stop=key)
 
 
 def mend(database: Database) -> bool:

@@ -1,4 +1,4 @@
-"""Copies of a LevelDB that is open in this process, by links."""
+"""Copies of a LevelDB by links: of a closed one, or of one that is open in this process."""
 
 from __future__ import annotations
 
@@ -8,11 +8,24 @@ from pathlib import Path
 from typing import Final
 
 from cablestore.errors import StorageError
-from cablestore.files import make_part, storage_errors
-from cablestore.index.leveldb_files import link_table
-from cablestore.index.leveldb_manifest import is_log_missing, read_readable
+from cablestore.files import is_foreign, make_folder, make_part, storage_errors
+from cablestore.index.leveldb_files import TABLE_SUFFIXES, link_table
+from cablestore.index.leveldb_manifest import is_log_missing, listed_tables, read_readable
 
 _ATTEMPTS: Final = 100
+
+
+def link_database(path: Path, copy: Path) -> None:
+    """Copy a closed LevelDB. Its listed tables are linked, because tables are immutable."""
+    try:
+        make_folder(copy)
+        for table in listed_tables(path):
+            link_table(table, copy / table.name)
+        for file in path.iterdir():
+            if file.suffix not in TABLE_SUFFIXES and file.name != "LOCK" and not is_foreign(file.name):
+                shutil.copyfile(file, copy / file.name)
+    except OSError as error:
+        raise StorageError(f"cannot link {path} to {copy}: {error.strerror}") from None
 
 
 def link_open_database(path: Path, copy: Path, writing: AbstractContextManager[object]) -> None:
@@ -54,14 +67,9 @@ def _link_tables(path: Path, copy: Path) -> None:
 
 
 def _unlink_unlisted(copy: Path) -> None:
-    """Remove the links to tables that the copied list lacks, such as one that LevelDB was just writing.
-
-    The copy would use their numbers again, and overwrite the tables of the open database through the links.
-    """
-    listed = set(read_readable(copy).tables)
-    for table in copy.glob("*.ldb"):
-        if int(table.stem) not in listed:
-            table.unlink()
+    """Remove the links to tables that the copied list lacks, such as one that LevelDB was just writing."""
+    for table in set(copy.glob("*.ldb")).difference(listed_tables(copy)):
+        table.unlink()
 
 
 def _is_complete(copy: Path, name: str) -> bool:

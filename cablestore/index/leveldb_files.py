@@ -1,4 +1,4 @@
-"""Files of a LevelDB: checks for their existence and for free space, and copies by links while it is closed."""
+"""Files of a LevelDB: checks for their existence and for free space, and links to its tables."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
-from cablestore.errors import StorageError
-from cablestore.files import is_foreign, make_folder
-
 _CURRENT: Final = "CURRENT"
+TABLE_SUFFIXES: Final = frozenset({".ldb", ".sst"})
+"""Of tables. LevelDB used the second one before 1.14."""
 _PROBE_SIZE_BYTES: Final = 2**20
 _NO_LINKS: Final = frozenset({errno.EPERM, errno.ENOTSUP, errno.EMLINK})
 
@@ -51,18 +50,3 @@ def link_table(table: Path, link: Path) -> None:
         if error.errno not in _NO_LINKS:
             raise
         shutil.copyfile(table, link)
-
-
-def link_database(path: Path, copy: Path) -> None:
-    """Copy a closed LevelDB. Its tables are linked, because tables are immutable."""
-    try:
-        make_folder(copy)
-        for file in path.iterdir():
-            if is_foreign(file.name):
-                continue
-            if file.suffix == ".ldb":
-                link_table(file, copy / file.name)
-            elif file.name != "LOCK":
-                shutil.copyfile(file, copy / file.name)
-    except OSError as error:
-        raise StorageError(f"cannot link {path} to {copy}: {error.strerror}") from None

@@ -23,7 +23,7 @@ from typing import Any, Final, NamedTuple
 
 from cablestore.errors import CorruptStoreError, DecodeError, StorageError
 from cablestore.files import make_folder
-from cablestore.index.leveldb_files import link_table
+from cablestore.index.leveldb_files import TABLE_SUFFIXES, link_table
 from cablestore.index.leveldb_log import read_records, recorded
 from cablestore.protocol.varint import encode_varint, read_varint
 
@@ -132,6 +132,17 @@ def read_readable(path: Path) -> ReadableList:
     except (DecodeError, ValueError, OSError):  # a damaged name or list, or an incomplete last edit
         pass
     return ReadableList(oldest, tables)
+
+
+def listed_tables(path: Path) -> list[Path]:
+    """Return the files of the tables that LevelDB reads. Only these may be linked into a copy.
+
+    A killed process leaves other tables, and LevelDB writes a table before it lists it. A copy uses their numbers
+    again, and would overwrite the original through the link.
+    """
+    listed = read_readable(path).tables
+    tables = (file for file in path.iterdir() if file.suffix in TABLE_SUFFIXES and file.stem.isdigit())
+    return [table for table in tables if int(table.stem) in listed]
 
 
 def is_misnamed(path: Path) -> bool:

@@ -28,7 +28,7 @@ from cablestore.index.check import Checker, CheckReport, check, check_rest
 from cablestore.index.database import Row
 from cablestore.index.derive import Derivation
 from cablestore.index.leveldb import LevelDB
-from cablestore.index.leveldb_files import link_database
+from cablestore.index.leveldb_checkpoint import link_database
 from cablestore.index.leveldb_manifest import join_tables
 from cablestore.index.meta import Sizes, add_sizes
 from cablestore.index.processes import can_start_processes, in_order, process_pool

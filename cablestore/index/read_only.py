@@ -19,10 +19,12 @@ from typing import Final
 from cablestore.errors import CorruptStoreError, StorageError
 from cablestore.files import TemporaryFolder, make_temporary
 from cablestore.index.leveldb import LevelDB, Tuning
-from cablestore.index.leveldb_files import holds_database
+from cablestore.index.leveldb_binding import plyvel
+from cablestore.index.leveldb_errors import damaged_for
+from cablestore.index.leveldb_files import TABLE_SUFFIXES, holds_database
+from cablestore.index.leveldb_manifest import is_outdated, listed_tables, read_readable
 from cablestore.index.opening import reject_write
 
-_TABLES: Final = frozenset({".ldb", ".sst"})
 _NAMES_TAKEN: Final = 64
 """Number of reserved names of tables, more than LevelDB uses."""
 
@@ -47,6 +49,9 @@ class ReadOnlyLevelDB(LevelDB):
         """Raise StorageError."""
         reject_write()
 
+    def _merge_versions(self, database: plyvel.DB, keys: list[bytes]) -> None:
+        """Do nothing: without writes, no older version of a row can appear again."""
+
     def _flush(self) -> None:
         """Do nothing: the log in the overlay is empty."""
 
@@ -66,8 +71,10 @@ def open_read_only(path: Path, tuning: Tuning | None = None, *, scratch: Path | 
     try:
         if not holds_database(path):
             raise CorruptStoreError(f"no database found at {path}. Restore it from a backup")
-        files = list(path.iterdir())
-        copied = [file for file in files if file.suffix not in _TABLES and file.name not in {"LOCK", "LOG", "LOG.old"}]
+        if is_outdated(path, read_readable(path)):
+            raise damaged_for("the end of its manifest is missing")
+        others = (file for file in path.iterdir() if file.suffix not in TABLE_SUFFIXES)
+        copied = [file for file in others if file.name not in {"LOCK", "LOG", "LOG.old"}]
         if scratch is None:
             size_bytes = sum(file.stat().st_size for file in copied)
             overlay = make_temporary(2 * size_bytes, outside=path.parent)  # LevelDB writes the log to a table
@@ -79,9 +86,8 @@ def open_read_only(path: Path, tuning: Tuning | None = None, *, scratch: Path | 
     try:
         for file in copied:
             shutil.copyfile(file, overlay.path / file.name)
-        for file in files:
-            if file.suffix in _TABLES:
-                (overlay.path / file.name).symlink_to(file.absolute())
+        for table in listed_tables(path):
+            (overlay.path / table.name).symlink_to(table.absolute())
         database = ReadOnlyLevelDB(overlay, tuning)
     except OSError as error:
         overlay.remove()

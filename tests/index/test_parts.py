@@ -28,7 +28,7 @@ from cablestore.index import parallel
 from cablestore.index.check import CheckReport
 from cablestore.index.database import Row
 from cablestore.index.leveldb import LevelDB
-from cablestore.index.leveldb_files import link_database
+from cablestore.index.leveldb_checkpoint import link_database
 from cablestore.index.processes import process_pool
 from cablestore.index.rebuild import RebuildReport
 from cablestore.protocol.body import LOCAL_ONLY, Block
