@@ -364,7 +364,7 @@ class Reconciler:
         others = [current for current in self._by_link.values() if current.link is not link and not current.is_stopping]
         if len(others) < self._context.settings.max_talks:
             return ""
-        slowest = reconciliation_to_stop(others, link.host, self._context.loop.time())
+        slowest = reconciliation_to_stop(others, link.network, self._context.loop.time())
         if slowest is None:
             return f"the limit of {len(others)} for simultaneous reconciliations is reached"
         slowest.stop_for_another()

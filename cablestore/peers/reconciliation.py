@@ -80,9 +80,9 @@ class Reconciliation:
         self.is_stopping = False
 
     @property
-    def host(self) -> str:
-        """The address of the peer."""
-        return self.link.host
+    def network(self) -> str:
+        """The network of the peer's address."""
+        return self.link.network
 
     @property
     def moved_size_bytes(self) -> int:

@@ -13,8 +13,8 @@ class Holder(Protocol):
     """A reconciliation in progress."""
 
     @property
-    def host(self) -> str:
-        """The address of its peer."""
+    def network(self) -> str:
+        """The network of its peer's address: see `network_of`."""
 
     def waited_s(self, now_s: float) -> float:
         """Return for how long in total this node has waited for the peer."""
@@ -27,16 +27,16 @@ class Holder(Protocol):
 H = TypeVar("H", bound=Holder)
 
 
-def reconciliation_to_stop(holders: Collection[H], host: str, now_s: float) -> H | None:
-    """Return the reconciliation to stop for one with `host`, None if none may be stopped.
+def reconciliation_to_stop(holders: Collection[H], network: str, now_s: float) -> H | None:
+    """Return the reconciliation to stop for one of `network`, None if none may be stopped.
 
-    If an address has more slots than the new peer's address would have, its slowest one is stopped. If the slots are
+    If a network has more slots than the new peer's network would have, its slowest one is stopped. If the slots are
     shared fairly, one with a slow peer is stopped.
     """
-    shares = Counter(holder.host for holder in holders)
+    shares = Counter(holder.network for holder in holders)
     most = max(shares.values(), default=0)
-    if most > shares[host] + 1:
-        candidates = [holder for holder in holders if shares[holder.host] == most]
+    if most > shares[network] + 1:
+        candidates = [holder for holder in holders if shares[holder.network] == most]
     else:
         candidates = [holder for holder in holders if _is_slow(holder, now_s)]
     return min(candidates, key=lambda holder: _pace(holder, now_s), default=None)

@@ -27,7 +27,7 @@ from cablestore.reconcile.messages import Ended, EndReason
 class Held:
     """Reconciliation that began at a time and has this throughput in bytes per second."""
 
-    host: str
+    network: str
     began_s: float
     bytes_per_s: float
     now_s: list[float] = field(repr=False)
@@ -47,13 +47,13 @@ class FakeSlots:
         self.now_s = [0.0]
         self.held: list[Held] = []
 
-    def connects(self, host: str, bytes_per_s: float = 1e6) -> bool:
+    def connects(self, network: str, bytes_per_s: float = 1e6) -> bool:
         if len(self.held) == limits.MAX_TALKS:
-            loser = reconciliation_to_stop(self.held, host, self.now_s[0])
+            loser = reconciliation_to_stop(self.held, network, self.now_s[0])
             if loser is None:
                 return False
             self.held.remove(loser)
-        self.held.append(Held(host, self.now_s[0], bytes_per_s, self.now_s))
+        self.held.append(Held(network, self.now_s[0], bytes_per_s, self.now_s))
         return True
 
 
@@ -63,8 +63,8 @@ def test_one_address_has_all_slots_until_another_one_connects() -> None:
     slots.now_s[0] = 1.0
     assert not slots.connects("one")
     assert slots.connects("two")
-    assert Counter(held.host for held in slots.held) == {"one": limits.MAX_TALKS - 1, "two": 1}
-    assert min(held.bytes_per_s for held in slots.held if held.host == "one") == 1e6 + 1  # the slowest was stopped
+    assert Counter(held.network for held in slots.held) == {"one": limits.MAX_TALKS - 1, "two": 1}
+    assert min(held.bytes_per_s for held in slots.held if held.network == "one") == 1e6 + 1  # the slowest was stopped
 
 
 def test_slots_are_shared_among_addresses() -> None:
@@ -74,13 +74,13 @@ def test_slots_are_shared_among_addresses() -> None:
     for _ in range(500):
         slots.now_s[0] += rng.random()
         slots.connects(rng.choice(["one", "one", "one", "one", "one", "two", "three"]))
-    shares = Counter(held.host for held in slots.held)
+    shares = Counter(held.network for held in slots.held)
     assert set(shares) == {"one", "two", "three"}
     assert max(shares.values()) - min(shares.values()) <= 1
     before = list(slots.held)
-    for host in ("one", "two", "three"):
-        if shares[host] == max(shares.values()):
-            assert not slots.connects(host)
+    for network in ("one", "two", "three"):
+        if shares[network] == max(shares.values()):
+            assert not slots.connects(network)
     assert slots.held == before
 
 
@@ -94,7 +94,7 @@ def test_slow_ones_give_way_to_anyone() -> None:
     assert not slots.connects("another")
     slots.now_s[0] += 1
     assert [slots.connects(f"new {number}") for number in range(8)] == [True] * 5 + [False] * 3
-    assert {held.host for held in slots.held} == {"5", "6", "7"} | {f"new {number}" for number in range(5)}
+    assert {held.network for held in slots.held} == {"5", "6", "7"} | {f"new {number}" for number in range(5)}
 
 
 async def from_address(to: Address, host: str) -> Peer:
@@ -117,7 +117,7 @@ async def test_eight_from_one_address_do_not_keep_others_out() -> None:
         assert heard[1].reason == EndReason.BUSY
         other = await from_address(address, "127.0.0.2")
         other.say(hello())
-        await until(lambda: "127.0.0.2" in {talking.host for talking in node.parts.reconciler._by_link.values()})
+        await until(lambda: "127.0.0.2" in {talking.network for talking in node.parts.reconciler._by_link.values()})
         await until(lambda: len(node.parts.reconciler) == limits.MAX_TALKS)
         for peer in [*crowd, late, other]:
             await peer.close()
