@@ -49,7 +49,7 @@ MOST_GROWTH: Final = 1.25
 WARM_UP_S: Final = 45.0
 """Time after each start in which memory is not judged: a process begins with empty caches."""
 LONG_MINUTES: Final = 10.0
-"""Duration from which memory and disk are judged, because caches are filled by then."""
+"""Duration from which a run is judged by what needs time: memory, disk, visitors and a full disk."""
 SEED: Final = 7
 
 
@@ -314,7 +314,7 @@ def results(week: Week, folder: Path) -> Iterator[Result]:
     yield Result("servers with tracebacks in their logs", ", ".join(logs) or "none", not logs)
     counts = week.requests.counts
     visits = counts["visit 0"], sum(counts[name] for name in counts if name.startswith("visit"))
-    yield Result("visitors that synced", f"{visits[0]} of {visits[1]}", visits[0] > 0)
+    yield Result("visitors that synced", f"{visits[0]} of {visits[1]}", visits[0] > 0 if week.is_long else None)
     if week.has_full_disk:
         rejected = counts["failed StorageError"]
         yield Result("requests rejected while the disk was full", f"{rejected}", rejected > 0 if week.is_long else None)
