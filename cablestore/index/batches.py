@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import gc
+import os
+import threading
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import chain, islice
-from typing import ClassVar, TypeVar
+from typing import TypeVar
 
 from cablestore.limits import MAX_BATCH_POSTS, MAX_BATCH_SIZE_BYTES
 
@@ -62,10 +64,18 @@ def merged(sources: Iterable[Iterable[list[S]]]) -> Iterator[S]:
 
 
 class _Pauses:
-    """Pauses of the garbage collector in this process. Appending to a list and removing from it are atomic."""
+    """Pauses of the garbage collector in this process."""
 
-    running: ClassVar[list[None]] = []
-    was_enabled: ClassVar[bool] = True
+    changing = threading.Lock()
+    running = 0
+    was_enabled = True
+
+
+def _reset_lock() -> None:
+    _Pauses.changing = threading.Lock()  # in a forked child, where the thread that holds it is missing
+
+
+os.register_at_fork(after_in_child=_reset_lock)
 
 
 @contextmanager
@@ -75,13 +85,15 @@ def gc_paused() -> Iterator[None]:
     The objects must not form reference cycles. Keep the body short in a process that also does other work. Several
     threads may pause it at once. It may run again when the first of them ends, and does when the last one ends.
     """
-    _Pauses.running.append(None)
-    if len(_Pauses.running) == 1:  # no other thread has paused it
-        _Pauses.was_enabled = gc.isenabled()
-    gc.disable()
+    with _Pauses.changing:
+        if not _Pauses.running:
+            _Pauses.was_enabled = gc.isenabled()
+        _Pauses.running += 1
+        gc.disable()
     try:
         yield
     finally:
-        if _Pauses.was_enabled:
-            gc.enable()  # before this pause ends: a new pause must not find it disabled
-        _Pauses.running.pop()
+        with _Pauses.changing:
+            _Pauses.running -= 1
+            if _Pauses.was_enabled:
+                gc.enable()

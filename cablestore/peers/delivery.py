@@ -91,6 +91,6 @@ class Delivery:
             return None
         try:
             raw = self._connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO.size)
-        except OSError:
+        except (OSError, ValueError):  # ValueError: the socket of a closed transport of uvloop
             return None
         return _State(*_TCP_INFO.unpack(raw)) if len(raw) == _TCP_INFO.size else None

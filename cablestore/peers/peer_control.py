@@ -42,8 +42,9 @@ class PeerControl:
         found = self._find(name)
         if not found:
             raise NotFoundError(f"no connected peer found with the address, host or key {name!r}")
+        peers = [link.peer for link in found]  # before they end in the thread of the loop
         self._end(found, KICKED)
-        return [link.peer for link in found]
+        return peers
 
     def ban(self, name: str) -> list[str]:
         """Disconnect a peer, and reject its connections until `unban`. Returns what is banned: its key, or its host.

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 
 import pytest
+import uvloop
 from by_hand import LIVE, listening, on_loop, texts
 from namespaces import drop_answers, machine_beside
 from peering import logged, until
@@ -68,6 +70,23 @@ def test_a_closed_connection_waits_for_nothing(ends: tuple[socket.socket, socket
     ends[0].close()
     assert delivery.unacknowledged_s(LATER_S) == 0
     assert delivery.is_complete()
+
+
+@pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
+def test_a_closed_transport_waits_for_nothing(
+    ends: tuple[socket.socket, socket.socket], new_loop: Callable[[], asyncio.AbstractEventLoop]
+) -> None:
+    async def closed() -> Delivery:
+        _, writer = await asyncio.open_connection(sock=ends[0])
+        delivery = Delivery(writer.get_extra_info("socket"), 0.0)
+        writer.close()
+        await writer.wait_closed()
+        return delivery
+
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        delivery = runner.run(closed())
+        assert delivery.unacknowledged_s(LATER_S) == 0
+        assert delivery.is_complete()
 
 
 _SILENT: str = """
