@@ -180,7 +180,7 @@ class ExportWriter:
         written: Iterable[Segment] = (),
         on_segment: Callable[[Segment], None] = _nothing,
     ) -> None:
-        """Start in a folder, created if it is missing, or at a URI. Raises StorageError if that fails."""
+        """`folder` is a path or a URI. The first write creates a missing folder."""
         self._folder = folder_of(folder)
         self._dialect = dialect
         self._views = views
@@ -189,7 +189,6 @@ class ExportWriter:
         self._block_size_bytes = min(limits.SEGMENT_BLOCK_SIZE_BYTES, segment_size_bytes)
         self._segments = list(written)
         self._on_segment = on_segment
-        self._folder.make()
 
     def add_records(self, records: Iterable[list[bytes]]) -> None:
         """Add all posts as records (`post_record`), in order and in lists of any length."""

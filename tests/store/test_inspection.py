@@ -97,7 +97,8 @@ def test_the_graph_has_the_posts_of_the_channel_and_all_that_they_link_to(histor
 def test_the_graph_shows_forks_deleted_and_missing_posts() -> None:
     unknown = ANN.text("c", "never sent")
     first = ANN.text("c", "first", links=(unknown.hash,))
-    left, right = ANN.text("c", "left", links=(first.hash,)), BOB.text("c", "right", links=(first.hash,))
+    left = ANN.text("c", "left", links=(first.hash, unknown.hash))
+    right = BOB.text("c", "right", links=(first.hash,))
     last = ANN.text("c", "last", links=(left.hash,))
     with CableStore.in_memory() as store:
         store.ingest(raws(first, left, right, last, ANN.delete(left)))
@@ -110,10 +111,12 @@ def test_the_graph_shows_forks_deleted_and_missing_posts() -> None:
             last.hash: "stored",
         }
         assert {hash_ for hash_, node in nodes.items() if node.is_head} == {right.hash, last.hash}
-        assert nodes[left.hash].links == (first.hash,)
+        assert nodes[left.hash].links == (first.hash, unknown.hash)
         assert store.graph_nodes([*nodes]) == [*nodes.values()]
         later = store.channel_graph("c", after_ms=last.timestamp_ms)
         assert {node.hash for node in later.nodes} == {last.hash, left.hash}
+        since_left = store.channel_graph("c", after_ms=left.timestamp_ms)
+        assert {node.hash for node in since_left.nodes} == {last.hash, right.hash, left.hash, unknown.hash}
 
 
 def test_a_graph_has_the_newest_posts_up_to_its_limit() -> None:
