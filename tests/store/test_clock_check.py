@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -33,6 +34,12 @@ def ahead_ms(store: CableStore) -> int:
     """Return how far the clock is ahead, 0 if no difference is found."""
     found = store.clock_difference()
     return 0 if found is None else found.ahead_ms
+
+
+def test_the_default_clock_is_that_of_the_system() -> None:
+    with CableStore.in_memory(identity=ANN.identity) as store:
+        began_ms = time.time_ns() // 10**6
+        assert began_ms <= store.post("a", "x").timestamp_ms <= time.time_ns() // 10**6
 
 
 def test_a_clock_that_is_behind_is_reported(store: CableStore, clock: SetClock) -> None:

@@ -279,7 +279,7 @@ def test_posts_of_two_channels_are_acted_on_in_two_posts_and_one_write(store: Ca
 
 
 def test_a_dry_run_reports_and_changes_nothing(store: CableStore) -> None:
-    verdicts_of(store, CYD.text("c", "x"), CYD.text("c", "y"))
+    verdicts_of(store, CYD.text("c", "x", at=0), CYD.text("c", "y"))
     verdicts_of(store, BOB.post(Role("", 0, "", DAN.key, UserRole.MOD.in_post), at=NOW_MS + 1000))
     digest, sequence = store.dump_digest(), store.last_sequence
     effect = store.moderation.drop(users=[CYD.key], dry_run=True)
