@@ -90,7 +90,7 @@ def test_warnings_are_remembered_for_a_limited_number_of_peers(monkeypatch: pyte
     monkeypatch.setattr(limits, "MAX_KEY_WARNINGS", 2)
     with logged() as log:
         known = KeyWarnings(logging.getLogger("cablestore.node"))
-        for peer in ("a", "b", "b", "c", "c", "a"):
+        for peer in ("a", "b", "a", "b", "c", "c", "a"):
             known.suspect(peer, "probably")
         known.understood("a")
         known.suspect("a", "probably")

@@ -109,6 +109,15 @@ def test_audits_have_a_limit() -> None:
             answer(known, b"\x01\x00\x00" + count + bytes(9_000))
 
 
+def test_bytes_after_the_end_are_rejected() -> None:
+    known = state(spread(50))
+    audit = Audit(known, seed=SEED, cuts=5)
+    with pytest.raises(ReconcileError):
+        answer(known, audit.request() + b"\0")
+    with pytest.raises(ReconcileError):
+        audit.evaluate(answer(known, audit.request()) + b"\0")
+
+
 @pytest.mark.thorough
 @settings(max_examples=200)
 @given(st.data())
