@@ -65,6 +65,17 @@ def test_time_ranges_cover_all_times_once_newest_first(lasts_ms: int, from_ms: i
     assert time_ranges(marks, terms).next == terms  # the next one covers all again
 
 
+def test_a_peer_without_older_posts_ends_the_reconciliation() -> None:
+    marks = SyncState(None)
+    time_ranges(marks).broke(has_moved=False)
+    left = time_ranges(marks)
+    left.done()
+    assert left.next is not None
+    left.is_over()
+    assert left.next is None
+    assert time_ranges(marks).next == ALL  # the next connection begins again
+
+
 @pytest.mark.parametrize("shrunk", [0, 5, 30])
 def test_links_that_last_one_conversation_each_complete_the_reconciliation(shrunk: int) -> None:
     """The next conversation begins when the link is about to break. That is not evidence of its length."""
