@@ -17,6 +17,7 @@ from cablestore.errors import (
     ReindexError,
     StorageError,
 )
+from cablestore.reconcile.errors import PeerRefusedError
 from cablestore.reindex.causes import SparkError
 
 PUBLIC = """
@@ -64,6 +65,10 @@ def test_every_other_class_has_a_public_base() -> None:
         for name, kind in internal.items()
     }
     assert bases == INTERNAL
+
+
+def test_a_refusal_by_a_peer_is_printed_as_its_text() -> None:
+    assert str(PeerRefusedError("busy", "this node is busy")) == "this node is busy"
 
 
 def test_exit_statuses() -> None:

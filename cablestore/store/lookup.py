@@ -56,7 +56,7 @@ def find_channel(text: str, known: Iterable[str]) -> str:
         alike,
     ):
         if len(near) > 1:
-            listed = ", ".join(f"#{each}" for each in sorted(near)[:_MAX_LISTED])
+            listed = _listed([f"#{each}" for each in sorted(near)])
             raise NotFoundError(f"#{name} is ambiguous: {listed}. Write the exact name of one channel")
         if near:
             return near[0]
@@ -104,9 +104,12 @@ def require_one(text: str, found: Sequence[N]) -> N:
 
 def ambiguous(text: str, meanings: Iterable[str]) -> str:
     """Return the error message for a typed string that may name several users or posts."""
-    every = list(meanings)
-    more = f" and {len(every) - _MAX_LISTED:,} more" if len(every) > _MAX_LISTED else ""
-    return f"{text!r} is ambiguous: {', '.join(every[:_MAX_LISTED])}{more}. Write more digits of one of them"
+    return f"{text!r} is ambiguous: {_listed(list(meanings))}. Write more digits of one of them"
+
+
+def _listed(meanings: list[str]) -> str:
+    more = f" and {len(meanings) - _MAX_LISTED:,} more" if len(meanings) > _MAX_LISTED else ""
+    return ", ".join(meanings[:_MAX_LISTED]) + more
 
 
 def described(user: Named, digits: int = _KEY_HEX_DIGITS) -> str:

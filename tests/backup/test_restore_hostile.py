@@ -12,8 +12,9 @@ from typing import Final
 
 import pytest
 from backing_up import hashes_of, opened
-from forging import add_rows, put, sign
+from forging import add_posts, add_rows, put, sign
 from history import AUTHORS, NOW_MS
+from people import ANN
 
 from cablestore import CableStore, Identity
 from cablestore.backup import backup, read_backup, restore, verify_backup
@@ -64,6 +65,19 @@ def test_rows_that_no_store_has(tmp_path: Path, out: Path, kind: str) -> None:
     piece, row = ROWS[kind]
     add_rows(out, piece, row)  # type: ignore[arg-type]  # a kind of piece
     require_restored(tmp_path, out)
+
+
+def test_a_forged_post_in_a_backup_without_local_only_posts(tmp_path: Path) -> None:
+    with opened(tmp_path / "store") as store:
+        store.post("default", "public")
+        known = hashes_of(store)
+        backup(store, tmp_path / "backup")
+    add_posts(tmp_path / "backup", ANN.text("default", "forged").raw[:-1] + b"?")
+    report = restore(tmp_path / "backup", tmp_path / "restored", identity=AUTHORS[0], clock=now)
+    assert (report.is_complete, report.is_authentic, report.sealed) == (False, False, 0)
+    with opened(tmp_path / "restored") as store:
+        assert hashes_of(store) == known
+        assert store.check(signatures=True).is_clean
 
 
 @pytest.mark.parametrize("through", [10**16 - 1, 2**63 - 1, 10**30])

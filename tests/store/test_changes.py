@@ -93,6 +93,16 @@ def test_a_discarded_post_leaves_what_it_changed(store: CableStore) -> None:
     assert MessageDeleted(text.hash, None) in store.next_changes(cursor).changes
 
 
+def test_changes_by_posts_discarded_one_after_the_other_are_all_reported(store: CableStore) -> None:
+    topics = [ANN.topic(channel, "t") for channel in ("a", "b", "c")]
+    store.ingest(raws(*topics, *(ANN.text(channel, "x") for channel in ("a", "b", "c"))))
+    cursor = store.cursor
+    for topic in topics:
+        store.discard([topic.hash])
+    told = store.next_changes(cursor).changes
+    assert {change.channel for change in told if isinstance(change, TopicChanged)} == {"a", "b", "c"}
+
+
 def touched_rows(store: CableStore) -> list[bytes]:
     with engine_of(store).reading() as reader:
         return [key for key, _ in reader.scan(b"!local!touched!", b"!local!touched~")]

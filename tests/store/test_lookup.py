@@ -105,6 +105,11 @@ def test_channels_that_are_equally_near_are_ambiguous() -> None:
         with pytest.raises(NotFoundError, match="is ambiguous: #") as caught:
             find_channel(text, known)
         assert all(name in str(caught.value) for name in known)
+    many = [f"{'a' * at}{'A' * (12 - at)}" for at in range(1, 12)]
+    with pytest.raises(NotFoundError) as caught:
+        find_channel("A" * 12, many)
+    listed = [name for name in many if f"#{name}" in str(caught.value)]
+    assert f" and {len(many) - len(listed)} more. " in str(caught.value)
 
 
 @given(st.lists(st.text(min_size=1), unique=True, max_size=4), st.data())
