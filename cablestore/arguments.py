@@ -211,13 +211,13 @@ def _each(names: str, check_one: Callable[[str, object], object]) -> dict[str, C
 
 
 _FLAGS: Final = """
-    accept_role allow_missing_views create drop dry_run force incoming is_audit local moderated newest_first notify now over_cable
-    private read_only signatures skip_repeated sync undrop upgrade verify with_deleted with_latest
+    accept_role allow_missing_views create drop dry_run force incoming is_audit local moderated newest_first notify now
+    only_whole over_cable private read_only signatures skip_repeated sync undrop upgrade verify with_deleted with_latest
     with_reserved without_hidden
 """
 _CHECKS: Final[dict[str, Callable[[str, object], object]]] = {
     **_each("author by_author digest member public_key target user", check_id),
-    **_each("channel cursor hex_digits key name reason text topic upto", check_text),
+    **_each("channel cursor generation hex_digits key name reason text topic upto", check_text),
     **_each(_FLAGS, check_flag),
     **_each("batch_posts limit processes read_threads run_size_bytes segment_size_bytes step_ms", _count),
     **_each("keep_newest skew_ms verify_threads", _number),

@@ -162,7 +162,7 @@ class ClosedStore:
         OpenError is raised and nothing changes.
         """
         checked_each("drop_views", drop_views, check_text)
-        check(progress=progress)
+        check(only_whole=only_whole, progress=progress)
         check_given(processes=processes)
         with self._locked_to_write() as folder:
             row = meta.meta_row(self._catalog, folder.header.dialect, FORMAT)
@@ -263,6 +263,7 @@ class ClosedStore:
         """
         from cablestore.index.takeover import take_over  # noqa: PLC0415 - not needed to open a store
 
+        check(generation=generation)
         with self._locked_to_write() as folder:
             _require_kept(folder, generation)
             dialect = folder.header.dialect
@@ -284,6 +285,7 @@ class ClosedStore:
 
     def remove(self, generation: str) -> None:
         """Remove a generation that is not live, or all kept ones if `generation` is "kept"."""
+        check(generation=generation)
         with self._locked_to_write() as folder:
             for name in folder.header.kept if generation == "kept" else (generation,):
                 if name not in folder.generations or name == folder.header.generation:
@@ -297,6 +299,7 @@ class ClosedStore:
         as they are. Raises OpenError for a generation that is missing or unfinished, and if the dialect is needed or is
         not the database's.
         """
+        check(generation=generation)
         self._require_writable()
         with closing(Folder.open_without_header(self.path, generation)) as folder:
             evidence = find_evidence(folder.database_path)

@@ -24,13 +24,16 @@ from cablestore import CableStore, Identity, Join, Snapshot, StoreOptions, Text
 from cablestore.aio import AsyncCableStore
 from cablestore.errors import ArgumentError, CableStoreError, CursorError
 from cablestore.export import Filters, ImportSummary, Manifest
+from cablestore.index.takeover import TakeoverReport
 from cablestore.moderation import UserRole
 from cablestore.peers import Address, Node
 from cablestore.store.changes import Change, Changes
 from cablestore.store.closed import ClosedStore
 from cablestore.store.moderator import ActOptions
 
-LATE = {kind.__name__: kind for kind in (Changes, Filters, ImportSummary, Manifest, ClosedStore)} | {"Change": Change}
+LATE = {kind.__name__: kind for kind in (Changes, Filters, ImportSummary, Manifest, ClosedStore, TakeoverReport)} | {
+    "Change": Change
+}
 """Types in annotations that a store imports only when it uses them."""
 NAIVE = dt.datetime(2024, 1, 2, 3, 4)  # noqa: DTZ001 - wrong on purpose
 POST = ANN.text("default", "hello", at=START_MS)  # a fixed time, so that other tests keep their timestamps
@@ -230,6 +233,17 @@ def test_every_method_rejects_every_wrong_argument(subjects: list[object], tmp_p
     assert tried > 700
     assert store.last_sequence == before, "a refused call wrote something"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["store"], "a refused call made files"
+
+
+def test_every_method_of_a_closed_store_rejects_them_too(tmp_path: Path) -> None:
+    with CableStore.open(tmp_path / "store", identity=ANN.identity) as store:
+        store.ingest(raws(POST))
+    closed = ClosedStore(tmp_path / "store")
+    before = closed.generations()
+    wrong = [refused(outcome(method, arguments), shown) for shown, method, arguments in calls(closed, tmp_path)]
+    assert "\n".join(filter(None, wrong)) == ""
+    assert wrong
+    assert closed.generations() == before
 
 
 def test_every_awaited_method_rejects_them_too(tmp_path: Path) -> None:
