@@ -66,7 +66,6 @@ def test_a_write_that_has_begun_ends_and_one_that_waits_is_dropped(tmp_path: Pat
         assert store.check().is_clean
 
 
-@pytest.mark.thorough
 def test_writes_cancelled_at_any_time_are_made_as_a_whole_or_not(tmp_path: Path, rng: random.Random) -> None:
     done: set[str] = set()
 
@@ -102,7 +101,6 @@ async def cancelled_at_times(wanted: Callable[[], Awaitable[object]], rng: rando
             return await task
 
 
-@pytest.mark.thorough
 def test_cancelled_steps_of_iterators_lose_nothing(rng: random.Random) -> None:
     async def use() -> None:
         async with AsyncCableStore.in_memory() as store:
@@ -146,7 +144,6 @@ def test_a_client_that_polls_with_a_time_limit_gets_every_change() -> None:
     asyncio.run(use())
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize("delay_s", [None, 0, 0.002, 0.01, 0.03])
 def test_a_store_whose_opening_is_cancelled_does_not_stay_open(tmp_path: Path, delay_s: float | None) -> None:
     async def use() -> None:

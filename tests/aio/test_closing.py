@@ -31,7 +31,6 @@ async def all_of(items: object) -> list[object]:
     return [each async for each in items]  # type: ignore[attr-defined] # any async iterator
 
 
-@pytest.mark.thorough
 def test_closing_ends_all_that_waits_and_all_threads(tmp_path: Path) -> None:
     async def use() -> None:
         store = await AsyncCableStore.open(tmp_path)
@@ -114,7 +113,6 @@ def test_followers_of_moderation_are_notified_of_actions() -> None:
     asyncio.run(use())
 
 
-@pytest.mark.thorough
 def test_several_loops_use_one_store_in_turn_and_at_once(tmp_path: Path) -> None:
     store = AsyncCableStore(CableStore.open(tmp_path))
 

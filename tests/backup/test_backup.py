@@ -125,7 +125,6 @@ def test_many_histories_with_backups_in_between(monkeypatch: pytest.MonkeyPatch)
     assert backups > 100
 
 
-@pytest.mark.thorough
 def test_causal_logs_come_back(tmp_path: Path) -> None:
     with opened(tmp_path / "store") as store, causal_log(store) as log:
         log.channel("room", "ann").send(b"one", NOW_MS)
@@ -151,7 +150,6 @@ def posts_written(store: CableStore, out: Path, *, full: bool = False) -> tuple[
     return report, len({path.name for path in out.glob("posts-*")} - before)
 
 
-@pytest.mark.thorough
 def test_a_second_backup_writes_what_is_new(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "BACKUP_POSTS_SIZE_BYTES", 2_000)
     out = tmp_path / "backup"
@@ -300,7 +298,6 @@ def test_all_posts_are_written_again_after_many_arrivals(tmp_path: Path, monkeyp
         assert found == [True, False, True]
 
 
-@pytest.mark.thorough
 def test_a_store_that_was_put_back_is_backed_up_as_it_is(tmp_path: Path) -> None:
     """An older copy of the folder has the same id, and then its arrival log continues differently."""
     path, out = tmp_path / "store", tmp_path / "backup"
@@ -318,7 +315,6 @@ def test_a_store_that_was_put_back_is_backed_up_as_it_is(tmp_path: Path) -> None
         require_equal(store, out, tmp_path / "restored")
 
 
-@pytest.mark.thorough
 def test_a_lost_file_is_written_again(tmp_path: Path) -> None:
     out = tmp_path / "backup"
     with opened(tmp_path / "store") as store:
@@ -335,7 +331,6 @@ def test_a_lost_file_is_written_again(tmp_path: Path) -> None:
         require_equal(store, out, tmp_path / "restored")
 
 
-@pytest.mark.thorough
 def test_damage_is_found_and_mended(tmp_path: Path) -> None:
     out = tmp_path / "backup"
     with opened(tmp_path / "store") as store:
@@ -371,7 +366,6 @@ def test_a_row_that_no_reader_would_accept_is_rejected(tmp_path: Path, monkeypat
 # --- rejections -----------------------------------------------------------------------------------
 
 
-@pytest.mark.thorough
 def test_a_restored_store_is_another_store(tmp_path: Path) -> None:
     """The arrival log of the restored store continues separately, so its positions must not fit the old store."""
     with opened(tmp_path / "store") as store:
@@ -450,7 +444,6 @@ def test_two_backups_at_once(tmp_path: Path) -> None:
 # --- interruption ---------------------------------------------------------------------------------
 
 
-@pytest.mark.thorough
 def test_ctrl_c_leaves_the_last_backup(tmp_path: Path) -> None:
     out = tmp_path / "backup"
 
@@ -476,7 +469,6 @@ def test_ctrl_c_leaves_the_last_backup(tmp_path: Path) -> None:
         require_equal(store, out, tmp_path / "restored")
 
 
-@pytest.mark.thorough
 def test_a_half_restored_folder_is_not_a_store(tmp_path: Path) -> None:
     with opened(tmp_path / "store") as store:
         store.post("default", "x")

@@ -59,7 +59,6 @@ def test_a_backup_is_made_checked_and_restored(tmp_path: Path, store: Path, run:
     assert run("backup", out, "--check")[0] == 0
 
 
-@pytest.mark.thorough
 def test_bad_input_is_one_line_and_status_2(tmp_path: Path, store: Path, run: Run) -> None:
     out = tmp_path / "backup"
     backup(store, out)

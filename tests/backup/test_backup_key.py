@@ -17,7 +17,6 @@ from cablestore.index.local import DROP, local_key
 from cablestore.index.reader import PRIVATE_PREFIX
 
 
-@pytest.mark.thorough
 def test_the_key_is_included_only_on_request(tmp_path: Path) -> None:
     out = tmp_path / "backup"
     with CableStore.open(tmp_path / "store") as store:

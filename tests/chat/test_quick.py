@@ -45,7 +45,6 @@ WORDS = (
 )
 
 
-@pytest.mark.thorough
 @given(st.text())
 def test_clean_text_controls_nothing(text: str) -> None:
     for lines in (False, True):
@@ -251,7 +250,6 @@ def test_a_window_moves_over_a_history_without_gaps() -> None:
         assert sum(row.message is None for row in rows) == 1, "one day"
 
 
-@pytest.mark.thorough
 def test_a_session_ends_whatever_waits() -> None:
     with cabals_on(CableStore.in_memory(), CableStore.in_memory()) as open_cabals:
         assert [open_cabal.connection for open_cabal in open_cabals] == ["offline", "offline"]

@@ -141,7 +141,6 @@ def test_the_same_calls_have_the_same_results_over_a_socket(
         assert list(first.dump()) == list(second.dump())
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize("host", ["0.0.0.0", "::"])
 def test_an_invitation_leaves_out_an_address_that_names_no_host(tmp_path: Path, host: str) -> None:
     """The user adds a better one to the line."""
@@ -185,7 +184,6 @@ def served(store: CableStore, folder: Path, number: int) -> Iterator[list[Cabal]
             each.close()
 
 
-@pytest.mark.thorough
 def test_several_clients_are_notified_of_each_other_and_of_peers(tmp_path: Path) -> None:
     with CableStore.in_memory() as store, served(store, tmp_path, 3) as clients:
         asyncio.run(clients[0].post("garden", "hello"))
@@ -221,7 +219,6 @@ def test_a_client_comes_back_and_keeps_drafts_meanwhile(tmp_path: Path) -> None:
             client.close()
 
 
-@pytest.mark.thorough
 def test_an_answer_that_does_not_come_is_an_error(tmp_path: Path) -> None:
     """The process ends in the middle of a call."""
     with CableStore.in_memory() as store:
@@ -271,7 +268,6 @@ def test_a_call_that_takes_long_is_not_a_process_that_hangs(tmp_path: Path) -> N
         client.close()
 
 
-@pytest.mark.thorough
 def test_the_connections_of_the_process_are_shown_when_they_change(tmp_path: Path) -> None:
     node = WatchedNode(NodeState(None, ("192.0.2.7:13333",)))
     with CableStore.in_memory() as store, served_in(tmp_path, store, node):
@@ -297,7 +293,6 @@ def test_the_connections_of_the_process_are_shown_when_they_change(tmp_path: Pat
         client.close()
 
 
-@pytest.mark.thorough
 def test_own_messages_are_known_in_a_store_that_had_no_key(tmp_path: Path) -> None:
     """A program serves a store without posts."""
     with CableStore.open(tmp_path / "store") as store, offer(store):

@@ -57,7 +57,6 @@ def test_a_dry_run_and_a_list_make_no_key(run: Run, folder: Path) -> None:
     assert not (folder / "identity").exists()
 
 
-@pytest.mark.thorough
 def test_hidden_messages_are_marked_and_say_by_whom_and_why(run: Run, posts: list[Post]) -> None:
     [dry] = json_lines(run, "hide", "bob", "--reason", "spam", "--dry-run")
     assert (dry["posts"], dry["dry_run"]) == ([], True)
@@ -86,7 +85,6 @@ def test_hidden_messages_are_marked_and_say_by_whom_and_why(run: Run, posts: lis
     assert "marks" not in run("users")[1]
 
 
-@pytest.mark.thorough
 def test_single_messages_are_hidden_and_dropped_by_their_hashes(run: Run, posts: list[Post]) -> None:
     json_lines(run, "hide", posts[0].hash.hex()[:10])
     assert texts(run, "default", "--hidden", "omit") == ["hello", "who is this?"]
@@ -101,7 +99,6 @@ def test_single_messages_are_hidden_and_dropped_by_their_hashes(run: Run, posts:
     assert [act["result"] for act in json_lines(run, "moderation", "--history")] == ["applies", "undone", "applies"]
 
 
-@pytest.mark.thorough
 def test_dropping_a_user_is_private_and_removes_its_posts(run: Run, folder: Path, posts: list[Post]) -> None:
     code, out, err = run("drop", "bob")
     assert (code, "is dropped" in out, "removed 3 posts from this store" in err) == (0, True, True)
@@ -116,7 +113,6 @@ def test_dropping_a_user_is_private_and_removes_its_posts(run: Run, folder: Path
     assert [channel["channel"] for channel in json_lines(run, "channels")] == ["default"]
 
 
-@pytest.mark.thorough
 def test_roles_are_given_in_a_channel_or_everywhere(run: Run) -> None:
     json_lines(run, "role", "ann", "admin")
     json_lines(run, "role", CYD.key.hex()[:8], "mod", "--channel", "default")
@@ -130,7 +126,6 @@ def test_roles_are_given_in_a_channel_or_everywhere(run: Run) -> None:
     assert [act["what"] for act in json_lines(run, "moderation", "--channel", "default")] == ["admin", "mod"]
 
 
-@pytest.mark.thorough
 def test_blocks_are_undone_as_privately_as_they_were_done(run: Run) -> None:
     json_lines(run, "block", "bob", "--drop", "--private")
     assert {act["what"] for act in json_lines(run, "moderation")} == {"blocked and dropped (private)"}
@@ -141,7 +136,6 @@ def test_blocks_are_undone_as_privately_as_they_were_done(run: Run) -> None:
     assert [act["what"] for act in json_lines(run, "moderation")] == ["blocked"]
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize("form", ["bytes", "digits", "printed", "given"])
 def test_a_moderation_seed_is_given_and_revoked(run: Run, tmp_path: Path, form: str) -> None:
     file = tmp_path / "seed"
@@ -182,7 +176,6 @@ def test_what_is_rejected_reports_why(run: Run, words: list[str], reason: str) -
     assert reason in err
 
 
-@pytest.mark.thorough
 def test_two_users_of_one_name_are_distinguished(run: Run, folder: Path) -> None:
     with CableStore.open(folder) as store:
         store.ingest(raws(CYD.named("bob")))

@@ -97,7 +97,6 @@ def test_a_read_only_disk(template: Path, tmp_path: Path, run: Run) -> None:
     assert snapshot(template) == before
 
 
-@pytest.mark.thorough
 def test_a_full_disk(template: Path, tmp_path: Path, run: Run) -> None:
     with full_disk(template, tmp_path / "disk") as store:
         status, _, problem = run("stats", "-s", store)

@@ -55,7 +55,6 @@ def test_json_has_marks_a_cursor_and_what_is_pending(searched: Path, run: Run) -
     assert end == {"cursor": None, "pending": 0}
 
 
-@pytest.mark.thorough
 def test_filters_and_order(searched: Path, run: Run) -> None:
     def found(*arguments: object) -> list[str]:
         return [value["text"] for value in values(run("search", *arguments, "--json")[1]) if "text" in value]
@@ -95,7 +94,6 @@ def test_the_index_is_made_on_request(searched: Path, run: Run) -> None:
     assert values(run("search", "--index", "--json")[1]) == [{"pending": 0}]
 
 
-@pytest.mark.thorough
 def test_while_another_process_has_the_store_open(searched: Path, run: Run) -> None:
     alone = run("search", "word", "--json")[1]
     with CableStore.open(searched) as store, offer(store):

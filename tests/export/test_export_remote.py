@@ -169,7 +169,6 @@ def test_an_export_that_cannot_continue_begins_again(s3: S3Server, tmp_path: Pat
     assert [path.name for path in (tmp_path / "cache").rglob("run-*")] == []
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["manifest.json", "notes.txt", "folder/notes.txt"])
 def test_what_is_there_is_not_overwritten(s3: S3Server, name: str) -> None:
     prefix = f"taken {name.replace('/', ' ')}"

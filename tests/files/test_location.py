@@ -40,7 +40,6 @@ def test_credentials_in_a_uri_are_rejected_and_not_repeated(uri: str, where: str
     assert found.value.exit_status == 2
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("uri", "what"),
     [
@@ -64,7 +63,6 @@ def test_an_invalid_folder_is_rejected_in_one_line(s3: S3Server, uri: str, what:
     assert "\n" not in str(found.value)
 
 
-@pytest.mark.thorough
 def test_an_upper_case_scheme_is_the_same(s3: S3Server) -> None:
     assert folder_of("S3://bucket/folder") == folder_of("s3://bucket/folder/")
 

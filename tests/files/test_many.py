@@ -57,7 +57,6 @@ def test_parts_of_a_file_are_read(place: ObjectFolder) -> None:
         place.open_parts("none")
 
 
-@pytest.mark.thorough
 def test_a_part_of_an_object_is_one_request(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
     s3.put("parts/run", bytes(10_000_000))
     with faulty_proxy(s3.port) as proxy:

@@ -297,7 +297,6 @@ def test_a_damaged_block(folder: Path, posts: list[Post]) -> None:
     assert rescued(folder, posts) >= 0.9 * len(posts)
 
 
-@pytest.mark.thorough
 def test_a_truncated_table(folder: Path, posts: list[Post]) -> None:
     assert damage_tables(folder, lambda file: os.truncate(file, file.stat().st_size // 2)) > 1
     with CableStore.open(folder) as store:

@@ -53,7 +53,6 @@ def require_upgrade(store: Path, version: str) -> None:
         CableStore.open(store)
 
 
-@pytest.mark.thorough
 def test_a_store_is_backed_up_as_it_is_and_restored_with_the_views_of_this_version(
     version: str, released: Path, tmp_path: Path
 ) -> None:

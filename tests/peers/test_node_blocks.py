@@ -53,7 +53,6 @@ async def ended(net: Network, reason: str) -> None:
     await until(lambda: reason in net.log.reasons(), net.log.reasons)
 
 
-@pytest.mark.thorough
 @on_loop
 async def test_the_posts_of_who_blocks_a_peer_are_kept_from_it() -> None:
     """The peer is not notified of the block, either by the blocking node or by others."""
@@ -69,7 +68,6 @@ async def test_the_posts_of_who_blocks_a_peer_are_kept_from_it() -> None:
         assert has(guest, [theirs[0], secret]) == [False, False]
 
 
-@pytest.mark.thorough
 @on_loop
 async def test_a_peer_does_not_get_the_posts_of_those_that_it_blocks() -> None:
     theirs = [BOB.text("default", "of bob"), ANN.text("default", "of ann")]
@@ -80,7 +78,6 @@ async def test_a_peer_does_not_get_the_posts_of_those_that_it_blocks() -> None:
         assert has(net.nodes[1].store, theirs[:1]) == [False]
 
 
-@pytest.mark.thorough
 @on_loop
 async def test_who_the_local_user_blocks_is_cut_off_and_comes_back_when_unblocked() -> None:
     post = ANN.text("default", "x")
@@ -97,7 +94,6 @@ async def test_who_the_local_user_blocks_is_cut_off_and_comes_back_when_unblocke
         await until(comes_back)
 
 
-@pytest.mark.thorough
 @on_loop
 async def test_a_block_ends_a_connection_that_is_there() -> None:
     async with network(memory("host", posts=[ANN.text("default", "x")]), memory("guest"), settings=KEYED) as net:
@@ -190,7 +186,6 @@ async def test_reconciliation_keeps_back_the_same(over_cable: bool) -> None:
         assert report.posts_received == 2
 
 
-@pytest.mark.thorough
 @on_loop
 async def test_the_reconciliation_port_is_closed_to_who_is_blocked() -> None:
     secret = [block(HOST, GUEST), ANN.named("ann")]

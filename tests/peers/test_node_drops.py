@@ -66,7 +66,6 @@ async def named_to(peer: Raw) -> set[str]:
     return {name for m in peer.answers_to(asked) if isinstance(m, ListResponse) for name in m.channels}
 
 
-@pytest.mark.thorough
 @on_loop
 async def test_a_user_is_dropped_and_comes_back() -> None:
     """Three nodes are all connected. One drops the user of another, which continues to write."""
@@ -118,7 +117,6 @@ async def test_actions_and_deletions_of_a_blocked_user_come_when_it_is_unblocked
         assert has(one, evidence) == [False]
 
 
-@pytest.mark.thorough
 @on_loop
 async def test_remembered_posts_are_not_requested_and_rejected_ones_once() -> None:
     old, new = written(), [CYD.text("default", "new"), ANN.text("default", "another's")]
@@ -138,7 +136,6 @@ async def test_remembered_posts_are_not_requested_and_rejected_ones_once() -> No
         assert set(asked) == {post.hash for post in new}
 
 
-@pytest.mark.thorough
 @on_loop
 async def test_a_dropped_channel_is_not_requested_until_it_is_undropped() -> None:
     posts = written()
@@ -218,7 +215,6 @@ async def test_a_channel_that_is_dropped_before_its_history_came_is_not_followed
         assert asked("elsewhere") == [history]
 
 
-@pytest.mark.thorough
 @on_loop
 async def test_nothing_that_is_dropped_is_passed_on() -> None:
     """A relay requests posts that it does not have from others, and they have the posts that it dropped."""

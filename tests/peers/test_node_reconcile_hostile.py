@@ -189,7 +189,6 @@ async def test_posts_of_other_times_or_that_are_here_are_rejected() -> None:
         assert finding["posts_received"] == 1
 
 
-@pytest.mark.thorough
 @on_loop
 async def test_posts_of_other_channels_or_with_a_false_time_are_rejected() -> None:
     """A node that follows one channel gets posts that it did not request. Valid ones among them are stored."""

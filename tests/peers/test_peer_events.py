@@ -130,7 +130,6 @@ def test_requests_and_reconciliations_are_counted_for_each_connection() -> None:
     run(scenario())
 
 
-@pytest.mark.thorough
 def test_a_failed_attempt_to_connect_is_reported_with_its_reason() -> None:
     async def scenario() -> None:
         async with network(memory("one")) as net:
@@ -144,7 +143,6 @@ def test_a_failed_attempt_to_connect_is_reported_with_its_reason() -> None:
     run(scenario())
 
 
-@pytest.mark.thorough
 def test_a_peer_that_does_not_reconcile_is_neither_in_step_nor_out_of_it() -> None:
     async def scenario() -> None:
         async with network(memory("one"), memory("two"), settings=QUICK) as net:
@@ -161,7 +159,6 @@ def test_a_peer_that_does_not_reconcile_is_neither_in_step_nor_out_of_it() -> No
     run(scenario())
 
 
-@pytest.mark.thorough
 def test_a_reconciliation_that_breaks_off_is_out_of_step_until_one_succeeds() -> None:
     async def scenario() -> None:
         async with network(memory("one"), memory("two"), settings=IN_STEP, may_complain=True) as net:

@@ -196,7 +196,6 @@ def test_files_of_a_shared_store_stay_readable_by_its_group(tmp_path: Path) -> N
         assert {stat.S_IMODE(table.stat().st_mode) for table in tables} == {0o640}
 
 
-@pytest.mark.thorough
 def test_a_backup_of_a_checkpoint_has_the_causal_logs(tmp_path: Path) -> None:
     path = tmp_path / "store"
     with CableStore.open(path) as store, causal_log(store) as log:

@@ -202,7 +202,6 @@ def test_no_answer_is_incomplete(
             assert counts(store) == template.expected
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize("damage", [flip, zero, swap_pages, cut])
 def test_damage_while_the_store_is_open(
     template: Template, tmp_path: Path, rng: random.Random, damage: Callable[..., None]

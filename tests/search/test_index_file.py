@@ -80,7 +80,6 @@ def test_no_word_of_a_removed_text_is_left_in_the_files(store: CableStore, how: 
     assert len(store.search(SECRET.decode()).hits) == (how != "dropped")
 
 
-@pytest.mark.thorough
 def test_removed_texts_are_overwritten_in_several_steps(store: CableStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """A large index is not rewritten at once, and texts that are removed meanwhile leave it too."""
     monkeypatch.setattr(search_table, "_MERGED_PAGES", 1)
@@ -117,7 +116,6 @@ def test_a_search_does_not_wait_until_a_large_index_is_overwritten(
     assert not any(SECRET + b"7" in data for data in files(store.path).values())
 
 
-@pytest.mark.thorough
 def test_it_is_made_again_for_another_database(tmp_path: Path) -> None:
     path = tmp_path / "store"
     posts = some(30)
@@ -236,7 +234,6 @@ def test_an_unwritable_folder_is_an_error_and_changes_nothing(tmp_path: Path) ->
         assert len(store.messages("default").messages) == 3
 
 
-@pytest.mark.thorough
 def test_other_work_on_a_store_leaves_the_index_alone(tmp_path: Path) -> None:
     path = tmp_path / "store"
     with CableStore.open(path) as store:
@@ -334,7 +331,6 @@ def test_progress_counts_what_is_read(store: CableStore) -> None:
     assert sum(read) == 57
 
 
-@pytest.mark.thorough
 def test_many_threads_search_while_posts_come(store: CableStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(search_index, "_POSTS_READ", 10)
     posts = some(200)

@@ -61,7 +61,6 @@ def test_a_search_has_limits() -> None:
         read("a" * (limits.MAX_SEARCH_CHARACTERS + 1))
 
 
-@pytest.mark.thorough
 @given(st.text(ALPHABET, max_size=40))
 def test_any_input_is_valid_for_fts5(text: str) -> None:
     try:
@@ -74,7 +73,6 @@ def test_any_input_is_valid_for_fts5(text: str) -> None:
     assert again == terms  # words stay the same when they are split again
 
 
-@pytest.mark.thorough
 @given(st.text(ALPHABET, max_size=60), st.integers(0, 10), st.integers(1, 4), st.booleans())
 def test_what_fts5_finds_is_marked(text: str, first: int, size: int, is_prefix: bool) -> None:
     """Words and their positions are those of FTS5, and a phrase of them is marked."""
@@ -117,7 +115,6 @@ def test_case_accents_and_width_do_not_matter(query: str, text: str, marked: lis
     assert matched(query, text) == marked
 
 
-@pytest.mark.thorough
 @given(st.text(ALPHABET, max_size=500), st.data())
 def test_an_excerpt_is_one_safe_line_with_the_first_match(text: str, data: st.DataObject) -> None:
     places = data.draw(st.lists(st.tuples(st.integers(0, len(text)), st.integers(0, len(text)))))

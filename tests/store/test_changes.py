@@ -108,7 +108,6 @@ def touched_rows(store: CableStore) -> list[bytes]:
         return [key for key, _ in reader.scan(b"!local!touched!", b"!local!touched~")]
 
 
-@pytest.mark.thorough
 def test_what_discarded_posts_changed_is_kept_until_nobody_can_ask_for_it(tmp_path: Path) -> None:
     """A rebuild removes the rows, unless the store keeps a generation in which cursors are still valid."""
     path, topics = tmp_path / "store", [ANN.topic("other", f"topic {at}") for at in range(4)]
@@ -243,7 +242,6 @@ def test_one_value_that_changes_often_has_one_entry(store: CableStore) -> None:
     assert set(map(type, store.next_changes(cursor, local=True).changes)) == {DraftChanged, LocalChanged}
 
 
-@pytest.mark.thorough
 def test_cursors_of_other_states_are_rejected(tmp_path: Path) -> None:
     with CableStore.open(tmp_path / "a") as store:
         store.post("default", "hello")

@@ -101,7 +101,6 @@ def assert_full(store: CableStore) -> None:
     assert store.check().is_clean
 
 
-@pytest.mark.thorough
 def test_they_come_along_to_a_new_database(tmp_path: Path) -> None:
     path = tmp_path / "store"
     with CableStore.open(path) as store:
@@ -116,7 +115,6 @@ def test_they_come_along_to_a_new_database(tmp_path: Path) -> None:
         assert store.last_sequence == sequence
 
 
-@pytest.mark.thorough
 def test_they_come_along_to_an_earlier_generation(tmp_path: Path) -> None:
     path = tmp_path / "store"
     with CableStore.open(path) as store:
@@ -139,7 +137,6 @@ def test_they_come_along_to_an_earlier_generation(tmp_path: Path) -> None:
         assert [event[:3] for event in store.events(timeout_s=0)] == before
 
 
-@pytest.mark.thorough
 def test_nothing_that_leaves_the_store_has_them(tmp_path: Path) -> None:
     with CableStore.open(tmp_path / "a") as store:
         store.ingest(raws(ANN.text("default", "hello")))

@@ -165,7 +165,6 @@ def test_the_store_agrees_with_the_model_at_every_step(
             store.close()
 
 
-@pytest.mark.thorough
 def test_a_late_text_is_unread_until_the_next_mark(tmp_path: Path) -> None:
     with opened(tmp_path) as store:
         store.ingest([written(Text("a", "early"), 1, 5).raw])

@@ -45,7 +45,6 @@ def test_progress_counts_the_posts(outdated: Path) -> None:
     assert told == []  # the views were up to date
 
 
-@pytest.mark.thorough
 def test_ctrl_c_leaves_the_store_and_the_next_open_continues(outdated: Path) -> None:
     def interrupt(_: int) -> None:
         raise KeyboardInterrupt
@@ -60,7 +59,6 @@ def test_ctrl_c_leaves_the_store_and_the_next_open_continues(outdated: Path) -> 
         assert store.check().is_clean
 
 
-@pytest.mark.thorough
 def test_a_kill_leaves_the_store_and_the_next_open_continues(outdated: Path) -> None:
     child = subprocess.run([sys.executable, "-c", CHILD, str(outdated)], check=False, timeout=LIMIT_S)
     assert child.returncode == -signal.SIGKILL
@@ -71,7 +69,6 @@ def test_a_kill_leaves_the_store_and_the_next_open_continues(outdated: Path) -> 
         assert store.check().is_clean
 
 
-@pytest.mark.thorough
 def test_a_damaged_post_is_not_upgraded_away(outdated: Path) -> None:
     database = LevelDB(database_of(outdated))
     with database.snapshot() as state:
