@@ -167,8 +167,7 @@ def test_every_deletion_of_a_deleted_post_is_announced() -> None:
     run(main())
 
 
-@pytest.mark.thorough
-@settings(max_examples=12)
+@settings(max_examples=settings().max_examples // 8)
 @given(st.integers(0, 2**32).map(Random))
 def test_nothing_is_lost_or_sent_twice_between_history_and_live_hashes(choice: Random) -> None:
     """Posts are stored at the same time as others send requests."""
@@ -290,8 +289,7 @@ def test_state_has_the_info_of_a_new_member_and_new_names_of_members() -> None:
     run(main())
 
 
-@pytest.mark.thorough
-@settings(max_examples=15)
+@settings(max_examples=settings().max_examples // 7)
 @given(histories(), st.integers(0, 2**32).map(Random))
 def test_history_and_live_hashes_together_are_the_state(history: tuple[Dialect, list[Post]], choice: Random) -> None:
     """A peer with a request at any moment ends with the same hashes as a peer with a request at the end."""

@@ -180,6 +180,19 @@ def test_a_large_drop_is_swept_in_batches(store: CableStore, monkeypatch: pytest
     assert len(wanted(store, *posts)) == 25
 
 
+def test_a_dropped_topic_is_removed_and_rejected_until_it_is_undropped(store: CableStore) -> None:
+    old, new = BOB.topic("c", "old"), BOB.topic("c", "new")
+    verdicts_of(store, old, new)
+    store.moderation.drop(posts=[new.hash])
+    store.moderation.sweep()
+    assert store.get(new.hash) is None
+    assert store.topic("c") == "old"
+    assert verdicts_of(store, new) == [Verdict.DROPPED]
+    store.moderation.undrop(posts=[new.hash])
+    assert verdicts_of(store, new) == [Verdict.ACCEPTED]
+    assert store.topic("c") == "new"
+
+
 def test_many_single_drops_are_swept_in_batches_of_bytes(store: CableStore, monkeypatch: pytest.MonkeyPatch) -> None:
     posts = chain(*[BOB] * 6)
     verdicts_of(store, *posts)
