@@ -187,6 +187,17 @@ def test_the_store_has_the_folder_of_its_last_backup(
     assert found.folder == str(tmp_path / "backup")
 
 
+def test_the_progress_of_a_backup_and_of_its_check_is_complete(tmp_path: Path) -> None:
+    out = tmp_path / "backup"
+    with opened(tmp_path / "store") as store:
+        store.ingest(raws(*(ANN.text("default", f"{number}") for number in range(7))))
+        written, checked = list[int](), list[int]()
+        backup(store, out, progress=written.append)
+        verify_backup(out, progress=checked.append)
+    assert sum(written) == 7
+    assert sum(checked) == sum(piece.items for piece in read_backup(folder_of(out)).pieces)
+
+
 def test_a_backup_after_local_changes_writes_what_is_new(tmp_path: Path) -> None:
     """A draft or a mark that changes again removes its earlier entry from the arrival log."""
     out = tmp_path / "backup"

@@ -11,7 +11,7 @@ from clock import pass_time
 from history import histories
 from hypothesis import given
 from hypothesis import strategies as st
-from peering import HOST, memory, until
+from peering import HOST, memory, run, soon, until
 from people import ANN, START_MS, raws
 
 from cablestore import LEGACY, Dialect, Post, limits
@@ -118,6 +118,21 @@ def test_only_what_both_compare_is_answered_without_history() -> None:
     assert coverage.since(LIVE) == PLACE
     coverage.end(failed=True)
     assert coverage.since(LIVE) is None
+
+
+def test_the_wait_for_rest_lasts_as_long_as_a_comparison_is_under_way() -> None:
+    async def scenario() -> None:
+        coverage = Coverage()
+        await soon(coverage.rest(0.01))
+        for failed in (False, True):
+            coverage.begin()
+            rest = asyncio.ensure_future(coverage.rest(0.01))
+            await asyncio.sleep(0.1)
+            assert not rest.done()
+            coverage.end(failed=failed)
+            await soon(rest)
+
+    run(scenario())
 
 
 @on_standing_loop
