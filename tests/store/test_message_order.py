@@ -161,6 +161,18 @@ def test_what_is_known_of_one_state_is_not_used_in_another_one() -> None:
             assert texts(read(store, newest_first=newest_first)) == ["answer"]
 
 
+def test_texts_that_arrive_after_a_local_change_are_read() -> None:
+    question = said("question", START_MS + 9, by=BOB)
+    answer = said("answer", START_MS - 1000, question)
+    for newest_first in (True, False):
+        with holding([said("a", START_MS), answer]) as store:
+            read(store, newest_first=newest_first)
+            store.local.set_draft("default", "a draft")
+            store.ingest([said("b", START_MS, by=BOB).raw, question.raw])
+            assert sorted(texts(read(store, newest_first=newest_first))[:2]) == ["a", "b"]
+            assert texts(read(store, newest_first=newest_first))[2:] == ["question", "answer"]
+
+
 def test_a_page_in_the_middle_follows_max_links_followed_and_no_more() -> None:
     """With one more link, the last text stays at its own time, until a page from the end is read."""
     for length, is_moved in ((limits.MAX_LINKS_FOLLOWED, True), (limits.MAX_LINKS_FOLLOWED + 1, False)):

@@ -320,6 +320,7 @@ def test_wrong_constructor_calls_explain_the_right_one(make: Callable[[], object
         (lambda store: store.write(Text("c", 5)), r"Text.text: expected a str, got 5 \(int\)"),  # type: ignore[arg-type] # wrong on purpose
         (lambda store: store.moderation.block(ANN.key), r"users: expected an iterable of values"),
         (lambda store: store.delete(POST.hash.hex()), r"hashes: expected an iterable of values"),
+        (lambda store: store.topic("\ud800"), r"channel's name .*UTF-8"),
         (lambda store: store.ingest([POST]), r"posts \(one of them\): expected bytes"),
         (lambda store: store.set_info(others={"x": "text"}), r"others \(the value of 'x'\): expected bytes"),
     ],
