@@ -1,0 +1,34 @@
+"""Preparation of the Python processes in which Spark runs tasks."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterator
+from functools import cache
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Batches = Iterator["pa.RecordBatch"]
+
+
+def in_worker(task: Callable[[Batches], Batches]) -> Callable[[Batches], Batches]:
+    """Return `task` for a worker process of Spark.
+
+    PySpark collects garbage after each task. With all modules of this package in memory, that takes longer than a small
+    task. So their objects are excluded from collections. They live as long as the process.
+    """
+
+    def run(batches: Batches) -> Batches:
+        _exclude_from_collections()
+        yield from task(batches)
+
+    return run
+
+
+@cache
+def _exclude_from_collections() -> None:
+    """Exclude the objects of this process, once. The task is unpickled by now, so its modules are imported."""
+    gc.collect()
+    gc.freeze()

@@ -1,0 +1,29 @@
+"""Worker processes of Spark do not collect garbage in all modules after each task."""
+
+from __future__ import annotations
+
+import gc
+from pathlib import Path
+
+import pytest
+from reindexing import spark_session
+
+pytest.importorskip("pyspark")
+
+import pyarrow as pa
+
+from cablestore.reindex.workers import Batches, in_worker
+
+
+@pytest.mark.thorough
+def test_modules_are_excluded_from_collections(tmp_path: Path) -> None:
+    def count(batches: Batches) -> Batches:
+        for batch in batches:
+            counts = {"excluded": [gc.get_freeze_count()], "collected": [len(gc.get_objects())]}
+            assert batch.num_rows == 1
+            yield pa.record_batch(counts)
+
+    with spark_session(tmp_path / "spark") as spark:
+        table = spark.range(0, 4, 1, 4).mapInArrow(in_worker(count), "excluded long, collected long")
+        for row in table.collect():
+            assert row.excluded > 10 * row.collected
