@@ -226,10 +226,12 @@ def a_python_worker_killed(site: Site) -> None:
 
 
 FULL = """
-import resource
+import os, resource, sys
 from cablestore.reindex import new_generation
 load = new_generation.load
 def full(*args, **options):
+    sys.dont_write_bytecode = True  # Python would leave incomplete bytecode of installed packages
+    os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
     resource.setrlimit(resource.RLIMIT_FSIZE, (40_000, resource.RLIM_INFINITY))
     return load(*args, **options)
 new_generation.load = full
