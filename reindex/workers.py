@@ -17,18 +17,18 @@ def in_worker(task: Callable[[Batches], Batches]) -> Callable[[Batches], Batches
     """Return `task` for a worker process of Spark.
 
     PySpark collects garbage after each task. With all modules of this package in memory, that takes longer than a small
-    task. So their objects are excluded from collections. They live as long as the process.
+    task. So the objects that the first task leaves are excluded from collections. They live as long as the process.
     """
 
     def run(batches: Batches) -> Batches:
-        _exclude_from_collections()
         yield from task(batches)
+        _exclude_from_collections()
 
     return run
 
 
 @cache
 def _exclude_from_collections() -> None:
-    """Exclude the objects of this process, once. The task is unpickled by now, so its modules are imported."""
+    """Exclude the objects of this process, once."""
     gc.collect()
     gc.freeze()
