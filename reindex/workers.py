@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import cache
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-Batches = Iterator["pa.RecordBatch"]
+from cablestore.reindex.tasks import Batches
 
 
 def in_worker(task: Callable[[Batches], Batches]) -> Callable[[Batches], Batches]:

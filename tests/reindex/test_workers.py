@@ -12,7 +12,8 @@ pytest.importorskip("pyspark")
 
 import pyarrow as pa
 
-from cablestore.reindex.workers import Batches, in_worker
+from cablestore.reindex.tasks import Batches
+from cablestore.reindex.workers import in_worker
 
 
 @pytest.mark.thorough
