@@ -190,7 +190,7 @@ def is_to_drop(post: Post, drops: Drops) -> bool:
     st.randoms(use_true_random=False),
     st.frozensets(st.sampled_from([view.name for view in CATALOG.views]), min_size=1, max_size=3),
 )
-@settings(max_examples=100)
+@settings(max_examples=settings().max_examples // 2)
 def test_single_views_are_those_of_the_whole(
     history: tuple[Dialect, list[Post]], plan: Plan, random: Random, views: frozenset[str]
 ) -> None:
