@@ -268,7 +268,7 @@ def test_a_segment_whose_checksum_is_wrong_is_left_out_of_all_partitions(
 ) -> None:
     """The segment has the right size, so only reading it finds the damage. Its posts and deletions are not in the
     result."""
-    with job_of([export], place.child("job"), ONE) as job:
+    with job_of([export], place.child("job"), replace(ONE, bucket_size_bytes=10_000)) as job:
         assert len(job.inputs) > 3
         damaged = job.inputs[1]
         name = damaged.name.rpartition("/")[2]
