@@ -30,6 +30,7 @@ from cablestore.reindex.job import Drops
 from cablestore.reindex.prepare import JobSources, read_sources
 from cablestore.reindex.source import TABLES, rows_of
 from cablestore.reindex.stages import shares_for
+from cablestore.reindex.workers import in_worker
 
 _PLACE: Final = ("timestamp", "hash")
 """Columns that order posts: the greater pair is the later. Hexadecimal hashes sort like their bytes."""
@@ -97,7 +98,7 @@ def _said(spark: SparkSession, sources: JobSources, table: str, names: Sequence[
                 for source in inputs[share::shares]:
                     yield from rows_of(dialect, source, table, columns)
 
-    return spark.range(0, shares, 1, shares).mapInArrow(task, ddl_of(columns))
+    return spark.range(0, shares, 1, shares).mapInArrow(in_worker(task), ddl_of(columns))
 
 
 def _is_dropped(drops: Drops) -> Column:

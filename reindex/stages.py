@@ -35,6 +35,7 @@ from cablestore.reindex.row_segments import RowSegment
 from cablestore.reindex.shuffle import to_partitions
 from cablestore.reindex.spark import session, starts_driver
 from cablestore.reindex.summary_tasks import add_up, parts_of
+from cablestore.reindex.workers import in_worker
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -220,8 +221,8 @@ class Stages:
         views = None if catalog is None else dumps(catalog)  # type: ignore[no-untyped-call] # PySpark has no types for it
         whole: list[Input] = []
         probes: list[dict[str, Any]] = []
-        numbers = self._numbers(range(len(inputs)), shares_for(inputs))
-        table = numbers.mapInArrow(tasks.inspect(inputs, self.ran.folder, views), "report string not null")
+        task = tasks.inspect(inputs, self.ran.folder, views)
+        table = self._over(range(len(inputs)), task, "report string not null", shares_for(inputs))
         for report in self._stage("inspect", table):
             source = inputs[report["input"]]
             if "problem" not in report:
@@ -258,10 +259,10 @@ class Stages:
         done = "derived.done"
         missing = frozenset(range(job.partitions)) - _reported(self.ran.folder, "derived")
         if missing and not self.ran.folder.exists(done):
-            inputs = self._numbers(range(len(job.inputs)), shares_for(job.inputs))
-            blobs = inputs.mapInArrow(tasks.read(job, missing), "partition int not null, blob binary not null")
+            read, columns = tasks.read(job, missing), "partition int not null, blob binary not null"
+            blobs = self._over(range(len(job.inputs)), read, columns, shares_for(job.inputs))
             by_hash = to_partitions(blobs, job.partitions)
-            self._stage("derive", by_hash.mapInArrow(task, "report string not null"))
+            self._stage("derive", by_hash.mapInArrow(in_worker(task), "report string not null"))
             self.ran.folder.write(done, b"")
         reports = _reports(self.ran.folder, "derived")
         try:
@@ -295,18 +296,24 @@ class Stages:
         finished = _reported(self.ran.folder, reported)
         missing = [number for number in numbers if number not in finished]
         if missing:
-            self._stage(name, self._numbers(missing, shares).mapInArrow(task, "report string not null"))
+            self._stage(name, self._over(missing, task, "report string not null", shares))
         return _reports(self.ran.folder, reported)
 
-    def _numbers(self, numbers: Sequence[int], shares: int | None = None) -> DataFrame:
-        """Return a table of these numbers, one per task, or distributed over `shares` tasks."""
+    def _over(
+        self,
+        numbers: Sequence[int],
+        task: Callable[[tasks.Batches], tasks.Batches],
+        columns: str,
+        shares: int | None = None,
+    ) -> DataFrame:
+        """Return the table of what `task` yields for these numbers: one per task, or distributed over `shares` tasks."""
         count = min(shares or len(numbers), len(numbers))
         chosen = tuple(itertools.chain.from_iterable(numbers[first::count] for first in range(count)))
 
-        def pick(batches: tasks.Batches) -> tasks.Batches:
-            return tasks.pick(batches, chosen)
+        def of_chosen(places: tasks.Batches) -> tasks.Batches:
+            return task(tasks.pick(places, chosen))
 
-        return self.spark.range(0, len(chosen), 1, count).mapInArrow(pick, "number long not null")
+        return self.spark.range(0, len(chosen), 1, count).mapInArrow(in_worker(of_chosen), columns)
 
     def _stage(self, name: str, table: DataFrame) -> list[dict[str, Any]]:
         """Run a stage and return its reports. Raises the first error among them."""

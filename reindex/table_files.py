@@ -35,6 +35,7 @@ from cablestore.reindex.prepare import JobSources, read_sources
 from cablestore.reindex.queries import run_query
 from cablestore.reindex.settled import Tables, found_deletions, found_posts, settle
 from cablestore.reindex.stages import JobReport, SparkOptions, Stages, no_progress, on_spark
+from cablestore.reindex.workers import in_worker
 
 FORMAT: Final = 1
 """Version of tables.json, and of the columns and paths of files."""
@@ -220,7 +221,7 @@ def _write(run: Stages, folder: ObjectFolder, name: str, settled: Tables) -> Tab
         ordered = table.repartitionByRange(1 + counted[0] // _FILE_ROWS, *by).sortWithinPartitions(*by)
     else:
         ordered = table.coalesce(1).sortWithinPartitions(*_SORTED_BY[name])
-    rows = _run(run, f"write {name}", ordered.mapInArrow(_writing(place, name), "file string, rows long"))
+    rows = _run(run, f"write {name}", ordered.mapInArrow(in_worker(_writing(place, name)), "file string, rows long"))
     files = {f"{name}/{row.file}": row.rows for row in rows}
     if not files:  # readers get the columns from a file without rows, and the month from its folder
         month = f"{_month_folder(_LATER)}/" if name in BY_MONTH else ""

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
-import shutil
 import xml.etree.ElementTree as ET
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -160,7 +160,10 @@ def of_spark(place: Path) -> dict[str, str]:
     return dict(SparkSession.builder.getOrCreate().read.parquet(str(place)).dtypes)
 
 
-MONTH = {
+Reader = Callable[[Path], dict[str, str]]
+"""Function that returns the columns of a table, and their types."""
+
+MONTH: dict[Reader, str] = {
     of_duckdb: "VARCHAR",
     of_polars: "String",
     of_pandas: "category",
@@ -169,35 +172,40 @@ MONTH = {
 }
 
 
-def write_small(place: Path, community: str) -> Path:
-    """Write the export OUT and the tables of a community."""
-    export(COMMUNITIES[community], place / "OUT", LEGACY)
-    write_tables([place / "OUT"], place / "tables", work=place / "work")
-    return place
+@pytest.fixture(scope="module")
+def write_small(folder: Path) -> Callable[[str], Path]:
+    """Return a function that writes the export OUT and the tables of a community, once. It returns their folder."""
+
+    @cache
+    def write(community: str) -> Path:
+        place = folder / community.replace(" ", "-")
+        export(COMMUNITIES[community], place / "OUT", LEGACY)
+        write_tables([place / "OUT"], place / "tables", work=place / "work")
+        return place
+
+    return write
 
 
 @pytest.fixture(scope="module")
-def whole(folder: Path) -> Path:
-    """Return a folder with the tables of a community that has posts of all types."""
-    return write_small(folder / "whole", "everything")
-
-
-@pytest.fixture
-def small(request: pytest.FixtureRequest, folder: Path) -> Iterator[Path]:
-    """Yield a folder with the export OUT and the tables of a community."""
-    yield write_small(folder / "small", request.param)
-    shutil.rmtree(folder / "small")
+def columns(write_small: Callable[[str], Path]) -> dict[tuple[str, Reader], dict[str, str]]:
+    """Return the columns of the tables of a community that has posts of all types, in every reader."""
+    tables = write_small("everything") / "tables"
+    return {(name, reader): reader(tables / name) for name in SETTLED for reader in MONTH}
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("small", COMMUNITIES, indirect=True)
-def test_any_community_has_the_same_columns_and_answers(small: Path, whole: Path, year: ModuleType) -> None:
+@pytest.mark.parametrize("community", COMMUNITIES)
+def test_any_community_has_the_same_columns_and_answers(
+    community: str,
+    write_small: Callable[[str], Path],
+    columns: dict[tuple[str, Reader], dict[str, str]],
+    year: ModuleType,
+) -> None:
     """In every reader, the columns do not depend on the posts, and every query of the page runs."""
-    for name in SETTLED:
-        for reader, month in MONTH.items():
-            found = reader(small / "tables" / name)
-            assert found == reader(whole / "tables" / name), (name, reader)
-            assert found.get("month") == (month if name in BY_MONTH else None)
+    small = write_small(community)
+    for (name, reader), expected in columns.items():
+        assert reader(small / "tables" / name) == expected, (name, reader)
+        assert expected.get("month") == (MONTH[reader] if name in BY_MONTH else None)
     answers = {
         int(heading.split(".")[0]): rows for heading, rows in year.answers(small).items() if heading[0].isdigit()
     }
@@ -209,9 +217,12 @@ def test_any_community_has_the_same_columns_and_answers(small: Path, whole: Path
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("small", ["no post", "a join"], indirect=True)
+@pytest.mark.parametrize("community", ["no post", "a join"])
 def test_programs_of_the_page_run_on_any_community(
-    small: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    community: str,
+    write_small: Callable[[str], Path],
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
-    run_programs(small, monkeypatch)
+    run_programs(write_small(community), monkeypatch)
     assert "is_signed" in capfd.readouterr().out

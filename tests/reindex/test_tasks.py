@@ -190,7 +190,7 @@ def is_to_drop(post: Post, drops: Drops) -> bool:
     st.randoms(use_true_random=False),
     st.frozensets(st.sampled_from([view.name for view in CATALOG.views]), min_size=1, max_size=3),
 )
-@settings(max_examples=100)
+@settings(max_examples=settings().max_examples // 2)
 def test_single_views_are_those_of_the_whole(
     history: tuple[Dialect, list[Post]], plan: Plan, random: Random, views: frozenset[str]
 ) -> None:
@@ -268,7 +268,7 @@ def test_a_segment_whose_checksum_is_wrong_is_left_out_of_all_partitions(
 ) -> None:
     """The segment has the right size, so only reading it finds the damage. Its posts and deletions are not in the
     result."""
-    with job_of([export], place.child("job"), ONE) as job:
+    with job_of([export], place.child("job"), replace(ONE, bucket_size_bytes=10_000)) as job:
         assert len(job.inputs) > 3
         damaged = job.inputs[1]
         name = damaged.name.rpartition("/")[2]
