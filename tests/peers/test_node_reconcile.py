@@ -11,6 +11,7 @@ from functools import partial
 
 import pytest
 from by_hand import CABAL_KEY, on_loop
+from clock import StandingLoop
 from peering import HOST, memory, network, run, soon, until
 from people import ANN, BOB, START_MS, Person, raws
 from reconciling_nodes import ONLY, Cutter, are_alike, is_complete, once, two_nodes
@@ -253,7 +254,10 @@ async def test_what_was_compared_is_logged() -> None:
     ("over_cable", "key"), [(False, None), (True, CABAL_KEY)], ids=["plain-own port", "encrypted-beside Cable"]
 )
 def test_connections_that_break_lose_nothing(over_cable: bool, key: bytes | None) -> None:
-    """Connections break repeatedly at any byte; the last one does not break."""
+    """Connections break repeatedly at any byte; the last one does not break.
+
+    The clock stands, so that no timeout ends what a broken connection has left.
+    """
 
     async def scenario() -> None:
         rng = random.Random(2)
@@ -274,7 +278,7 @@ def test_connections_that_break_lose_nothing(over_cable: bool, key: bytes | None
             # sent.
             assert (again.here_only, again.there_only, again.missing) == (0, 0, 0)
 
-    run(scenario())
+    run(scenario(), StandingLoop)
 
 
 # --- rejections --------------------------------------------------------------------------------------
