@@ -448,9 +448,14 @@ class Fetch:
             raise error
 
     async def landed(self, hashes: Sequence[bytes]) -> None:
-        """Wait until those of these posts that are in transit are stored, or will not arrive. Request them first."""
+        """Wait until those of these posts that are in transit are stored, or will not arrive. Request them first.
+
+        The wait ends when the peer is lost.
+        """
         self._all.pending.hurry(hashes)
         for digest in hashes:
+            if self._is_lost:
+                return
             if self._all.is_on_its_way(digest):
                 await self._waiting.setdefault(digest, self._context.loop.create_future())
 

@@ -111,7 +111,8 @@ async def draw(width: int, height: int, *, light: bool = False, keys: str = "", 
             [open_cabal], channel="garden", zone=UTC, settings=ChatSettings(theme="light" if light else "dark")
         )
         async with running(app, width, height) as pilot:
-            await pilot.press(*keys.split(), *text)
+            await pilot.press(*keys.split())
+            app.typing.insert(text)
             await until(pilot, lambda: not app.is_busy)
             return picture(app)
 

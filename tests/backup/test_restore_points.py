@@ -283,7 +283,7 @@ def test_a_kill_at_each_step_leaves_every_kept_point(tmp_path: Path, when: str) 
             restore(out, target, at_ms=time_ms, identity=AUTHORS[0])
             assert rows_of(target) == states[time_ms]
             shutil.rmtree(target)
-        assert not killed(path, out, "", 0, days[3] + 1, "2d")
+        backup(path, out, keep="2d", identity=AUTHORS[0], clock=lambda: days[3] + 1)
         assert times_in(out) == [days[2], days[3] + 1]
         pieces = {piece.file for point in restore_points(out)[0] for piece in point.manifest.pieces}
         assert {file.name for file in out.glob("*.seg")} == pieces

@@ -260,7 +260,7 @@ def test_every_message_is_passed_when_one_scrolls_through_a_long_history(drive: 
             look()
         assert list(seen) == [f"message {at}" for at in range(count)]
 
-    drive(run, store, size=(60, 40))
+    drive(run, store, size=(60, 100))
 
 
 @pytest.mark.thorough

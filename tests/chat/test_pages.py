@@ -27,7 +27,7 @@ POSTS = [BOB.text("default", f"message {at}", at=START_MS + at * 1000) for at in
 def drive_on(open_cabal: Cabal, run: Run) -> None:
     async def work() -> None:
         app = app_on([open_cabal], channel="default")
-        async with PICTURES.running(app, 100, 24) as pilot:
+        async with PICTURES.running(app, 100, 60) as pilot:
             await run(app, pilot)
 
     asyncio.run(work())

@@ -35,7 +35,8 @@ def on_garden(
         with PICTURES.garden(hosting) as open_cabal:
             app = app_on([open_cabal], channel="garden")
             async with PICTURES.running(app, *size) as pilot:
-                await pilot.press(*text, *keys.split())
+                app.typing.insert(text)
+                await pilot.press(*keys.split())
                 await PICTURES.until(pilot, lambda: not app.is_busy and (hosting is None or "no peer at" in shown(app)))
                 assert_like(app, name)
 

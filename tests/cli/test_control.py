@@ -15,9 +15,9 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
 
 import pytest
+from commands import run_command
 from folders import SUPPORT
 from serving import HERE, Served, hang
 from terminals import on_a_terminal
@@ -33,12 +33,8 @@ HASTY = "from cablestore import limits; limits.REMOTE_TIMEOUT_S = 2.0; from cabl
 """Code of a command with a short timeout."""
 
 
-def cablestore(*arguments: str, store: Path, **options: Any) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "cablestore", *arguments]
-    settings: dict[str, Any] = {"env": environment(store), "capture_output": True, "text": True, "timeout": LIMIT_S}
-    if "input" not in options:
-        options.setdefault("stdin", subprocess.DEVNULL)
-    return subprocess.run(command, check=False, **(settings | options))
+def cablestore(*arguments: str, store: Path) -> subprocess.CompletedProcess[str]:
+    return run_command(arguments, environment(store))
 
 
 def environment(store: Path) -> dict[str, str]:
@@ -368,7 +364,8 @@ def test_a_long_folder_works_too(folder: Path, tmp_path: Path, monkeypatch: pyte
         assert stat.S_IMODE((long / NAME).stat().st_mode) == 0o600
         found = cablestore("post", "default", "x", store=long)
         assert (found.returncode, found.stderr) == (0, "")
-        assert "mine" in cablestore("log", "default", store=Path(), cwd=long).stdout
+        monkeypatch.chdir(long)
+        assert "mine" in cablestore("log", "default", store=Path()).stdout
     assert not list(long.parent.glob("cablestore-*"))
 
 

@@ -141,6 +141,7 @@ def test_a_ban_by_key_lasts_until_it_is_removed(tmp_path: Path, serving: Serving
     key = peer["key"]
     assert asked(one, "peers", "ban", key[:6].upper()) == [{"banned": key}]
     wait_until(lambda: not asked(one, "peers"))
+    assert asked(two, "connect", "--now")  # otherwise the pauses between attempts grow
     wait_until(lambda: len([line for line in one.logged("disconnected") if "is banned" in line["reason"]]) >= 2)
     assert len(one.logged("connected")) == 1
     [ban] = asked(one, "peers", "bans")
@@ -148,9 +149,12 @@ def test_a_ban_by_key_lasts_until_it_is_removed(tmp_path: Path, serving: Serving
     assert one.stop() == 0
 
     one = serving(one.store, "--listen", one.address, "--metrics", HERE, CABLESTORE_SERVE_CABAL_KEY=KEY)
+    assert one.address
+    assert asked(two, "connect", "--now")
     wait_until(lambda: one.metric("cablestore_refused_connections_total", limit="banned") > 0)
     assert not one.logged("connected")
     assert asked(one, "peers", "unban", key) == [{"unbanned": key}]
+    assert asked(two, "connect", "--now")
     wait_until(lambda: asked(one, "peers"))
     assert asked(one, "peers", "bans") == []
     found = cablestore("peers", "unban", key, store=one.store)

@@ -78,24 +78,27 @@ def test_serve_stops_while_a_name_to_listen_on_is_looked_up(
 
 
 @pytest.mark.thorough
-@UVLOOP
-def test_a_sync_says_that_the_name_server_does_not_answer(
-    names: SilentNames, tmp_path: Path, *, has_uvloop: bool
-) -> None:
-    sync = names.start("sync", "-s", store(tmp_path / "a"), DEAD[0], has_uvloop=has_uvloop)
-    assert sync.ends() == 2, sync.output
-    assert f"cannot connect to {DEAD[0]}: the name server does not answer within 10 s" in sync.output
-    interrupted = names.start("sync", "-s", tmp_path / "a", "again.example:1", has_uvloop=has_uvloop)
-    names.until_asked("again.example")
-    assert interrupted.ends(signal.SIGINT) == 130, interrupted.output
-    assert "Traceback" not in interrupted.output
-
-
-@pytest.mark.thorough
-def test_a_content_node_that_is_not_found_is_given_up(names: SilentNames) -> None:
+def test_commands_say_that_the_name_server_does_not_answer(names: SilentNames, tmp_path: Path) -> None:
+    """All run at once, because each waits for ten seconds."""
     hasher = DatasetHasher()
     hasher.update(b"content")
     content_id = manifest_cid(DatasetManifest(hasher.finish()[0], 7, None, None))
+    syncs = [
+        names.start("sync", "-s", store(tmp_path / f"{has_uvloop}"), DEAD[0], has_uvloop=has_uvloop)
+        for has_uvloop in (True, False)
+    ]
     asking = names.start("archive", "content", "delete", content_id, "--node", "http://node.example:8080")
+    for sync in syncs:
+        assert sync.ends() == 2, sync.output
+        assert f"cannot connect to {DEAD[0]}: the name server does not answer within 10 s" in sync.output
     assert asking.ends() == 2, asking.output
     assert "http://node.example:8080 does not answer" in asking.output
+
+
+@pytest.mark.thorough
+@UVLOOP
+def test_ctrl_c_ends_a_look_up(names: SilentNames, tmp_path: Path, *, has_uvloop: bool) -> None:
+    interrupted = names.start("sync", "-s", store(tmp_path / "a"), "again.example:1", has_uvloop=has_uvloop)
+    names.until_asked("again.example")
+    assert interrupted.ends(signal.SIGINT) == 130, interrupted.output
+    assert "Traceback" not in interrupted.output

@@ -8,12 +8,12 @@ import pickle
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from faulty_proxy import Fault, FaultyProxy, faulty_proxy
+from faulty_proxy import Fault, FaultyProxy, faulty_proxy, times
 from s3 import S3Server, environment_of
 from waiting import LIMIT_S
 
@@ -84,10 +84,13 @@ def test_an_error_in_the_middle_leaves_no_object(s3: S3Server, error: type[BaseE
 
 
 SENDING = """
-import sys
-from cablestore.files import folder_of
-with folder_of(sys.argv[1]).writing("big") as file:
-    file.write(b"x" * 40_000_000)
+import os, sys
+from cablestore.files import folder_of, is_request_in_progress
+try:
+    with folder_of(sys.argv[1]).writing("big") as file:
+        file.write(b"x" * 40_000_000)
+except KeyboardInterrupt:
+    os._exit(130 if is_request_in_progress() else 1)  # as commands do: Python would wait for the request
 """
 
 
@@ -96,7 +99,7 @@ with folder_of(sys.argv[1]).writing("big") as file:
 def test_a_process_that_ends_while_it_sends_leaves_no_object(
     s3: S3Server, proxy: FaultyProxy, how: signal.Signals
 ) -> None:
-    """The process ends while its second part is being sent."""
+    """The process ends while its second part is being sent. The server answers only after that."""
     prefix = f"ended by {how.name}"
     with subprocess.Popen([sys.executable, "-c", SENDING, s3.uri(prefix)], stderr=subprocess.PIPE) as child:
 
@@ -108,8 +111,15 @@ def test_a_process_that_ends_while_it_sends_leaves_no_object(
 
         proxy.fault = fault
         child.communicate(timeout=LIMIT_S)
+    assert child.returncode == {signal.SIGKILL: -signal.SIGKILL, signal.SIGINT: 130}[how]
     assert any("partNumber=2" in path for _, path in proxy.requests)
     assert s3.objects(prefix) == {}
+
+
+def at_once(*works: Callable[[], object]) -> list[Future[object]]:
+    """Start work in threads: pyarrow waits for seconds between its attempts."""
+    with ThreadPoolExecutor(len(works)) as threads:
+        return [threads.submit(work) for work in works]
 
 
 @pytest.mark.thorough
@@ -117,27 +127,35 @@ def test_a_process_that_ends_while_it_sends_leaves_no_object(
 def test_a_server_that_fails_for_a_while_is_asked_again(s3: S3Server, proxy: FaultyProxy, fault: Fault) -> None:
     prefix = f"failing for a while {fault}"
     folder = folder_of(s3.uri(prefix))
-    for part in ("partNumber=3", "uploads"):
-        proxy.times(1, fault, part=part)
-        with folder.writing("file") as file:
+    for name in ("read", "steps", "removed", "listed/file"):
+        s3.put(f"{prefix}/{name}", PARTS)
+
+    def write_in_parts(name: str) -> None:
+        with folder.writing(name) as file:
             file.write(PARTS)
-        assert s3.objects(f"{prefix}/") == {"file": PARTS}
-    count = 4  # pyarrow makes three attempts; the fourth is ours
-    proxy.times(count, fault)
-    folder.write("file", PARTS)
-    proxy.times(count, fault, "GET")
-    assert folder.read("file") == PARTS
-    proxy.times(count, fault, "GET")
-    assert read_in_steps(folder) == PARTS
-    proxy.times(count, fault)
-    assert folder.names() == ["file"]
-    proxy.times(count, fault)
-    folder.remove("file")
-    assert folder.names() == []
+
+    proxy.fault = times(
+        fault,
+        {"third.*partNumber=3": 1, "first.*uploads": 1}
+        # pyarrow makes three attempts; the fourth is ours
+        | dict.fromkeys(["whole", "GET .*/read", "GET .*/steps", "removed", "listed"], 4),
+    )
+    works = at_once(
+        lambda: write_in_parts("third"),
+        lambda: write_in_parts("first"),
+        lambda: folder.write("whole", PARTS),
+        lambda: folder.read("read"),
+        lambda: read_in_steps(folder, "steps"),
+        lambda: folder.remove("removed"),
+        lambda: folder.child("listed").names(),
+    )
+    assert [work.result() for work in works] == [None, None, None, PARTS, PARTS, None, ["file"]]
+    expected = dict.fromkeys(["third", "first", "whole", "read", "steps", "listed/file"], PARTS)
+    assert s3.objects(f"{prefix}/") == expected
 
 
-def read_in_steps(folder: ObjectFolder) -> bytes:
-    with folder.open("file") as stream:
+def read_in_steps(folder: ObjectFolder, name: str) -> bytes:
+    with folder.open(name) as stream:
         return b"".join(iter(lambda: stream.read(1_000_000), b""))
 
 
@@ -145,22 +163,24 @@ def read_in_steps(folder: ObjectFolder) -> bytes:
 @pytest.mark.parametrize("fault", ["refuse", "cut"])
 def test_a_server_that_fails_for_good_is_named_in_one_line(s3: S3Server, proxy: FaultyProxy, fault: Fault) -> None:
     prefix = f"failing for good {fault}"
-    folder = folder_of(s3.uri(prefix))
-    proxy.times(10_000, fault, "PUT", "partNumber=2")
-    with (
-        pytest.raises(StorageError, match=r"^s3://[^\n]*/half: [^\n]*Check the URI, its credentials") as found,
-        folder.writing("half") as file,
-    ):
-        file.write(PARTS)
+    folder, gone = (folder_of(s3.uri(f"{prefix}/{name}")) for name in ("half", "gone"))
+    proxy.fault = times(fault, {"PUT .*/half/.*partNumber=2": 10_000, "gone": 10_000})
+
+    def write_in_parts() -> None:
+        with folder.writing("half") as file:
+            file.write(PARTS)
+
+    half, *works = at_once(
+        write_in_parts, gone.names, lambda: gone.read("x"), lambda: gone.exists("x"), lambda: gone.write("x", b"")
+    )
+    with pytest.raises(StorageError, match=r"^s3://[^\n]*/half: [^\n]*Check the URI, its credentials") as found:
+        half.result()
     assert "test-secret" not in str(found.value)
+    for work in works:
+        with pytest.raises(StorageError, match=r"^s3://[^\n]*Check the URI, its credentials[^\n]*$") as found:
+            work.result()
+        assert not isinstance(found.value, MissingFileError)
     assert s3.objects(prefix) == {}
-    proxy.times(10_000, fault)
-    with ThreadPoolExecutor() as threads:  # each waits six seconds between pyarrow's attempts
-        works = (folder.names, lambda: folder.read("x"), lambda: folder.exists("x"), lambda: folder.write("x", b""))
-        for answer in [threads.submit(work) for work in works]:
-            with pytest.raises(StorageError, match=r"^s3://[^\n]*Check the URI, its credentials[^\n]*$") as found:
-                answer.result()
-            assert not isinstance(found.value, MissingFileError)
 
 
 @pytest.mark.thorough

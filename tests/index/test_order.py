@@ -13,7 +13,7 @@ from random import Random
 
 import pytest
 from history import AUTHORS, NOW_MS, Model, histories
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from stores import channels_of
@@ -244,3 +244,4 @@ class Life(RuleBasedStateMachine):
 
 
 TestLife = pytest.mark.thorough(Life.TestCase)
+TestLife.settings = settings(stateful_step_count=25)

@@ -136,7 +136,10 @@ async def test_a_block_applies_before_it_is_read() -> None:
         keeper._not_before_s = host.parts.context.loop.time() + 10 * LIMIT_S
         host.store.ingest([notice.raw, later.raw])
         await until(lambda: all(has(guest.store, [notice])), net.log.reasons)
+        [link] = host.connections
         keeper.read()
+        await until(lambda: link.is_banished)
+        link.tick(host.parts.context.loop.time() + limits.BLOCK_NOTICE_S)
         await ended(net, "the local user blocks the peer")
         assert has(guest.store, [later]) == [False]
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from cable_rs import written_by_cable_rs
 from peering import QUICK, Keeper, memory, network, raw_listener, raw_peer, run, until
@@ -46,10 +48,11 @@ def is_short_by_one(*posts: Post) -> bool:
 @pytest.mark.thorough
 def test_a_cabin_user_with_a_name_of_five_bytes_is_known_by_it() -> None:
     async def main() -> None:
+        quick = replace(QUICK, answer_timeout_s=1.0)  # cable.rs concludes few requests
         here = memory("here", posts=[ANN.join("default"), BOB.join("default")])
         named, text = BOB.named("Bobby"), BOB.text("default", "hello")
         assert is_short_by_one(named)
-        async with network(here, settings=QUICK) as net, raw_listener(Cabin, posts=[named]) as (address, peers):
+        async with network(here, settings=quick) as net, raw_listener(Cabin, posts=[named]) as (address, peers):
             net.nodes[0].keep_connected(address)
             await until(lambda: here.user(BOB.key).name == "Bobby")
             (cabin,) = peers

@@ -478,7 +478,7 @@ def test_two_sides_with_much_to_send_do_not_wait_for_each_other(unsent: int, mon
     monkeypatch.setattr(conversations, "MAX_TALK_HELD_FRAMES", 6)  # more than honest peers need
     monkeypatch.setattr(outgoing, "TALK_BATCH_SIZE_BYTES", 600)
     splitting = type(DEFAULT_SPLITTING)(frame_size_bytes=2_000, skip_equal_sets=True)
-    for _ in range(5):
+    for _ in range(3):
         posts = [random.choice((ANN, BOB)).text("default", f"{i}", at=START_MS + i) for i in range(600)]
         stores = with_stores(*([post for post in posts if post.author == each.key] for each in (ANN, BOB)))
         with Side(stores[0], splitting=splitting) as one, Side(stores[1], splitting=splitting) as other:

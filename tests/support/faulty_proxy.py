@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import re
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
@@ -29,18 +30,21 @@ class FaultyProxy:
             self.requests.append((method, path))
             return self.fault(method, path, len(self.requests) - 1)
 
-    def times(self, count: int, fault: Fault, method: str = "", part: str = "") -> None:
-        """Fail the next requests of a method whose path has a part, then none."""
-        left = count
 
-        def next_one(asked: str, path: str, _: int) -> Fault:
-            nonlocal left
-            if left == 0 or not asked.startswith(method) or part not in path:
-                return "none"
-            left -= 1
-            return fault
+def times(fault: Fault, left: dict[str, int]) -> Callable[[str, str, int], Fault]:
+    """Return a function for `FaultyProxy.fault`: the next requests fail whose method and path match a pattern.
 
-        self.fault = next_one
+    `left` is the number of failures of each pattern.
+    """
+
+    def next_one(method: str, path: str, _: int) -> Fault:
+        for pattern, count in left.items():
+            if count and re.search(pattern, f"{method} {path}"):
+                left[pattern] -= 1
+                return fault
+        return "none"
+
+    return next_one
 
 
 class _Handler(BaseHTTPRequestHandler):
