@@ -24,6 +24,8 @@ Time: TypeAlias = int | dt.datetime
 
 _ID_SIZE_BYTES: Final = 32
 """Size of a hash and of a public key."""
+_ID_FIELDS: Final = ("hash", "public_key")
+"""Attributes of the posts, messages and users that programs pass instead of their hash or key."""
 _SHOWN_CHARACTERS: Final = 40
 _COPY: Final = ". Use bytes(value)"
 _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
@@ -59,6 +61,8 @@ def check_id(name: str, value: object) -> None:
             hint = ". Use bytes.fromhex(value.decode()) for hex digits"
         elif isinstance(value, bytearray | memoryview):
             hint = _COPY
+        elif field := next((each for each in _ID_FIELDS if hasattr(value, each)), None):
+            hint = f". Use its attribute {field}"
         _reject(name, f"{_ID_SIZE_BYTES} bytes", value, hint)
 
 
@@ -160,6 +164,14 @@ def checked_each(name: str, values: Iterable[T], check_one: Callable[[str, objec
     return found
 
 
+def checked_ids(name: str, values: bytes | Iterable[bytes]) -> list[bytes]:
+    """Return a list of the checked hashes or keys of an iterable, or of a single one."""
+    if isinstance(values, str | bytes) or not isinstance(values, Iterable):
+        check_id(name, values)
+        return [values]
+    return checked_each(name, values, check_id)
+
+
 def check_iterable(name: str, values: object) -> None:
     """Check an iterable that is read later, such as a generator."""
     if isinstance(values, str | bytes) or not isinstance(values, Iterable):
@@ -178,7 +190,8 @@ def _shown(value: object) -> str:
         return f"a str of {len(value)} characters"
     if value is None or (isinstance(value, Sized) and not isinstance(value, str)):
         return _kind_of(value)
-    return f"{repr(value)[:_SHOWN_CHARACTERS]} ({type(value).__name__})"
+    text = repr(value)
+    return f"{text[:_SHOWN_CHARACTERS]}{'...' * (len(text) > _SHOWN_CHARACTERS)} ({type(value).__name__})"
 
 
 def _is_integer(value: object) -> bool:

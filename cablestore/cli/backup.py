@@ -248,9 +248,9 @@ def _print_restored(report: RestoreReport, out: Output) -> None:
         )
     if report.left_out_rows:
         out.note(
-            f"left out {counted(report.left_out_rows, 'row')} of local data and causal logs: not signed by the store's "
-            "key. Pass the key with --key FILE, or use --unverified if the backup is not signed and you trust its "
-            "folder"
+            f"left out {counted(report.left_out_rows, 'row')} of local data and causal logs: no signature of the store's "
+            "key was verified. Pass the key with --key FILE, or use --unverified if the backup is not signed and you "
+            "trust its folder"
         )
     if not report.has_key:
         out.note("the store has no key. Restore its file identity, or the next use creates a new key")

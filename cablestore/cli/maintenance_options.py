@@ -14,6 +14,7 @@ from cablestore.maintenance import BackupPlan, MaintenancePlan
 from cablestore.store.keep_ages import KeepAges
 
 _FOREVER: Final = "forever"
+_BACKUP_EVERY: Final = "1d"
 
 
 @text_value("rule", str)
@@ -49,9 +50,7 @@ maintenance_options = all_of(
         "--backup-every",
         type=duration,
         metavar="DURATION",
-        default="1d",
-        show_default=True,
-        help="How often to back up.",
+        help=f"How often to back up [default: {_BACKUP_EVERY}].",
     ),
     click.option(
         "--backup-keep",
@@ -91,11 +90,10 @@ PARAMETERS: Final = frozenset(
 def maintenance_of(chosen: Mapping[str, Any]) -> MaintenancePlan:
     """Return the plan that options select."""
     to = chosen["backup_to"]
-    if to is None and chosen["backup_keep"] is not None:
-        raise click.UsageError("--backup-keep needs --backup-to")
-    backup = (
-        None
-        if to is None
-        else BackupPlan(to.full_uri, chosen["backup_every"], chosen["backup_keep"], chosen["backup_require_mount"])
-    )
+    backup = None
+    if to is not None:
+        every_ms = chosen["backup_every"] or duration.convert(_BACKUP_EVERY, None, None)
+        backup = BackupPlan(to.full_uri, every_ms, chosen["backup_keep"], chosen["backup_require_mount"])
+    elif without_effect := [name for name in ("backup_every", "backup_keep") if chosen[name] is not None]:
+        raise click.UsageError(f"--{without_effect[0].replace('_', '-')} needs --backup-to")
     return MaintenancePlan(backup, KeepAges(chosen["keep"], dict(chosen["keep_channel"])))

@@ -17,15 +17,15 @@ from cablestore.cli.values import PathValue, duration, text_value
 from cablestore.peers import NodeSettings
 from cablestore.peers.policy import NAME, read_policy
 
-_UNITS: Final = {"": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
+_UNITS: Final = {"KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 _MOST_BYTES: Final = 10**15
 
 
 @text_value("size", int)
 def storage_size(text: str) -> int:
     """Return a size like 500MB or 20GB in bytes."""
-    found = re.fullmatch(r"([0-9]{1,15}) ?([kmgt]b)?", text.strip().lower())
-    size_bytes = 0 if found is None else int(found[1]) * _UNITS[(found[2] or "").upper()]
+    found = re.fullmatch(r"([0-9]{1,15}) ?([kmgt]b)", text.strip().lower())
+    size_bytes = 0 if found is None else int(found[1]) * _UNITS[found[2].upper()]
     if not 0 < size_bytes <= _MOST_BYTES:
         raise ValueError(f"invalid size {text[:40]!r}: expected a value such as 500MB, 20GB or 1TB, at most 1000TB")
     return size_bytes

@@ -335,7 +335,7 @@ def generations(
         {
             "generation": found.name,
             "state": found.state,
-            "size": size(found.size_bytes),
+            **({"size_bytes": found.size_bytes} if out.as_json else {"size": size(found.size_bytes)}),
             "made": found.made,
         }
         for found in ClosedStore(path, read_only=read_only).generations()

@@ -188,16 +188,24 @@ def post(store: CableStore, out: Output, channel: str, text: tuple[str, ...]) ->
 @click.argument("text", nargs=-1)
 @with_store
 def topic(store: CableStore, out: Output, channel: str, text: tuple[str, ...]) -> None:
-    """Set the topic of CHANNEL to TEXT. Without TEXT, clears it. Joins the channel first if you are not in it.
+    """Set the topic of CHANNEL to TEXT. Without TEXT, prints the topic. An empty TEXT clears it.
+
+    Joins the channel first if you are not in it.
 
     Example: `cablestore topic garden 'fruit and vegetables'`
     """
     channel, topic = stored_channel(store, channel), " ".join(text)
-    if store.topic(channel) == topic:
+    before = store.topic(channel)
+    if not text:
+        if not before:
+            out.note(f"{safe(channel)} has no topic")
+        if before or out.as_json:
+            out.say(safe(before), channel=channel, topic=before)
+    elif before == topic:
         has = "already has this topic" if topic else "has no topic"
         out.note(f"{safe(channel)} {has}: nothing was written")
     else:
-        _write(store, out, Topic(channel, topic), "topic set" if text else "topic cleared")
+        _write(store, out, Topic(channel, topic), "topic set" if topic else "topic cleared")
 
 
 @click.command()

@@ -190,25 +190,29 @@ def import_logs(
     for channel, own in groupby(enumerate(_opened(found), 1), key=lambda item: item[1][0].channel):
         converter = LogConverter(channel, roster, store.dialect, report.skips)
         until_ms = _ALWAYS_MS if store.dialect.channel_id(channel) in used else _NEVER_MS
+        read_ms = _NEVER_MS
         for number, (log, stream) in own:
             events = _events_of(log, stream, report)
             if log.start_ms - LOGGER_SKEW_MS > until_ms:
-                latest_ms = _add_all(writer, converter, number, events)
+                converter.begin_file(number, None)
+                latest_ms = _add_all(writer, converter, events)
             else:
                 writer.flush()
                 with readable(store) as reader:
                     known = StoredChannel(reader, channel, roster, deleted)
-                    latest_ms = _add_new(writer, converter, known, number, log.start_ms, events)
-            until_ms = max(until_ms, latest_ms)
+                    converter.begin_file(
+                        number, known.tips(log.start_ms), is_later=log.start_ms - LOGGER_SKEW_MS > read_ms
+                    )
+                    latest_ms = _add_new(writer, converter, known, events)
+            until_ms, read_ms = max(until_ms, latest_ms), max(read_ms, latest_ms)
             progress(log.size_bytes)
         writer.count_known_names(converter.known_names)
     writer.flush()
     return report
 
 
-def _add_all(writer: _Writer, converter: LogConverter, number: int, events: Iterable[LogEvent]) -> int:
+def _add_all(writer: _Writer, converter: LogConverter, events: Iterable[LogEvent]) -> int:
     """Store all events of a file that begins after the stored posts. Returns the time of its latest event."""
-    converter.begin_file(number, None)
     latest_ms = _NEVER_MS
     for event in events:
         latest_ms = max(latest_ms, event.at_ms)
@@ -217,16 +221,8 @@ def _add_all(writer: _Writer, converter: LogConverter, number: int, events: Iter
     return latest_ms
 
 
-def _add_new(
-    writer: _Writer,
-    converter: LogConverter,
-    known: StoredChannel,
-    number: int,
-    start_ms: int,
-    events: Iterator[LogEvent],
-) -> int:
+def _add_new(writer: _Writer, converter: LogConverter, known: StoredChannel, events: Iterator[LogEvent]) -> int:
     """Store the unknown events of a file. Returns the time of its latest event."""
-    converter.begin_file(number, known.tips(start_ms))
     latest_ms = _NEVER_MS
     while part := list(islice(events, _PART_EVENTS)):
         latest_ms = max(latest_ms, *(event.at_ms for event in part))

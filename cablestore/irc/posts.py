@@ -40,12 +40,16 @@ class LogConverter:
     known_names: int = 0
     """Number of lines whose post/info is already stored."""
 
-    def begin_file(self, number: int, tips: tuple[bytes, ...] | None) -> None:
-        """Begin a file. `tips` are the posts before it in the store, None if it continues the previous file."""
+    def begin_file(self, number: int, tips: tuple[bytes, ...] | None, *, is_later: bool = True) -> None:
+        """Begin a file. `tips` are the posts before it in the store, None if it continues the previous file.
+
+        `is_later` is True if it begins after the previous file: people who were present then may still be.
+        """
         self._file, self._time_ms = number, _NEVER
         if tips is not None:
             self._tips, self._new_tip = tips, None
-            self._present.clear()  # it may be an older log
+        if not is_later:
+            self._present.clear()
 
     def posts(self, event: LogEvent, stored: StoredPost | None) -> Iterator[Post]:
         """Yield the new posts of an event. `stored` is its stored post, if any."""

@@ -23,7 +23,7 @@ class Address(NamedTuple):
 
     @classmethod
     def parse(cls, text: str, default_port: int = DEFAULT_PORT) -> Address:
-        """Read `host`, `host:port` or `[v6]:port`. Raises NodeError."""
+        """Read `host`, `host:port` or `[v6]:port`. Raises NodeError, also for a port alone."""
         host, port = text, str(default_port)
         if text.startswith("["):
             host, bracket, rest = text[1:].partition("]")
@@ -31,7 +31,7 @@ class Address(NamedTuple):
             port = (rest[1:] or port) if is_complete else ""
         elif text.count(":") == 1:
             host, port = text.split(":")
-        if not host or not port.isdecimal() or len(port) > 5 or int(port) > 65_535:
+        if not host or host.isdecimal() or not port.isdecimal() or len(port) > 5 or int(port) > 65_535:
             raise NodeError(f"{text!r} is not an address: expected host:port, as in 127.0.0.1:{default_port}")
         return cls(host, int(port))
 

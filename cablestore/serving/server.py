@@ -14,7 +14,7 @@ from typing import Any, Final
 from cablestore import limits
 from cablestore.arguments import check_instance
 from cablestore.closable import Closable
-from cablestore.errors import ArgumentError
+from cablestore.errors import ArgumentError, StoreClosedError
 from cablestore.forks import ProcessBound, bind
 from cablestore.remote import messages
 from cablestore.remote.messages import VERSIONS, Hello, Offer
@@ -204,9 +204,12 @@ def offer(store: CableStore, *, owner: str = "", node: WatchedNode | None = None
 
     Close the returned server before the store, or use it in a `with`. `owner` and `node`, the node that connects the
     store to peers, are `RemoteStore.owner` and `RemoteStore.node` in the other processes. Raises ArgumentError for a
-    store in memory, and StorageError if no socket can be created in the store's folder.
+    store in memory, StoreClosedError for a closed store, and StorageError if no socket can be created in the store's
+    folder.
     """
     check_instance("store", store, CableStore, "an open CableStore")
+    if store.is_closed:
+        raise StoreClosedError("the store is closed")
     if store.path is None:
         raise ArgumentError("invalid argument store: a store in memory has no folder for a socket. Use CableStore.open")
     return StoreServer(store, owner, Listener(Path(store.path)), node=node)

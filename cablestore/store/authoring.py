@@ -56,8 +56,6 @@ class Composer:
         channel for everyone; a replaced post is dated too far ahead; or the name of a user or a channel is invisible.
         """
         reader, now_ms = transaction.reader, self._clock()
-        if isinstance(body, Info):
-            require_visible("user", body.name)
         identity = self._identity.identity
         own_key = identity.public_key
         heads: tuple[bytes, ...] = ()
@@ -79,7 +77,10 @@ class Composer:
                 return [joined, _signed(reader, body, (joined.hash,), date_ms, identity)]
         free_ms = self._time_ms(reader, own_key, now_ms)
         date_ms = date_after(replaced_by(reader, moderation, body, own_key), free_ms, now_ms, own_key)
-        return [_signed(reader, body, heads, date_ms, identity)]
+        post = _signed(reader, body, heads, date_ms, identity)
+        if isinstance(body, Info):  # only now: the encoder rejects names that are not UTF-8
+            require_visible("user", body.name)
+        return [post]
 
     def note_ingested(self, posts: Iterable[Post], verdicts: Iterable[Verdict]) -> None:
         """Record the ingested posts: the user may have written some of them on another device."""
@@ -120,7 +121,13 @@ def _signed(reader: Reader, body: Body, heads: tuple[bytes, ...], timestamp_ms: 
 
 
 def changed_info(info: Info, *, name: str | None, accept_role: bool | None, others: Mapping[str, bytes | None]) -> Info:
-    """Return an info with some pairs changed. The name "" and None as a value of `others` remove a pair."""
+    """Return an info with some pairs changed. The name "" and None as a value of `others` remove a pair.
+
+    Raises ArgumentError for a key in `others` that has an argument of its own: its value would override the argument.
+    """
+    for key, argument in (("name", "name"), ("accept-role", "accept_role")):
+        if key in others:
+            raise ArgumentError(f"invalid argument others: it contains the key {key!r}. Use the argument {argument}")
     given = dict(Info.of(name=name or None, accept_role=accept_role).pairs)
     pairs = dict(info.pairs) | given | dict(others) | ({"name": None} if name == "" else {})
     return Info(tuple((key, value) for key, value in pairs.items() if value is not None))

@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
+from cablestore import limits
 from cablestore.arguments import check, check_given, check_text
-from cablestore.errors import StoreClosedError
+from cablestore.errors import ArgumentError, StoreClosedError
 from cablestore.index.engine import Engine
 from cablestore.store.cursor import ChangesCursor, cursor_at, cursor_of, sequence_of
 from cablestore.store.present import Present
@@ -58,7 +59,8 @@ class Follower:
     ) -> Iterator[Change]:
         """Yield every change after a cursor, until none occurs for `timeout_s` or the store is closed."""
         check(local=local)
-        check_given(channel=channel, timeout_s=timeout_s)
+        check_given(timeout_s=timeout_s)
+        _check_channel(channel)
         if after is not None:
             check_text("after", after)
         return self._each_change(channel, after, timeout_s, local=local)
@@ -85,7 +87,8 @@ class Follower:
         """Wait for changes after a cursor. Returns them with the next cursor; after a timeout, the list is empty."""
         check(local=local)
         check_text("after", after)
-        check_given(channel=channel, timeout_s=timeout_s)
+        check_given(timeout_s=timeout_s)
+        _check_channel(channel)
         return next(self._batches(after, channel, timeout_s, local=local))
 
     def _batches(
@@ -129,6 +132,16 @@ class Follower:
         with self._engine.reading() as reader:
             found, last, latest = read_changes(reader, self._present.state.moderation, sequence_of(reader, after))
             return found, cursor_at(reader, last), last, latest
+
+
+def _check_channel(channel: str | None) -> None:
+    """Check a channel to follow. Rejects a cursor in its place, which no change would ever match."""
+    check_given(channel=channel)
+    if channel is not None and len(channel) > limits.MAX_CHANNEL_CODEPOINTS:
+        raise ArgumentError(
+            f"invalid argument channel: expected at most {limits.MAX_CHANNEL_CODEPOINTS} code points, got "
+            f"{len(channel)}. Pass a cursor as `after`"
+        )
 
 
 class _MayBeClosed(Protocol):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Final, Protocol, TypeVar
 
@@ -56,11 +57,17 @@ def find_channel(text: str, known: Iterable[str]) -> str:
         alike,
     ):
         if len(near) > 1:
-            listed = _listed([f"#{each}" for each in sorted(near)])
+            listed = _listed(_distinguished(sorted(near)))
             raise NotFoundError(f"#{name} is ambiguous: {listed}. Write the exact name of one channel")
         if near:
             return near[0]
     return name
+
+
+def _distinguished(names: list[str]) -> list[str]:
+    """Return names of channels. Those that look equal, because only their Unicode form differs, have their escapes."""
+    seen = Counter(map(typed_name, names))
+    return [f"#{each} ({each!a})" if seen[typed_name(each)] > 1 else f"#{each}" for each in names]
 
 
 def find_users(text: str, users: Iterable[N]) -> list[N]:

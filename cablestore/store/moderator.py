@@ -11,7 +11,6 @@ from typing import Final, Literal, NamedTuple, TypedDict, Unpack
 from cablestore import limits
 from cablestore.arguments import (
     check,
-    check_bytes,
     check_choice,
     check_given,
     check_id,
@@ -41,7 +40,6 @@ from cablestore.protocol.body import (
     Role,
     Unblock,
 )
-from cablestore.protocol.crypto import KEY_SIZE_BYTES
 from cablestore.protocol.post import Post
 from cablestore.reprs import hex_repr
 from cablestore.store.allowed import BLOCKS, own_actions_in_force, private_doings, require_allowed
@@ -198,7 +196,7 @@ class Moderator:
         Posts must be stored, of type post/text or post/topic. Users are dropped by a `private` post/block with `drop=1`
         (5.1.4.1): use `block` to block them publicly.
         """
-        people = checked_each("users", users, check_bytes)
+        people = checked_each("users", users, check_id)
         if people:
             _require_alone(posts, channel)
             return self.block(people, drop=True, **(options | {"private": True}))
@@ -213,7 +211,7 @@ class Moderator:
         **options: Unpack[ActOptions],
     ) -> Effect:
         """Undo `drop`: the posts can be requested and stored again. A post/unblock undrops users (5.1.5)."""
-        people = checked_each("users", users, check_bytes)
+        people = checked_each("users", users, check_id)
         if people:
             _require_alone(posts, channel)
             with self._engine.reading() as reader:
@@ -404,8 +402,8 @@ class Moderator:
         return channel or ""
 
     def _users(self, users: Iterable[bytes]) -> tuple[bytes, ...]:
-        people = tuple(dict.fromkeys(checked_each("users", users, check_bytes)))
-        _require_keys(people, "users")
+        people = tuple(dict.fromkeys(checked_each("users", users, check_id)))
+        _require_count(people, "users")
         return people
 
     def _moderate(
@@ -413,19 +411,19 @@ class Moderator:
     ) -> Effect:
         """Write one post/moderation on users or on a channel, or one for each channel of the posts."""
         check_given(channel=channel)
-        people = tuple(dict.fromkeys(checked_each("users", users, check_bytes)))
-        hashes = tuple(dict.fromkeys(checked_each("posts", posts, check_bytes)))
+        people = tuple(dict.fromkeys(checked_each("users", users, check_id)))
+        hashes = tuple(dict.fromkeys(checked_each("posts", posts, check_id)))
         on_channel = acts.first >= Action.DROP_CHANNEL
         if bool(people) + bool(hashes) + (on_channel and not hashes and channel is not None) != 1:
             raise ArgumentError("name either " + ("posts or a channel" if on_channel else "users or posts"))
         with self._engine.transaction() as transaction:
             if hashes:
-                _require_keys(hashes, "posts")
+                _require_count(hashes, "posts")
                 found = self._by_channel(transaction.reader, acts, hashes, channel)
                 parts = [(name, acts.on_posts, targets) for name, targets in found.items()]
             else:
                 if people:
-                    _require_keys(people, "users")
+                    _require_count(people, "users")
                 parts = [(self._context(channel), acts.first, people)]
             bodies: list[Body] = []
             for name, action, targets in parts:
@@ -499,19 +497,14 @@ class Moderator:
             return effect
 
 
-def _require_keys(values: Sequence[bytes], what: str) -> None:
+def _require_count(values: Sequence[bytes], what: str) -> None:
     if not 1 <= len(values) <= limits.MAX_RECIPIENTS:
         raise ArgumentError(f"invalid number of {what}: {len(values)}. Name 1 to {limits.MAX_RECIPIENTS}")
-    for value in values:
-        if len(value) != KEY_SIZE_BYTES:
-            raise ArgumentError(
-                f"invalid argument {what}: {value.hex()} has {len(value)} bytes, expected {KEY_SIZE_BYTES} bytes"
-            )
 
 
 def _require_alone(posts: Iterable[bytes], channel: str | None) -> None:
     check_given(channel=channel)
-    if checked_each("posts", posts, check_bytes) or channel is not None:
+    if checked_each("posts", posts, check_id) or channel is not None:
         raise ArgumentError("name either users, posts or a channel. Dropping users applies to the whole cabal")
 
 

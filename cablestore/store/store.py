@@ -15,10 +15,10 @@ from cablestore.arguments import (
     Time,
     check,
     check_given,
-    check_id,
     check_instance,
     check_iterable,
     checked_each,
+    checked_ids,
     checked_window,
 )
 from cablestore.closable import Closable
@@ -77,7 +77,8 @@ class CableStore(Queries, Closable, ProcessBound):
     """Open store. It is thread-safe within its process; one process at a time has it open.
 
     Read methods (`messages`, `channels`, `members`, ...) are defined by `Queries` and read the current state;
-    `snapshot` returns a fixed one.
+    `snapshot` returns a fixed one. The attribute `moderation` has the moderation actions (`Moderator`), and `local` has
+    drafts and other values that stay on this machine (`LocalValues`).
     """
 
     def __init__(
@@ -297,7 +298,8 @@ class CableStore(Queries, Closable, ProcessBound):
     ) -> Post | None:
         """Change values of the user's post/info. Omitted values, and those that are None, stay unchanged.
 
-        The name "" removes the name, and None as the value of a key in `others` removes the key. Concurrent changes of
+        The name "" removes the name, and None as the value of a key in `others` removes the key. `others` cannot have
+        the keys `name` and `accept-role`, which have arguments of their own. Concurrent changes of
         different values do not overwrite each other. Returns the post, or None if nothing changes and nothing is
         written. `write` with an `Info` replaces all values.
         """
@@ -315,7 +317,7 @@ class CableStore(Queries, Closable, ProcessBound):
         unknown: the deletion waits for the post, which another device of the user may have.
         """
         check(sync=sync, force=force)
-        targets = checked_each("hashes", [hashes] if isinstance(hashes, bytes) else hashes, check_id)
+        targets = checked_ids("hashes", hashes)
         return self._writer.delete(list(dict.fromkeys(targets)), sync=sync, force=force)
 
     # --- removing without a trace --------------------------------------------------------------

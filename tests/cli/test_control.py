@@ -146,6 +146,7 @@ def test_a_day_is_the_same_on_both_sides(
         (["post", "new", ""], "x" * 4097),
         (["topic", "new", "all", "about"], ""),
         (["topic", "new"], ""),
+        (["topic", "new", ""], ""),
         (["leave", "default"], ""),
         (["join", "default"], ""),
         (["delete", mine[:10]], ""),

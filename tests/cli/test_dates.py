@@ -122,7 +122,7 @@ def test_commands_that_change_nothing_write_nothing(run: Run, folder: Path) -> N
         ("unblock", bob, "--undrop", "--private"),
         ("join", "garden"),
         ("topic", "garden", "roses"),
-        ("topic", "garden"),
+        ("topic", "garden", ""),
         ("name", "ann"),
     ):
         code, _, notes = run(*words)

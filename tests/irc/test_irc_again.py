@@ -87,6 +87,22 @@ def test_parts_of_a_log_in_any_order_give_the_whole_log_once(
         assert store.check().is_clean
 
 
+def test_an_import_that_was_interrupted_between_files_ends_as_one_that_was_not(tmp_path: Path) -> None:
+    """The second day does not show that ann and bob are present: only the first day does."""
+    talk = "".join(f"[09:0{minute}] <carl> {minute}\n" for minute in range(9))
+    joined = "=== ann [n=ann@example] has joined #garden\n=== bob [n=bob@example] has joined #garden\n"
+    days = [
+        laid(tmp_path, "#garden/2013-01-07.log", talk + joined + talk),
+        laid(tmp_path, "#garden/2013-01-08.log", f"{talk}=== ann dances\n=== bob is now known as bobby\n{talk}"),
+    ]
+    with CableStore.in_memory() as whole, CableStore.in_memory() as resumed:
+        again(whole, *days)
+        again(resumed, days[0])
+        again(resumed, *days)
+        assert "/me dances" in [line.text for line in stored(resumed)]
+        assert resumed.dump_digest() == whole.dump_digest()
+
+
 @pytest.mark.parametrize("skew_s", [0, 1, 3, -2])
 @pytest.mark.parametrize("seed", range(3))
 def test_two_programs_that_log_one_channel(tmp_path: Path, seed: int, skew_s: int) -> None:

@@ -223,6 +223,7 @@ def test_serve_backs_up_and_reports_the_age(tmp_path: Path, serving: Callable[..
     ("words", "expected"),
     [
         (["--backup-keep", "7d"], "--backup-keep needs --backup-to"),
+        (["--backup-every", "6h"], "--backup-every needs --backup-to"),
         (["--backup-keep", "weekly", "--backup-to", "x"], "invalid rule 'weekly'"),
         (["--backup-every", "0d", "--backup-to", "x"], "invalid duration '0d'"),
         (["--backup-to", "s3://user:password@b/c"], "s3"),

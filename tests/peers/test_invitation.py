@@ -129,6 +129,11 @@ def test_a_port_may_have_any_number_of_digits() -> None:
         Address.parse("a:" + "9" * 5000)
 
 
+def test_a_port_alone_is_not_an_address() -> None:
+    with pytest.raises(NodeError, match="'9464' is not an address: expected host:port"):
+        Address.parse("9464")
+
+
 @pytest.mark.parametrize("text", ["[::1]80", "[::1]x:80", "[::1]::80", "[::1", "[]:80", "[::1]]:80"])
 def test_after_the_bracket_of_an_address_comes_a_port_or_nothing(text: str) -> None:
     assert Address.parse("[::1]:80") == ("::1", 80)

@@ -53,6 +53,13 @@ def test_a_store_in_memory_cannot_be_offered() -> None:
         cablestore.offer(store)
 
 
+def test_a_closed_store_cannot_be_offered(tmp_path: Path) -> None:
+    store = CableStore.open(tmp_path / "s")
+    store.close()
+    with pytest.raises(StoreClosedError):
+        cablestore.offer(store)
+
+
 def test_a_path_longer_than_an_address_can_be_offered(tmp_path: Path) -> None:
     path = tmp_path / ("x" * 100) / ("y" * 100)
     path.mkdir(parents=True)

@@ -112,6 +112,12 @@ def test_channels_that_are_equally_near_are_ambiguous() -> None:
     assert f" and {len(many) - len(listed)} more. " in str(caught.value)
 
 
+def test_ambiguous_channels_that_look_equal_are_listed_with_their_escapes() -> None:
+    with pytest.raises(NotFoundError, match="is ambiguous: #") as caught:
+        find_channel(COMPOSED.upper(), [COMPOSED, DECOMPOSED])
+    assert all(ascii(name) in str(caught.value) for name in (COMPOSED, DECOMPOSED))
+
+
 @given(st.lists(st.text(min_size=1), unique=True, max_size=4), st.data())
 def test_every_channel_can_be_named(names: list[str], data: st.DataObject) -> None:
     """The exact name of a channel finds it, unless another channel has the normal form of this name."""

@@ -20,7 +20,7 @@ import pytest
 from people import ANN, START_MS, raws
 
 import cablestore
-from cablestore import CableStore, Identity, Join, Snapshot, StoreOptions, Text
+from cablestore import CableStore, Identity, Info, Join, Snapshot, StoreOptions, Text
 from cablestore.aio import AsyncCableStore
 from cablestore.errors import ArgumentError, CableStoreError, CursorError
 from cablestore.export import Filters, ImportSummary, Manifest
@@ -319,10 +319,27 @@ def test_wrong_constructor_calls_explain_the_right_one(make: Callable[[], object
         (lambda store: store.post(b"c", "x"), r"Text.channel: expected a str, got bytes"),
         (lambda store: store.write(Text("c", 5)), r"Text.text: expected a str, got 5 \(int\)"),  # type: ignore[arg-type] # wrong on purpose
         (lambda store: store.moderation.block(ANN.key), r"users: expected an iterable of values"),
-        (lambda store: store.delete(POST.hash.hex()), r"hashes: expected an iterable of values"),
         (lambda store: store.topic("\ud800"), r"channel's name .*UTF-8"),
+        (
+            lambda store: store.delete(POST.hash.hex()),
+            r"hashes: expected 32 bytes, got a str of 64 .*Use bytes.fromhex",
+        ),
+        (
+            lambda store: store.delete(POST),
+            r"hashes: expected 32 bytes, got .*\.\.\. \(Post\)\. Use its attribute hash",
+        ),
+        (lambda store: store.delete([POST]), r"hashes \(one of them\): expected 32 bytes.*Use its attribute hash"),
+        (lambda store: store.user(store.user(ANN.key)), r"public_key: expected 32 bytes.*Use its attribute public_key"),
+        (lambda store: store.moderation.hide(users=["ann"]), r"users \(one of them\): expected 32 bytes, got 'ann'"),
+        (
+            lambda store: store.moderation.hide(posts=[b"ab"]),
+            r"posts \(one of them\): expected 32 bytes, got bytes of 2",
+        ),
         (lambda store: store.ingest([POST]), r"posts \(one of them\): expected bytes"),
         (lambda store: store.set_info(others={"x": "text"}), r"others \(the value of 'x'\): expected bytes"),
+        (lambda store: store.set_info(name="ann", others={"name": b"bob"}), r"others: .*'name'. Use the argument name"),
+        (lambda store: store.set_info(others={"accept-role": None}), r"others: .*Use the argument accept_role"),
+        (lambda store: store.write(Info((("name", b"\xff"),))), r"post/info: .*not valid UTF-8"),
     ],
 )
 def test_messages_say_what_was_expected_and_what_came(call: Callable[[CableStore], object], message: str) -> None:
@@ -331,6 +348,20 @@ def test_messages_say_what_was_expected_and_what_came(call: Callable[[CableStore
     assert isinstance(caught.value, CableStoreError)
     assert isinstance(caught.value, ValueError)
     assert isinstance(caught.value, TypeError)
+
+
+def test_a_cursor_in_place_of_the_channel_is_rejected(tmp_path: Path) -> None:
+    """Its changes would never come, so the program would wait in vain."""
+
+    async def follow() -> None:
+        async with AsyncCableStore.open(tmp_path / "store") as store:
+            async for _ in store.changes(await store.cursor, timeout_s=0):
+                pass
+
+    with pytest.raises(ArgumentError, match=r"channel: .*Pass a cursor as `after`"):
+        asyncio.run(follow())
+    with CableStore.open(tmp_path / "store") as store, pytest.raises(ArgumentError, match="Pass a cursor as `after`"):
+        store.changes(store.cursor)
 
 
 def test_no_message_has_a_secret() -> None:
