@@ -39,7 +39,7 @@ from pyspark.sql.types import StructType
 
 from cablestore.errors import DecodeError, ExportError
 from cablestore.files import LocalFolder, Location, storage_errors
-from cablestore.index.batches import gc_paused
+from cablestore.gc_pause import gc_paused
 from cablestore.limits import MAX_TIMESTAMP_MS
 from cablestore.protocol.body import DELETE, TYPE_NAMES, TYPE_NUMBERS
 from cablestore.protocol.dialect import Dialect

@@ -31,7 +31,7 @@ import pyarrow as pa
 
 from cablestore.errors import ArchiveError, CableStoreError, DecodeError, ExportError, ReindexError, StorageError
 from cablestore.files import ObjectFolder
-from cablestore.index.batches import gc_paused
+from cablestore.gc_pause import gc_paused
 from cablestore.index.database import Row
 from cablestore.index.derive import Derivation, Settled, measure, settle
 from cablestore.index.runs import finished, into_buckets, read_bucket, write_run

@@ -22,7 +22,8 @@ from cablestore.archive.weeks import archives_of, by_week, messages_of, stones_b
 from cablestore.archive.writer import ArchivePlan, ArchiveWriter, CreateReport
 from cablestore.export.records import records_in_order
 from cablestore.export.writer import HASH_AT, POST_AT, TYPE_AT
-from cablestore.index.batches import Progress, gc_paused, no_progress
+from cablestore.gc_pause import gc_paused
+from cablestore.index.batches import Progress, no_progress
 from cablestore.index.cores import usable_cores
 from cablestore.index.meta import SIZES_KEY, Size, decode_sizes
 from cablestore.index.processes import process_pool

@@ -19,7 +19,7 @@ from cablestore.archive.format.index import Index, VerifiedIndex
 from cablestore.archive.format.period import Period
 from cablestore.archive.format.profile import PROFILES, Entry, Profile
 from cablestore.errors import ArchiveError
-from cablestore.index.batches import gc_paused
+from cablestore.gc_pause import gc_paused
 from cablestore.index.log_position import LogPosition
 from cablestore.index.reader import Reader
 from cablestore.index.tombstone import Tombstone

@@ -1,13 +1,9 @@
-"""Helpers for work on many items: bounded batches, progress, and a pause of the garbage collector."""
+"""Helpers for work on many items: bounded batches, and progress."""
 
 from __future__ import annotations
 
-import gc
-import os
-import threading
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from itertools import chain, islice
 from typing import TypeVar
 
@@ -61,39 +57,3 @@ def merged(sources: Iterable[Iterable[list[S]]]) -> Iterator[S]:
             after += [(left, rest)] if left else [(following, rest) for following in islice(filter(None, rest), 1)]
         yield from found[0] if len(found) == 1 else sorted(chain.from_iterable(found))
         waiting = after
-
-
-class _Pauses:
-    """Pauses of the garbage collector in this process."""
-
-    changing = threading.Lock()
-    running = 0
-    was_enabled = True
-
-
-def _reset_lock() -> None:
-    _Pauses.changing = threading.Lock()  # in a forked child, where the thread that holds it is missing
-
-
-os.register_at_fork(after_in_child=_reset_lock)
-
-
-@contextmanager
-def gc_paused() -> Iterator[None]:
-    """Pause the garbage collector while the body runs. It can take a third of the time if there are many objects.
-
-    The objects must not form reference cycles. Keep the body short in a process that also does other work. Several
-    threads may pause it at once. It may run again when the first of them ends, and does when the last one ends.
-    """
-    with _Pauses.changing:
-        if not _Pauses.running:
-            _Pauses.was_enabled = gc.isenabled()
-        _Pauses.running += 1
-        gc.disable()
-    try:
-        yield
-    finally:
-        with _Pauses.changing:
-            _Pauses.running -= 1
-            if _Pauses.was_enabled:
-                gc.enable()

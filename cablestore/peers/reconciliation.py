@@ -11,6 +11,7 @@ from typing import Final, TypeVar
 
 from cablestore import limits
 from cablestore.errors import CableStoreError, StorageError
+from cablestore.gc_pause import gc_paused
 from cablestore.index.log_position import LogPosition
 from cablestore.index.verdict import FALSE_CLAIMS, Outcome, Verdict
 from cablestore.peers.context import PeerContext
@@ -115,7 +116,8 @@ class Reconciliation:
                 raise ReconcileError(
                     f"the peer sent {waiting} frames ahead, the maximum is {limits.MAX_TALK_QUEUE_FRAMES}"
                 )
-            return self.talk.receive(frame, at_s=self._context.loop.time())
+            with gc_paused():  # comparing creates an object for each id
+                return self.talk.receive(frame, at_s=self._context.loop.time())
 
         if waiting <= limits.MAX_TALK_QUEUE_FRAMES + 1:  # frames after the one that ends the conversation are discarded
             self._jobs.put_nowait(error or receive)

@@ -33,7 +33,6 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
 
-from cablestore.index.batches import gc_paused
 from cablestore.limits import (
     MAX_RECONCILE_DIFFERENCES,
     MAX_RECONCILE_ROUNDS,
@@ -142,8 +141,7 @@ class ReconcileSession:
         self._check(len(data), at_s)
         self.rounds += 1
         try:
-            with gc_paused():
-                return self._received(decode(data, self._dialect), data, frame_size_bytes, lists_missing=lists_missing)
+            return self._received(decode(data, self._dialect), data, frame_size_bytes, lists_missing=lists_missing)
         except ReconcileError:
             self.is_done = True
             raise

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from cablestore.index.batches import gc_paused
+from cablestore.gc_pause import gc_paused
 
 ROUNDS = 40_000
 
