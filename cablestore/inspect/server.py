@@ -83,6 +83,8 @@ class InspectServer:
         app.router.add_get("/static/{name}", _static)
         for path, make in _PAGES.items():
             app.router.add_get(path, partial(self._answer, partial(make, inspected)))
+        # Not below /static/, which needs no token: the page of an error has the menu and names the store.
+        app.router.add_get("/{path:(?!static/).*}", partial(self._answer, _unknown))
         self._runner = web.AppRunner(
             app, access_log=None, logger=error_log(), handler_cancellation=True, shutdown_timeout=_STOP_TIMEOUT_S
         )
@@ -148,6 +150,10 @@ class InspectServer:
             q=query.text("q"),
             sequence=sequence,
         )
+
+
+async def _unknown(_: Query) -> Page:
+    raise NotFoundError("page not found. Choose one from the menu")
 
 
 def _status(error: CableStoreError) -> int:
