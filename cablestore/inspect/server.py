@@ -17,7 +17,7 @@ from aiohttp import web
 
 from cablestore.aio import AsyncCableStore
 from cablestore.archive.content.http import error_log
-from cablestore.errors import ArgumentError, CableStoreError, CursorError, NodeError, NotFoundError
+from cablestore.errors import ArgumentError, CableStoreError, CursorError, NotFoundError
 from cablestore.inspect import channels, charts, graph, keyspace, overview, peers, posts, search, users
 from cablestore.inspect.access import HEADERS, Access
 from cablestore.inspect.live import LiveEvents
@@ -26,6 +26,7 @@ from cablestore.inspect.settings import InspectSettings
 from cablestore.inspect.shown_text import shown, shown_plain
 from cablestore.inspect.terms import term
 from cablestore.peers import Address
+from cablestore.peers.address import listen_error
 from cablestore.remote.node import WatchedNode
 from cablestore.resolution import RESOLVER
 
@@ -104,8 +105,7 @@ class InspectServer:
             await web.TCPSite(self._runner, host, wanted.port).start()
         except (OSError, OverflowError, ValueError) as error:  # ValueError: not a valid host name
             await self._runner.cleanup()
-            reason = getattr(error, "strerror", None) or error
-            raise NodeError(f"cannot listen on {wanted}: {reason}. Choose another port, or 0 for any") from None
+            raise listen_error(wanted, error) from None
         self.address = Address(wanted.host, self._runner.addresses[0][1])
         await self._prepare()
         return self
