@@ -18,10 +18,11 @@ from cablestore.cli.service import run_on_loop
 from cablestore.cli.service_manager import ServiceManager, service_manager
 from cablestore.cli.stores import open_store
 from cablestore.closable import Closable
-from cablestore.errors import CorruptStoreError, NodeError, OpenError, OutdatedViewError, StorageError, StoreLockedError
+from cablestore.errors import CorruptStoreError, OpenError, OutdatedViewError, StorageError, StoreLockedError
 from cablestore.index.evidence import find_evidence
 from cablestore.index.header import peek
 from cablestore.peers import Address
+from cablestore.peers.address import listen_error
 from cablestore.peers.health import Health, PhaseStatus, State
 from cablestore.peers.status_pages import StatusPages
 from cablestore.remote import unix_socket
@@ -66,7 +67,7 @@ async def _by_address(wanted: Address) -> Address:
     try:
         return Address((await RESOLVER.texts(wanted.host))[0], wanted.port)
     except (OSError, ValueError) as error:  # ValueError: not a valid host name
-        raise NodeError(f"cannot listen on {wanted}: {getattr(error, 'strerror', None) or error}") from None
+        raise listen_error(wanted, error) from None
 
 
 def open_served(path: Path, pages: ServePages, *, create: bool, manager: ServiceManager | None = None) -> CableStore:

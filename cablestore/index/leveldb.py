@@ -146,6 +146,8 @@ class LevelDB(forks.ProcessBound):
 
     def _native_parts(self) -> Iterable[object]:
         """Return the database and its open cursors. Their destructors write files and wait for LevelDB's locks."""
+        if not hasattr(self, "_db"):  # it is closed
+            return ()
         # plyvel keeps the cursors in a dict of weak references, which has no public name.
         listed = (each for each in gc.get_referents(self._db) if isinstance(each, dict))
         return self._db, *(cursor() for cursors in listed for cursor in list(cursors.values()))
@@ -342,6 +344,9 @@ class LevelDB(forks.ProcessBound):
             if self._failure is None:
                 self._flush()  # so that the next open does not need to read a log
             self._db.close()
+            # plyvel's destructor fails, and prints that, if it runs only when the interpreter ends.
+            self._live.close()
+            del self._db
             set_files(self._path)
 
 

@@ -39,8 +39,8 @@ class LevelSnapshot(Closable, forks.ProcessBound):
         self._is_open = True
 
     def _native_parts(self) -> Iterable[object]:
-        """Return the database. It lists its cursors."""
-        return (self._database,)
+        """Return the database, unless this is closed. It lists its cursors."""
+        return (self._database,) if hasattr(self, "_database") else ()
 
     def keep(self) -> None:
         """Keep the present state during later writes. A random read takes longer afterwards."""
@@ -49,11 +49,15 @@ class LevelSnapshot(Closable, forks.ProcessBound):
                 self._kept = self.raw_cursor()
 
     def close(self) -> None:
-        """Release the state."""
+        """Release the state and the database."""
         with self._lock:
+            if not self._is_open:
+                return
             self._is_open = False
             if self._kept is not None:
                 self._kept.close()
+                self._kept = None
+            del self._database
 
     def get(self, key: bytes) -> bytes | None:
         """Return the value at `key`, None if it does not exist."""

@@ -17,7 +17,7 @@ from aiohttp import web
 
 from cablestore.aio import AsyncCableStore
 from cablestore.archive.content.http import error_log
-from cablestore.errors import ArgumentError, CableStoreError, CursorError, NodeError, NotFoundError
+from cablestore.errors import ArgumentError, CableStoreError, CursorError, NotFoundError
 from cablestore.inspect import channels, charts, graph, keyspace, overview, peers, posts, search, users
 from cablestore.inspect.access import HEADERS, Access
 from cablestore.inspect.live import LiveEvents
@@ -26,6 +26,7 @@ from cablestore.inspect.settings import InspectSettings
 from cablestore.inspect.shown_text import shown, shown_plain
 from cablestore.inspect.terms import term
 from cablestore.peers import Address
+from cablestore.peers.address import listen_error
 from cablestore.remote.node import WatchedNode
 from cablestore.resolution import RESOLVER
 
@@ -83,6 +84,8 @@ class InspectServer:
         app.router.add_get("/static/{name}", _static)
         for path, make in _PAGES.items():
             app.router.add_get(path, partial(self._answer, partial(make, inspected)))
+        # Not below /static/, which needs no token: the page of an error has the menu and names the store.
+        app.router.add_get("/{path:(?!static/).*}", partial(self._answer, _unknown))
         self._runner = web.AppRunner(
             app, access_log=None, logger=error_log(), handler_cancellation=True, shutdown_timeout=_STOP_TIMEOUT_S
         )
@@ -102,8 +105,7 @@ class InspectServer:
             await web.TCPSite(self._runner, host, wanted.port).start()
         except (OSError, OverflowError, ValueError) as error:  # ValueError: not a valid host name
             await self._runner.cleanup()
-            reason = getattr(error, "strerror", None) or error
-            raise NodeError(f"cannot listen on {wanted}: {reason}. Choose another port, or 0 for any") from None
+            raise listen_error(wanted, error) from None
         self.address = Address(wanted.host, self._runner.addresses[0][1])
         await self._prepare()
         return self
@@ -148,6 +150,10 @@ class InspectServer:
             q=query.text("q"),
             sequence=sequence,
         )
+
+
+async def _unknown(_: Query) -> Page:
+    raise NotFoundError("page not found. Choose one from the menu")
 
 
 def _status(error: CableStoreError) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import ipaddress
 from contextlib import suppress
 from typing import Final, NamedTuple
@@ -13,6 +14,12 @@ DEFAULT_PORT: Final = 13333
 """The default port of cable-client.js."""
 _NETWORK_BITS: Final = 64
 """Prefix of an IPv6 address that one customer of a provider usually has."""
+
+_LISTEN_ADVICE: Final = {
+    errno.EADDRINUSE: "Choose another port, or 0 for any",
+    errno.EADDRNOTAVAIL: "Choose an address of this machine",
+    errno.EACCES: "Choose a port from 1024 on",
+}
 
 
 class Address(NamedTuple):
@@ -45,6 +52,13 @@ def check_address(address: object) -> None:
     check_instance("address", address, Address, "an Address, such as Address.parse('127.0.0.1:13333')")
     check_text("address.host", address.host)  # type: ignore[attr-defined] # it is an Address
     check_integer("address.port", address.port, 0, 65_535)  # type: ignore[attr-defined] # it is an Address
+
+
+def listen_error(address: Address, error: Exception) -> NodeError:
+    """Return the error for an address at which a process cannot listen, with what the user can do about it."""
+    reason = getattr(error, "strerror", None) or error
+    advice = _LISTEN_ADVICE.get(getattr(error, "errno", None) or 0)
+    return NodeError(f"cannot listen on {address}: {reason}{'' if advice is None else f'. {advice}'}")
 
 
 def network_of(host: str) -> str:

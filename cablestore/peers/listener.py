@@ -13,7 +13,7 @@ from typing import Final, Generic, TypeVar
 from cablestore import limits
 from cablestore.errors import NodeError
 from cablestore.peers import accepting, descriptors
-from cablestore.peers.address import Address
+from cablestore.peers.address import Address, listen_error
 from cablestore.peers.bans import BANNED, host_name
 from cablestore.peers.connecting import connected, what_is_silent
 from cablestore.peers.context import PeerContext
@@ -66,7 +66,7 @@ class PeerListener(ABC, Generic[L]):
         try:
             sockets = accepting.bind(await RESOLVER.texts(address.host), address.port)
         except (OSError, ValueError) as error:  # ValueError: not a valid host name
-            raise NodeError(f"cannot listen on {address}: {getattr(error, 'strerror', None) or error}") from None
+            raise listen_error(address, error) from None
         self._servers.append(accepting.AcceptingSockets(loop, sockets, self._accept, self._not_accepted))
         found = tuple(address_of(each.getsockname()) for each in sockets)
         encrypted = self._context.settings.cabal_key is not None

@@ -26,9 +26,9 @@ from prometheus_client import make_wsgi_app
 
 from cablestore import limits
 from cablestore.closable import Closable
-from cablestore.errors import CableStoreError, NodeError
+from cablestore.errors import CableStoreError
 from cablestore.forks import released_in_child
-from cablestore.peers.address import Address
+from cablestore.peers.address import Address, listen_error
 from cablestore.peers.health import Health, PhaseStatus, State, Status
 
 _LOG: Final = logging.getLogger("cablestore.node")
@@ -47,7 +47,7 @@ class StatusPages(Closable):
         try:
             server = (_Server6 if ":" in address.host else _Server)(address, client_timeout_s)
         except (OSError, ValueError, TypeError) as error:  # not a valid host name
-            raise NodeError(f"cannot listen on {address}: {getattr(error, 'strerror', None) or error}") from None
+            raise listen_error(address, error) from None
         server.set_app(self._app)
         self._server = server
         self._thread = threading.Thread(

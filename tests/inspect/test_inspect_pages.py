@@ -131,6 +131,17 @@ def test_a_post_shows_its_fields_rows_links_and_what_became_of_it() -> None:
             assert site.get(f"/post?hash={'ab' * 32}").status == 404
 
 
+def test_an_unknown_page_is_an_error_as_html_and_as_json() -> None:
+    with CableStore.in_memory() as store, inspected(store) as site:
+        for path in ("/nowhere", "/channels/garden", "/post/", "/%00"):
+            shown, told = site.get(path), site.get(f"{path}?format=json")
+            assert (shown.status, told.status) == (404, 404), path
+            assert "page not found" in shown.text
+            assert json.loads(told.text)["page"] == "error"
+            assert site.get(path, token=None).status == 403
+        assert "page not found" not in site.get("/static/x/y", token=None).text  # the page needs a token
+
+
 @given(histories(max_posts=15))
 @settings(deadline=None, max_examples=10)
 def test_the_fields_of_a_post_cover_its_bytes(history: tuple[Dialect, list[Post]]) -> None:
