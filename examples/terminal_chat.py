@@ -51,7 +51,7 @@ def obey(store: CableStore, channel: str, typed: str) -> None:
         store.set_name(rest)
     elif command == "/topic":
         store.set_topic(channel, rest)
-    elif command == "/delete" and len(found := store.find_hashes(rest)) == 1:
+    elif command == "/delete" and rest and len(found := store.find_hashes(rest)) == 1:
         store.delete(found)
     elif typed and not typed.startswith("/"):
         store.post(channel, typed)
