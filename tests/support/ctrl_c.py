@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import random
 import signal
 import subprocess
@@ -26,9 +27,10 @@ def interrupted(code: str, *arguments: object) -> subprocess.CompletedProcess[st
 
 
 def interrupt_often(work: Callable[[], object], times: int) -> None:
-    """Repeat `work` in the main thread, and interrupt it N times at random instants."""
+    """Repeat `work` in the main thread, and interrupt it N times at random instants, as Ctrl-C does."""
     begun: SimpleQueue[None] = SimpleQueue()
-    main = threading.get_ident()
+    main, interval_s = threading.get_ident(), sys.getswitchinterval()
+    is_due = False
 
     def interrupt() -> None:
         for _ in range(times):
@@ -36,18 +38,25 @@ def interrupt_often(work: Callable[[], object], times: int) -> None:
             time.sleep(random.random() / 5_000)
             signal.pthread_kill(main, signal.SIGINT)
 
+    def handle(*_: object) -> None:
+        nonlocal is_due
+        is_due = False
+        raise KeyboardInterrupt
+
     interrupting = threading.Thread(target=interrupt)
-    interval_s = sys.getswitchinterval()
-    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
+    before = signal.signal(signal.SIGINT, handle)
+    gc.disable()  # Python ignores exceptions in callbacks of the garbage collection
+    sys.setswitchinterval(1e-5)  # otherwise it is interrupted at few instants
     try:
-        sys.setswitchinterval(1e-5)  # otherwise it is interrupted at few instants
         interrupting.start()
         for _ in range(times):
             with suppress(KeyboardInterrupt):
+                is_due = True
                 begun.put(None)
-                while True:
+                while is_due:
                     work()
         interrupting.join()
     finally:
         sys.setswitchinterval(interval_s)
-        signal.signal(signal.SIGINT, handler)
+        gc.enable()
+        signal.signal(signal.SIGINT, before)
