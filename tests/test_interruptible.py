@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import signal
 from concurrent.futures import Future
+from contextlib import ExitStack
 from threading import Event, Thread, get_ident
 
 import pytest
+from ctrl_c import interrupt_often
+from remote_stores import remote_of
 from waiting import LIMIT_S
 
+from cablestore import CableStore
 from cablestore.interruptible import awaited, in_thread
 
 
@@ -45,3 +49,17 @@ def test_ctrl_c_ends_a_wait_though_another_thread_gets_it() -> None:
     interrupting.join()
     answer.set_result("the work went on")
     assert awaited(answer) == "the work went on"
+
+
+@pytest.mark.parametrize("is_remote", [False, True])
+def test_ctrl_c_at_any_instant_leaves_no_lock_of_a_store(*, is_remote: bool) -> None:
+    """Another thread writes after a thread was interrupted while it entered a lock that both need."""
+    with CableStore.in_memory() as own, ExitStack() as stack:
+        store = stack.enter_context(remote_of(own)) if is_remote else own
+
+        def watch_briefly() -> None:
+            unwatch = store.watch(lambda: None)
+            unwatch()
+
+        interrupt_often(watch_briefly, 300)
+        assert in_thread(lambda: store.post("c", "after")).result(LIMIT_S).hash

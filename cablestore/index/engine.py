@@ -120,7 +120,9 @@ class Engine(ProcessBound):
         self.writing = threading.RLock()
         self._present = threading.Lock()
         """Guards which database is the present one."""
-        self._arrived = threading.Condition()
+        self._arrival_lock = threading.RLock()
+        """Lock of `_arrived`. Ctrl-C in `with _arrived`, whose beginning is Python code, would leave it locked."""
+        self._arrived = threading.Condition(self._arrival_lock)
         self._is_open = True
         self._watchers: tuple[tuple[Callable[[], None], bool], ...] = ()
         """Functions that are called after writes. The value is True if this includes writes of only the user's own
@@ -321,7 +323,7 @@ class Engine(ProcessBound):
         self._notify_waiting(is_local=changes.is_local)
 
     def _notify_waiting(self, *, is_local: bool = False) -> None:
-        with self._arrived:
+        with self._arrival_lock:
             self._arrived.notify_all()
         for call, wants_local in self._watchers:
             if wants_local or not is_local:
@@ -329,7 +331,7 @@ class Engine(ProcessBound):
 
     def wait(self, after: int, timeout_s: float | None) -> bool:
         """Wait until the arrival log is longer than `after`. Return False after the timeout or if the store is closed."""
-        with self._arrived:
+        with self._arrival_lock:
             if timeout_s != 0:  # even a wait of 0 s releases the lock for a moment, in which Ctrl-C may arrive
                 self._arrived.wait_for(lambda: self.next_sequence > after + 1 or not self._is_open, timeout_s)
             return self.next_sequence > after + 1 and self._is_open
@@ -342,10 +344,10 @@ class Engine(ProcessBound):
         """
 
         def unwatch() -> None:
-            with self._arrived:
+            with self._arrival_lock:
                 self._watchers = tuple(each for each in self._watchers if each[0] is not call)
 
-        with self._arrived:
+        with self._arrival_lock:
             self._watchers += ((call, local),)
         return unwatch
 
@@ -432,7 +434,7 @@ class Engine(ProcessBound):
 
     def close(self) -> None:
         """End waiting readers, wait for the writer, close the database and unlock the folder."""
-        with self._arrived:
+        with self._arrival_lock:
             self._is_open = False
         self._notify_waiting()
         with self.writing:

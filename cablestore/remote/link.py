@@ -92,7 +92,9 @@ class Link(ProcessBound):
         self._numbers = count(1)
         self._sending = threading.Lock()
         self._room = threading.Semaphore(limits.MAX_REMOTE_CALLS)
-        self._changing = threading.Condition()
+        self._change_lock = threading.RLock()
+        """Lock of `_changing`. Ctrl-C in `with _changing`, whose beginning is Python code, would leave it locked."""
+        self._changing = threading.Condition(self._change_lock)
         self._pending: dict[int, Pending] = {}
         self._abandoned = deque[int]()
         self._watchers: tuple[tuple[Callable[[], None], bool], ...] = ()
@@ -292,10 +294,10 @@ class Link(ProcessBound):
         """Call a function after each report. Returns a function that unregisters it. See `CableStore.watch`."""
 
         def unwatch() -> None:
-            with self._changing:
+            with self._change_lock:
                 self._watchers = tuple(each for each in self._watchers if each[0] is not call)
 
-        with self._changing:
+        with self._change_lock:
             self._watchers += ((call, local),)
         return unwatch
 
@@ -370,7 +372,7 @@ class Link(ProcessBound):
 
     def _note(self, state: Changed) -> None:
         is_local = state.number == self.state.number
-        with self._changing:
+        with self._change_lock:
             self.state = state
             self._changing.notify_all()
             watchers = self._watchers
@@ -385,7 +387,7 @@ class Link(ProcessBound):
             each.close()
         for pending in list(self._pending.values()):
             pending.put(None)
-        with self._changing:
+        with self._change_lock:
             self._changing.notify_all()
             watchers = self._watchers
         for call, _ in watchers:

@@ -231,7 +231,7 @@ def test_run_makes_the_archive_of_a_week_when_it_is_over(here: Path) -> None:
         due_ms = due_after(system_clock_ms(), settle_ms)
         store.post("default", "of this week")
         week = week_of(system_clock_ms())
-    ahead_ms = due_ms - system_clock_ms() - 12_000
+    ahead_ms = due_ms - system_clock_ms() - 7_000
     child = SUPPORT / "archive_clock_child.py"
     words = command("run", here / "made", "--cabal-key", CABAL_KEY, "--listen", f"{HERE}:0", "--settle", "5s", "--json")
     words = [sys.executable, str(child), str(ahead_ms), *words[3:], "-s", str(here / "control")]

@@ -16,6 +16,7 @@ from typing import Any
 import libtorrent as lt
 import pytest
 from archive_network import Wire
+from ctrl_c import interrupt_often
 from torrents import (
     COMMUNITY,
     FOREIGN,
@@ -32,7 +33,7 @@ from torrents import (
     opened,
     serving,
 )
-from waiting import wait_until
+from waiting import LIMIT_S, wait_until
 
 from cablestore import limits
 from cablestore.archive.errors import NoRoomError
@@ -40,7 +41,9 @@ from cablestore.archive.remote import Span
 from cablestore.archive.torrent.config import Peer
 from cablestore.archive.torrent.engine import TorrentConfig
 from cablestore.archive.torrent.remote import TorrentRemote
+from cablestore.archive.torrent.session import Swarm, TorrentSession
 from cablestore.errors import ArchiveError
+from cablestore.interruptible import in_thread
 
 PIECE = limits.PIECE_SIZE_BYTES
 
@@ -271,6 +274,14 @@ def test_a_piece_that_comes_while_pieces_are_counted_is_not_missed(
         remote = opened(member, giver.seed(COMMUNITY), giver)
         monkeypatch.setattr(remote.swarm, "arrivals", _LastMoment())
         assert dict(remote.fetch(spans)) == {span: content(tmp_path / "a", span) for span in spans}
+
+
+def test_ctrl_c_at_any_instant_leaves_no_lock_of_a_session(tmp_path: Path) -> None:
+    """Otherwise the end of the session would wait for ever for the thread that reads alerts."""
+    config = TorrentConfig(enabled=True, port=0, listen_address=HERE, data_folder=tmp_path, torrent_folder=tmp_path)
+    session, swarm = TorrentSession(config), Swarm(None, "", set())
+    interrupt_often(lambda: session.end(swarm, "interrupted"), 300)
+    in_thread(session.close).result(LIMIT_S)
 
 
 # --- disks -------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from history import AUTHORS, NOW_MS
 from people import ANN, raws
 from waiting import LIMIT_S
 
-from cablestore import CableStore
+from cablestore import CableStore, limits
 from cablestore.backup import backup, restore, verify_backup
 from cablestore.errors import BackupError, CableStoreError, OpenError
 from cablestore.sds import causal_log
@@ -30,11 +30,18 @@ def command(work: str, store: Path, out: Path, when: str = "", number: int = 0) 
     return [sys.executable, str(CHILD), work, str(store), str(out), when, str(number)]
 
 
-def run(work: str, store: Path, out: Path, when: str = "", number: int = 0) -> bool:
-    """Run a child process. Return True if it was killed."""
+def killed(work: str, store: Path, out: Path, when: str, number: int) -> bool:
+    """Run a child process that kills itself at a step. Return False if it has no such step."""
     child = subprocess.run(command(work, store, out, when, number), capture_output=True, check=False, timeout=LIMIT_S)
-    assert child.returncode in ((0, -signal.SIGKILL) if when else (0,)), child.stderr.decode()
+    assert child.returncode in (0, -signal.SIGKILL), child.stderr.decode()
     return child.returncode != 0
+
+
+@pytest.fixture(autouse=True)
+def many_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let backups of this process have as many files as those of the child processes."""
+    monkeypatch.setattr(limits, "BACKUP_POSTS_SIZE_BYTES", 2_000)
+    monkeypatch.setattr(limits, "BACKUP_ROWS_SIZE_BYTES", 1_000)
 
 
 def kill_after(seconds: float, work: str, store: Path, out: Path) -> bool:
@@ -80,9 +87,9 @@ def test_a_backup_that_is_killed_at_a_step(tmp_path: Path, when: str, number: in
     kills = 0
     for round_ in range(2):
         grow(path, round_)
-        kills += run("backup", path, out, when, number)
+        kills += killed("backup", path, out, when, number)
         check(path, out, known)
-        run("backup", path, out)
+        backup(path, out, identity=AUTHORS[0])
         check(path, out, b"")
         known = (out / "backup.json").read_bytes()
     assert kills >= 1
@@ -92,10 +99,10 @@ def test_a_backup_that_is_killed_at_a_step(tmp_path: Path, when: str, number: in
 def test_files_of_a_killed_backup_are_not_written_again(tmp_path: Path) -> None:
     path, out = tmp_path / "store", tmp_path / "backup"
     grow(path, 0)
-    assert run("backup", path, out, "after", 6)
+    assert killed("backup", path, out, "after", 6)
     left = {file.name: file.stat().st_mtime_ns for file in out.glob("*.seg")}
     assert len(left) == 6
-    run("backup", path, out)
+    backup(path, out, identity=AUTHORS[0])
     assert left.items() <= {file.name: file.stat().st_mtime_ns for file in out.glob("*.seg")}.items()
 
 
@@ -110,9 +117,9 @@ def test_backups_that_are_killed_at_random(tmp_path: Path, seed: int) -> None:
         kill_after(rng.uniform(0, 0.1), "backup", path, out)
         check(path, out, known)
         if rng.random() < 0.5:
-            run("backup", path, out)
+            backup(path, out, identity=AUTHORS[0])
         known = (out / "backup.json").read_bytes() if (out / "backup.json").exists() else None
-    run("backup", path, out)
+    backup(path, out, identity=AUTHORS[0])
     check(path, out, b"")
 
 
@@ -127,12 +134,12 @@ def test_a_restore_that_is_killed_at_a_step(tmp_path: Path, when: str, number: i
     path, out, target = tmp_path / "store", tmp_path / "backup", tmp_path / "restored"
     grow(path, 0)
     backup(path, out, identity=AUTHORS[0])
-    run("restore", target, out, when, number)
+    killed("restore", target, out, when, number)
     if not (target / "STORE").exists():
         for create in (False, True) if target.exists() and any(target.iterdir()) else (False,):
             with pytest.raises(OpenError, match=r"no store found|not a store yet: a restore"):
                 CableStore.open(target, create=create)
-        run("restore", target, out)
+        restore(out, target, identity=AUTHORS[0])
     assert rows_of(target) == rows_of(path)
     with opened(target) as store, causal_log(store) as log:
         assert store.check().is_clean
@@ -156,5 +163,5 @@ def test_restores_that_are_killed_at_random(tmp_path: Path, seed: int) -> None:
             assert rows_of(target) == rows_of(path)
             shutil.rmtree(target)
     if not target.exists() or not (target / "STORE").exists():
-        run("restore", target, out)
+        restore(out, target, identity=AUTHORS[0])
     assert rows_of(target) == rows_of(path)

@@ -11,9 +11,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from commands import run_command
 from people import ANN, raws
 from serving import environment
-from waiting import LIMIT_S
 
 from cablestore import CableStore
 from cablestore.store.key_file import load_identity
@@ -29,9 +29,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def cablestore(*arguments: object, store: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "cablestore", *map(str, arguments)]
-    settings = environment(CABLESTORE_STORE=str(store))
-    return subprocess.run(command, capture_output=True, text=True, env=settings, check=False, timeout=LIMIT_S)
+    return run_command([*map(str, arguments)], environment(CABLESTORE_STORE=str(store)))
 
 
 def completed(store: Path, *words: str) -> list[str]:

@@ -66,7 +66,7 @@ def test_both_ends_notice_a_network_that_vanished(serving: Serving, tmp_path: Pa
         for served in chain.from_iterable(pairs):
             assert first_reason(served).startswith("no answer for ")
         router.forwards(True)
-        wait_until(lambda: all(len(here.logged("connected")) == 2 for here, _ in pairs))
+        wait_until(lambda: all(len(here.logged("connected")) >= 2 for here, _ in pairs))
 
 
 # --- addresses ------------------------------------------------------------------------------------

@@ -173,7 +173,7 @@ def test_decisions_agree_with_the_model(number: int) -> None:
 
 
 @pytest.mark.thorough
-@settings(max_examples=4 * settings().max_examples)
+@settings(max_examples=2 * settings().max_examples)
 @given(number=st.integers(0, 2**64))
 def test_decisions_agree_with_the_model_for_larger_histories(number: int) -> None:
     compare(Random(number), 50)

@@ -18,6 +18,8 @@ from cablestore.peers import NodeSettings
 from cablestore.peers.early_posts import EarlyPosts
 from cablestore.protocol.crypto import post_hash
 
+pytestmark = pytest.mark.usefixtures("quick_clock")
+
 NOW_MS = int(time.time() * 1000)
 YEARS_MS = 5 * 365 * 86_400_000
 WARNING = "posts from the future: is the clock right?"

@@ -79,6 +79,7 @@ def test_a_live_sync_requests_a_few_channels_at_a_time(monkeypatch: pytest.Monke
 def test_further_names_are_requested_by_offset(monkeypatch: pytest.MonkeyPatch) -> None:
     """MAX_NAMES_PER_MESSAGE. A peer that returns the same names for every offset gets a limited number of requests."""
     monkeypatch.setattr(limits, "MAX_NAMES_PER_MESSAGE", 50)
+    monkeypatch.setattr(limits, "MAX_HASHES_PER_REQUEST", 50)  # requests do not name more channels either
     monkeypatch.setattr(peer_sync, "SURELY_ALL_NAMES", 50)
     posts = joins(120)
 

@@ -24,6 +24,8 @@ from cablestore.peers.connection import PauseReason
 from cablestore.peers.policy import Action, Kind
 from cablestore.protocol.post import decode_post
 
+pytestmark = pytest.mark.usefixtures("quick_clock")
+
 TALK = tuple(
     who.text(channel, f"{channel} {n}") for n in range(3) for who in (ANN, BOB) for channel in ("default", "spam")
 )

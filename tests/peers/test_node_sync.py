@@ -57,6 +57,8 @@ from cablestore.store.options import system_clock_ms
 
 # --- paging ------------------------------------------------------------------------------------
 
+pytestmark = pytest.mark.usefixtures("quick_clock")
+
 PAGED = replace(QUICK, page_hashes=10)
 IMPATIENT = replace(QUICK, page_hashes=20, answer_timeout_s=1.0)
 """Settings for a peer that does not conclude requests: each page takes this time."""

@@ -52,7 +52,9 @@ class TorrentSession(ProcessBound):
     """Session that listens at the configured address until `close`. Raises ArchiveError if it cannot listen."""
 
     def __init__(self, config: TorrentConfig) -> None:
-        self._changed = threading.Condition()
+        self._lock = threading.RLock()
+        """Lock of `_changed`. Ctrl-C in `with _changed`, whose beginning is Python code, would leave it locked."""
+        self._changed = threading.Condition(self._lock)
         self._swarms: dict[str, Swarm] = {}
         self._listening: list[str] = []
         self._is_ending = False
@@ -85,7 +87,7 @@ class TorrentSession(ProcessBound):
     def add(self, params: Any, have: set[int] | None = None) -> Swarm:
         """Add a torrent. `have` are the pieces known to be complete."""
         info_hash = str(params.info_hashes.v1)
-        with self._changed:
+        with self._lock:
             if info_hash in self._swarms:
                 raise ArchiveError(f"the torrent {info_hash} is already in use. Close its other user first")
             try:
@@ -100,21 +102,21 @@ class TorrentSession(ProcessBound):
         if self._swarms.get(swarm.info_hash) is not swarm:
             return
         self._session.remove_torrent(swarm.handle)
-        with self._changed:
+        with self._lock:
             self._changed.wait_for(lambda: swarm.is_removed, _REMOVE_TIMEOUT_S)
             del self._swarms[swarm.info_hash]
         self.end(swarm, reason)
 
     def end(self, swarm: Swarm, reason: str) -> None:
         """Set the reason why a torrent's state does not change any more, and wake all threads that wait for it."""
-        with self._changed:
+        with self._lock:
             swarm.ended = swarm.ended or reason
             swarm.change_count += 1
             self._changed.notify_all()
 
     def wait_for_change(self, swarm: Swarm, seen: int, timeout_s: float) -> bool:
         """Wait for changes after number `seen`. Returns False after the timeout. Raises ArchiveError at the end."""
-        with self._changed:
+        with self._lock:
             self._changed.wait_for(lambda: swarm.change_count != seen or swarm.ended, max(timeout_s, 0.0))
             if swarm.ended:
                 raise ArchiveError(swarm.ended)
@@ -122,7 +124,7 @@ class TorrentSession(ProcessBound):
 
     def until(self, swarm: Swarm, is_done: Callable[[], bool], timeout_s: float, otherwise: str) -> None:
         """Wait until `is_done` returns true. Raises ArchiveError with the message `otherwise` after the timeout."""
-        with self._changed:
+        with self._lock:
             self._changed.wait_for(lambda: is_done() or swarm.ended, timeout_s)
             if not is_done():
                 raise ArchiveError(swarm.ended or otherwise)
@@ -141,7 +143,7 @@ class TorrentSession(ProcessBound):
     def _listen(self) -> None:
         while not self._is_ending:
             self._session.wait_for_alert(_LONGEST_WAIT_MS)
-            with self._changed:
+            with self._lock:
                 for alert in self._session.pop_alerts():  # they are invalid after the next call
                     with suppress(RuntimeError):  # the torrent may be removed
                         self._take(alert)
@@ -162,7 +164,7 @@ class TorrentSession(ProcessBound):
                     _record_alert(told, alert)
 
     def _await_listening(self, config: TorrentConfig) -> None:
-        with self._changed:
+        with self._lock:
             self._changed.wait_for(lambda: self._listening, _LISTEN_TIMEOUT_S)
             if not self._listening or self._listening[0]:
                 said = self._listening[0] if self._listening else f"no answer within {_LISTEN_TIMEOUT_S:g} s"
