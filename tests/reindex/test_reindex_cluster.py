@@ -73,7 +73,7 @@ class Site:
     shared: ObjectFolder
 
 
-@pytest.fixture(params=[pytest.param("a disk", marks=pytest.mark.soak), "S3"])
+@pytest.fixture(params=["a disk", "S3"])
 def site(request: pytest.FixtureRequest, tmp_path: Path) -> Site:
     """Return a cluster that shares a disk with the driver, or one that shares only an object store."""
     if request.param == "a disk":
@@ -120,7 +120,7 @@ def hot_posts(count: int) -> list[Post]:
 def test_a_standalone_cluster_of_which_processes_are_killed(site: Site) -> None:
     """Spark repeats lost tasks on the remaining processes.
 
-    The job ends normally, with even shares. `test_spark_submit_to_a_standalone_cluster` shares a disk.
+    The job ends normally, with even shares.
     """
     scratch, work = site.scratch, site.shared.child("work")
     posts = hot_posts(4000)
