@@ -38,7 +38,9 @@ class Address(NamedTuple):
             port = (rest[1:] or port) if is_complete else ""
         elif text.count(":") == 1:
             host, port = text.split(":")
-        if not host or host.isdecimal() or not port.isdecimal() or len(port) > 5 or int(port) > 65_535:
+        elif text.isdecimal():
+            host = ""  # it is a port
+        if not host or not port.isdecimal() or len(port) > 5 or int(port) > 65_535:
             raise NodeError(f"{text!r} is not an address: expected host:port, as in 127.0.0.1:{default_port}")
         return cls(host, int(port))
 

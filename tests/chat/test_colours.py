@@ -90,11 +90,19 @@ def walk(looks: CheckedClient, marked: str) -> Iterator[str]:
     looks.press("/dance\r", "Unknown command")
     looks.press("/names\r", "name1, ")
     looks.press("/mute muted\r", "#muted")
-    looks.press(F7, "#elsewhere")
+    unfold(looks)
     mark(looks, marked)
     looks.press("\x1b[1;5H", "for the newest")  # Ctrl+Home
     looks.client.press("\x1b[1;5F")  # Ctrl+End
     wait_until(lambda: "for the newest" not in looks.sees.text)
+
+
+def unfold(looks: CheckedClient) -> None:
+    """Show the other channels. An earlier walk may have shown them: then they are hidden first."""
+    if "#elsewhere" in looks.sees.text:
+        looks.client.press(F7)
+        wait_until(lambda: "#elsewhere" not in looks.sees.text, lambda: looks.sees.text)
+    looks.press(F7, "#elsewhere")
 
 
 def mark(looks: CheckedClient, part: str) -> None:
