@@ -31,11 +31,11 @@ test: export SPARK_SUBMIT_OPTS := -XX:TieredStopAtLevel=1 -XX:+UseSerialGC
 test: $(READY)
 	$(BIN)/pytest -n 3 --dist worksteal --tier short
 
-# Six at a time, whatever the cores: most wait for a clock, a peer or a torrent. A file is run by one process, so that
+# Five at a time, whatever the cores: most wait for a clock, a peer or a torrent. A file is run by one process, so that
 # what its tests share, as Spark, starts once.
 test-all: export SPARK_SUBMIT_OPTS := "-XX:SharedArchiveFile=$(CURDIR)/$(CLASSES)" -Xlog:disable
 test-all: $(READY) $(CLASSES)
-	$(BIN)/pytest -n 6 --dist loadfile --no-loadscope-reorder
+	$(BIN)/pytest -n 5 --dist loadfile --no-loadscope-reorder
 
 lint: $(READY)
 	$(BIN)/ruff check .
