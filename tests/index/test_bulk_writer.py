@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import count
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -28,9 +30,10 @@ def test_batches_are_written_in_order_up_to_the_first_that_fails(
     batches: list[list[tuple[bytes, bytes]]], failing: int
 ) -> None:
     written: list[list[tuple[bytes, bytes]]] = []
+    numbers = count()
 
     def write(batch: Rows) -> None:
-        if len(written) == failing:
+        if next(numbers) == failing:
             raise StorageError("the disk is full")
         written.append(batch.rows)
 
