@@ -103,6 +103,19 @@ def test_changes_by_posts_discarded_one_after_the_other_are_all_reported(store: 
     assert {change.channel for change in told if isinstance(change, TopicChanged)} == {"a", "b", "c"}
 
 
+def test_the_last_entry_of_a_post_is_found_before_any_number(store: CableStore) -> None:
+    for number in range(3):
+        store.ingest(raws(*(ANN.text("default", f"{number} {each}") for each in range(3))))
+        store.local.set_draft("default", f"draft {number}")
+        own = store.post("default", f"mine {number}")
+        store.moderation.hide(posts=[own.hash], private=True)
+    with engine_of(store).reading() as reader:
+        every = list(arrival_log.entries(reader, 0))
+        for upto in range(len(every) + 2):
+            found = [each for each in every if each.sequence <= upto and each.kind is not EventKind.LOCAL]
+            assert arrival_log.last_post_entry(reader, upto) == (found[-1] if found else None)
+
+
 def touched_rows(store: CableStore) -> list[bytes]:
     with engine_of(store).reading() as reader:
         return [key for key, _ in reader.scan(b"!local!touched!", b"!local!touched~")]

@@ -79,8 +79,10 @@ def test_hiding_and_unhiding_one_post(store: CableStore) -> None:
     verdicts_of(store, *posts)
     store.moderation.hide(posts=[posts[0].hash])
     assert texts(store.messages("c").messages) == ["text 1"]
+    assert len(store.moderation.own_acts("hide", posts[0].hash)) == 1
     store.moderation.unhide(posts=[posts[0].hash])
     assert texts(store.messages("c").messages) == ["text 1", "text 0"]
+    assert store.moderation.own_acts("hide", posts[0].hash) == []
 
 
 def test_what_an_admin_hides_is_hidden_until_the_act_is_deleted(store: CableStore) -> None:
