@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import pytest
 from by_hand import CABAL_KEY, on_loop
 from peering import ANSWERS_ONLY, HOST, Log, Raw, memory, network, raw_peer, soon, until, with_key
-from people import ANN, BOB, Person, raws
+from people import ANN, BOB, CYD, Person, raws
 from serving import fetch
 
 from cablestore import CableStore, Post, limits
@@ -113,6 +113,8 @@ async def test_a_block_is_enforced_as_soon_as_blocks_can_be_read(monkeypatch: py
         node.store.write(Block("", 0, (guest.store.identity.public_key,), 0, 0))
         await until(lambda: here.reasons("cannot read the moderation state"))
         assert (await here.health())[0] == 503
+        node.store.write(Block("", 0, (CYD.key,), 0, 0))
+        await asyncio.sleep(0.2)  # it is read again, and fails again
         damaged.write({key: old.raw}, sync=False)
         await soon(asyncio.shield(link.closed))
         assert await here.health() == (200, "")

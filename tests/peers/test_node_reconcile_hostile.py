@@ -133,7 +133,8 @@ async def test_a_peer_that_compares_without_end_is_disconnected() -> None:
             heard = await peer.hear()
             if heard is None:
                 break
-        await peer.rest()
+        [last] = [message for message in await peer.rest() if isinstance(message, Ended)]
+        assert last.reason is EndReason.FAULT
         await peer.close()
         assert outcome(node, "fault") == 1
 

@@ -282,6 +282,12 @@ def test_malformed_posts_tell_where_and_why(content: bytes, reason: str) -> None
     assert error.value.is_unknown_type == ("unknown post type" in reason)
 
 
+def test_a_post_that_is_too_large_is_rejected_at_its_start() -> None:
+    with pytest.raises(DecodeError, match="the maximum is") as error:
+        decode_post(bytes(limits.MAX_POST_SIZE_BYTES + 1), LEGACY)
+    assert error.value.offset == 0
+
+
 @pytest.mark.parametrize("size", [0, 1, 32, 95])
 def test_a_post_that_ends_in_its_header(size: int) -> None:
     with pytest.raises(DecodeError, match="the post is truncated: its key and signature"):
