@@ -19,8 +19,10 @@ from cablestore.reconcile import codec
 from cablestore.reconcile.codec import decode, encode, write_item_set
 from cablestore.reconcile.dialects import NWAKU_036, NWAKU_037, SPEC, SyncDialect, agreed
 from cablestore.reconcile.errors import ReconcileError
-from cablestore.reconcile.ids import END_NS, Bound, Range, SyncID
+from cablestore.reconcile.ids import END_NS, EVERYTHING, Bound, Range, SyncID
 from cablestore.reconcile.payload import Content, Header, ItemSet, Payload, PayloadPart, Shards, Topics
+from cablestore.reconcile.session import ReconcileSession
+from cablestore.reconcile.sets import MemorySet
 
 COLUMNS = {
     "spec": "spec_literal_cluster1_shards_0_1",
@@ -32,6 +34,12 @@ in_each = pytest.mark.parametrize("dialect", ALL, ids=lambda dialect: dialect.na
 
 def padded(within: Range) -> list[list[int | str]]:
     return [[bound.timestamp_ns, bound.prefix.ljust(32, b"\x00").hex()] for bound in within]
+
+
+def test_a_session_keeps_the_cluster_0_and_all_topics_by_default() -> None:
+    for dialect, header in ((SPEC, Shards(0, ())), (NWAKU_037, Topics((), ()))):
+        session = ReconcileSession(lambda _: MemorySet([]).snapshot(), dialect)
+        assert decode(session.initiate(EVERYTHING, at_s=0.0), dialect).header == header
 
 
 @in_each
