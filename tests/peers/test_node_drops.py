@@ -9,10 +9,10 @@ from itertools import count
 import pytest
 from by_hand import on_loop
 from history import NOW_MS
-from peering import QUICK, Keeper, Raw, hashes_of, memory, network, raw_listener, raw_peer, until
-from people import ANN, CYD
+from peering import QUICK, Keeper, Raw, hashes_of, memory, network, raw_listener, raw_peer, run, until
+from people import ANN, BOB, CYD
 
-from cablestore import CableStore, Info, Post
+from cablestore import CableStore, Info, Post, limits
 from cablestore.moderation import UserRole
 from cablestore.peers import Address
 from cablestore.protocol.message import (
@@ -90,6 +90,21 @@ async def test_a_user_is_dropped_and_comes_back() -> None:
         await until(lambda: all(has(one, *before, *after)), lambda: has(one, *before, *after))
         assert theirs <= await told_to(client, "default", "elsewhere")
         assert await given_to(client, (*before, *after)) == theirs
+
+
+def test_a_node_removes_the_posts_that_a_large_drop_has_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    posts = [BOB.text("default", f"{number}") for number in range(12)]
+    monkeypatch.setattr(limits, "MAX_BATCH_SIZE_BYTES", max(len(post.raw) for post in posts) + 1)
+
+    async def scenario() -> None:
+        store = store_of("one", *posts)
+        async with network(store):
+            store.moderation.drop(posts=[post.hash for post in posts])
+            assert store.moderation.is_sweeping
+            await until(lambda: not store.moderation.is_sweeping)
+            assert not any(has(store, *posts))
+
+    run(scenario())
 
 
 @on_loop

@@ -70,6 +70,10 @@ def test_loops_remember_so_many_and_keep_no_session_alive(monkeypatch: pytest.Mo
     for request in requests:
         assert not loops.is_loop(one, request, [one, two])
     assert [loops.is_loop(two, request, [one, two]) for request in reversed(requests)] == [True] * 3 + [False]
+    repeated = Loops()
+    for number in (0, 1, 2, 0, 3):  # a repeated request is remembered from then on
+        assert not repeated.is_loop(one, requests[number], [one, two])
+    assert repeated.is_loop(two, requests[0], [one, two])
     gone = ref(three)
     assert not loops.is_loop(three, StateRequest(b"abcd", "a", 0, 1), [three])
     del three
