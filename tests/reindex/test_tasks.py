@@ -93,12 +93,15 @@ def test_claims_of_exports_about_deleted_posts_count_as_in_an_import(case: Claim
 def test_deleted_posts_are_counted(tmp_path: Path) -> None:
     """The count includes posts that another export has, but not those that another author deletes."""
     posts = [ANN.text("default", str(number)) for number in range(5)]
-    deletions = [ANN.delete(*posts[:2]), BOB.delete(posts[3])]
+    unknown = ANN.text("default", "in no export")
+    deletions = [ANN.delete(*posts[:2]), BOB.delete(posts[3]), ANN.delete(unknown)]
     exports = [forge(tmp_path / "a", posts, []), forge(tmp_path / "b", [*posts[:3], *deletions], [])]
     with job_of(exports, tmp_path / "job", ONE) as job, store_of(LEGACY, [*posts, *deletions]) as store:
         rows, reports, _ = run_tasks(job, Random("deleted"))
         assert in_dump(rows) == rows_of(store)
     assert_counts(reports, exports, Model([*posts, *deletions]))
+    counts = [report.get("counts", {}).get("tombstones: of an unknown post", 0) for report in reports]
+    assert sum(counts) == 1
 
 
 def test_a_tombstone_without_its_deletion_is_left_out_and_counted(tmp_path: Path) -> None:
@@ -387,6 +390,7 @@ def test_a_job_is_distinguished_from_others_by_its_work(export: ObjectFolder, tm
             replace(job, partitions=9),
             replace(job, boundaries=job.boundaries[1:]),
             replace(job, inputs=job.inputs[1:]),
+            replace(job, inputs=(*job.inputs[1:], job.inputs[0])),
             replace(job, drops=Drops(before_ms=1)),
             replace(job, drops=Drops(authors=frozenset([ANN.key]))),
             replace(job, drops=Drops(channels=frozenset(["default"]))),
