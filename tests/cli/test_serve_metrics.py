@@ -24,8 +24,9 @@ from cablestore import CableStore, limits
 from cablestore.errors import NodeError
 from cablestore.maintenance import BackupState, MaintenanceMetrics
 from cablestore.peers import Address, Node
-from cablestore.peers.metrics_http import exporter
+from cablestore.peers.metrics_http import exporter, shown
 from cablestore.peers.node_health import STUCK_S
+from cablestore.peers.status_pages import StatusPages
 
 T = TypeVar("T")
 METRICS = (ROOT / "docs" / "reference" / "metrics.md").read_text()
@@ -151,6 +152,19 @@ def test_health_reports_what_waits(chat: CableStore) -> None:
         assert "cablestore_ready 0.0" in fetch(f"{url}/metrics")[1]
 
     exported(chat, work)
+
+
+def test_a_node_that_has_stopped_is_not_ready_while_its_pages_are_served(chat: CableStore) -> None:
+    async def main() -> list[int]:
+        with StatusPages(Address("127.0.0.1", 0)) as pages:
+            url = f"http://{pages.address}/readyz"
+            async with Node(chat) as node:
+                with shown(pages, node):
+                    ready = await asyncio.to_thread(fetch, url)
+                stopping = await asyncio.to_thread(fetch, url)
+        return [ready[0], stopping[0]]
+
+    assert asyncio.run(main()) == [200, 503]
 
 
 def test_a_store_that_cannot_be_read_is_not_healthy() -> None:
