@@ -82,6 +82,7 @@ def test_a_program_sees_who_comes_gets_in_step_and_goes(key: bytes | None) -> No
             assert (came.is_outgoing, went.is_outgoing) == (False, True)
             assert not came.only_reconciles
             assert (came.no_answer_s, went.no_answer_s) == (0, 0)
+            assert [len(node.parts.sync) for node in (one, two)] == [1, 1]
             assert began_ms <= came.since_ms <= system_clock_ms()
             static = [exchange_public_key(store.identity.public_key) if key else None for store in stores]
             assert [went.key, came.key] == static
