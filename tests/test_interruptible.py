@@ -51,6 +51,13 @@ def test_ctrl_c_ends_a_wait_though_another_thread_gets_it() -> None:
     assert awaited(answer) == "the work went on"
 
 
+def test_ctrl_c_at_any_instant_of_a_remote_call_leaves_the_connection_usable() -> None:
+    with CableStore.in_memory() as own, ExitStack() as stack:
+        store = stack.enter_context(remote_of(own))
+        interrupt_often(lambda: store.topic("c"), 300)
+        assert in_thread(lambda: store.post("c", "after")).result(LIMIT_S).hash
+
+
 @pytest.mark.parametrize("is_remote", [False, True])
 def test_ctrl_c_at_any_instant_leaves_no_lock_of_a_store(*, is_remote: bool) -> None:
     """Another thread writes after a thread was interrupted while it entered a lock that both need."""

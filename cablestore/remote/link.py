@@ -91,7 +91,12 @@ class Link(ProcessBound):
         self._owner = unix_socket.owner_of(connection)
         self._numbers = count(1)
         self._sending = threading.Lock()
-        self._room = threading.Semaphore(limits.MAX_REMOTE_CALLS)
+        self._permits: SimpleQueue[None] = SimpleQueue()
+        """One for each call that may run. Ctrl-C in a semaphore, which is Python code, could leave it locked; here it
+        costs at most one permit.
+        """
+        for _ in range(limits.MAX_REMOTE_CALLS):
+            self._permits.put(None)
         self._change_lock = threading.RLock()
         """Lock of `_changing`. Ctrl-C in `with _changing`, whose beginning is Python code, would leave it locked."""
         self._changing = threading.Condition(self._change_lock)
@@ -165,7 +170,8 @@ class Link(ProcessBound):
 
         Raises the errors of the method. An interrupted call is cancelled.
         """
-        with self._room:
+        self._permits.get()
+        try:
             pending = self.begin(method, arguments, is_read=is_read, snapshot=snapshot)
             try:
                 while True:
@@ -178,6 +184,8 @@ class Link(ProcessBound):
                 if pending.number in self._pending:
                     self.abandon(pending.number)
                 raise
+        finally:
+            self._permits.put(None)
 
     def begin(self, method: str, arguments: msgspec.Raw, *, is_read: bool, snapshot: int = 0) -> Pending:
         """Send a call. `next_of` returns its results."""
