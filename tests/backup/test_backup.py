@@ -19,7 +19,6 @@ from cablestore.backup import BackupReport, backup, read_backup, restore, verify
 from cablestore.errors import ArgumentError, BackupError, OpenError, StoreLockedError
 from cablestore.files import folder_of
 from cablestore.index.header import RESTORING, peek
-from cablestore.index.last_backup import last_backup
 from cablestore.sds import causal_log
 from cablestore.store.closed import ClosedStore
 
@@ -171,31 +170,6 @@ def test_a_second_backup_writes_what_is_new(tmp_path: Path, monkeypatch: pytest.
         again, pieces = posts_written(store, out, full=True)
         assert again.is_full
         assert again.written == len(list(out.glob("*.seg")))
-
-
-@pytest.mark.parametrize("as_uri", [False, True])
-def test_the_store_has_the_folder_of_its_last_backup(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, as_uri: bool
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    out = (tmp_path / "backup").as_uri() if as_uri else "backup"
-    with opened(tmp_path / "store") as store:
-        store.post("default", "hello")
-        backup(store, out)
-    found = last_backup(tmp_path / "store")
-    assert found is not None
-    assert found.folder == str(tmp_path / "backup")
-
-
-def test_the_progress_of_a_backup_and_of_its_check_is_complete(tmp_path: Path) -> None:
-    out = tmp_path / "backup"
-    with opened(tmp_path / "store") as store:
-        store.ingest(raws(*(ANN.text("default", f"{number}") for number in range(7))))
-        written, checked = list[int](), list[int]()
-        backup(store, out, progress=written.append)
-        verify_backup(out, progress=checked.append)
-    assert sum(written) == 7
-    assert sum(checked) == sum(piece.items for piece in read_backup(folder_of(out)).pieces)
 
 
 def test_a_backup_after_local_changes_writes_what_is_new(tmp_path: Path) -> None:
