@@ -72,15 +72,20 @@ class Dial:
         self._again_s = float("-inf")
 
     def retry_now(self) -> None:
-        """End the pause, or skip the next one if an attempt is in progress. Pauses restart at the shortest.
+        """End the pause, or skip the next one if an attempt is in progress. Pauses restart at the shortest."""
+        if self._connected_s is None:
+            self._failures = 0
+            self._due.set()
 
-        This happens at most once in `limits.LONGEST_RETRY_S`, because some networks announce changes all the time.
+    def network_changed(self) -> None:
+        """End the pause as `retry_now` does.
+
+        Pauses restart at most once in `limits.LONGEST_RETRY_S`, because some networks announce changes all the time.
         """
-        if self._connected_s is not None:
-            return
-        if self._clock() - self._fresh_s >= limits.LONGEST_RETRY_S:
-            self._fresh_s, self._failures = self._clock(), 0
-        self._due.set()
+        if self._connected_s is None:
+            if self._clock() - self._fresh_s >= limits.LONGEST_RETRY_S:
+                self._fresh_s, self._failures = self._clock(), 0
+            self._due.set()
 
     def retry_early(self) -> None:
         """End the pause because another peer is reachable again."""
@@ -120,9 +125,14 @@ class Dials:
                 other.retry_early()
 
     def retry_now(self) -> None:
-        """End all pauses."""
+        """End all pauses. The next ones are short."""
         for dial in self._dials:
             dial.retry_now()
+
+    def network_changed(self) -> None:
+        """End all pauses: the peers may be reachable now."""
+        for dial in self._dials:
+            dial.network_changed()
 
     def states(self) -> list[DialState]:
         """Return the state of each address."""

@@ -26,12 +26,12 @@ class Reachability:
             self._context.log.info("awake again", extra={"slept_s": round(slept_s)})
             for link in self._links:
                 link.check_life()
-            self._context.dials.retry_now()
+            self._context.dials.network_changed()
 
     def _changed(self) -> None:
         for link in self._links:
             link.check_path()
-        self._context.dials.retry_now()
+        self._context.dials.network_changed()
 
     def close(self) -> None:
         """Stop watching."""

@@ -111,6 +111,24 @@ def test_a_peer_that_ends_each_connection_at_once_is_left_alone_more_and_more() 
     assert [attempts.work(0.1) for _ in range(4)] == [1.0, 2.0, 4.0, 8.0]
 
 
+@given(st.integers(0, 50), st.integers(1, 20))
+def test_a_users_request_resets_the_pauses_however_often_the_network_changes(before: int, changes: int) -> None:
+    """A network that announces changes all the time resets them once in LONGEST_RETRY_S."""
+    attempts = Attempts()
+    for _ in range(before):
+        attempts.fail()
+    attempts.dial.network_changed()
+    assert attempts.fail() == limits.FIRST_RETRY_S
+    for _ in range(changes):
+        attempts.dial.network_changed()
+        assert attempts.fail() > limits.FIRST_RETRY_S
+    attempts.dial.retry_now()
+    assert attempts.fail() == limits.FIRST_RETRY_S
+    attempts.now_s += limits.LONGEST_RETRY_S
+    attempts.dial.network_changed()
+    assert attempts.fail() == limits.FIRST_RETRY_S
+
+
 # --- a node ---------------------------------------------------------------------------------------
 
 
