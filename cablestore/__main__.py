@@ -14,6 +14,7 @@ import weakref
 
 from cablestore.errors import MissingExtraError
 from cablestore.extras import naming_extras
+from cablestore.gc_pause import pause_for_start
 from cablestore.streams import open_standard_streams
 
 _POLL_S = 0.001
@@ -24,6 +25,7 @@ def main() -> None:
     """Load the command line, run it and exit with its status."""
     open_standard_streams()
     sys.unraisablehook = _interrupt_later
+    pause_for_start()
     try:
         with naming_extras("the command needs"):
             from cablestore.cli import main as run  # noqa: PLC0415 - slow to load, so Ctrl-C must be handled before

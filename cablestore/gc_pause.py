@@ -1,4 +1,4 @@
-"""A pause of the garbage collector during work that creates many objects."""
+"""Pauses of the garbage collector: during work that creates many objects, and during the start of a command."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ class _Pauses:
     changing = threading.Lock()
     running = 0
     was_enabled = True
+    is_starting = False
 
 
 def _reset_lock() -> None:
@@ -43,3 +44,20 @@ def gc_paused() -> Iterator[None]:
             _Pauses.running -= 1
             if _Pauses.was_enabled:
                 gc.enable()
+
+
+def pause_for_start() -> None:
+    """Disable the garbage collector while the modules of a command are imported, until `end_start`."""
+    _Pauses.is_starting = True
+    gc.disable()
+
+
+def end_start() -> None:
+    """Enable the garbage collector if `pause_for_start` disabled it, and exclude the imported modules from it.
+
+    They stay until the process ends. To visit them, also at exit, takes a fifth of the CPU time of a short command.
+    """
+    if _Pauses.is_starting:
+        _Pauses.is_starting = False
+        gc.freeze()
+        gc.enable()

@@ -1,8 +1,9 @@
-"""The pause of the garbage collector ends, even if several threads pause it concurrently."""
+"""Pauses of the garbage collector end, even if several threads pause it concurrently."""
 
 from __future__ import annotations
 
 import gc
+import subprocess
 import sys
 import threading
 from collections.abc import Iterator
@@ -12,6 +13,13 @@ import pytest
 from cablestore.gc_pause import gc_paused
 
 ROUNDS = 40_000
+
+REPORTING_AT_EXIT = """
+import atexit, gc
+from cablestore.__main__ import main
+atexit.register(lambda: print(gc.isenabled(), gc.get_freeze_count() > 10_000))
+main()
+"""
 
 
 @pytest.fixture(autouse=True)
@@ -47,3 +55,9 @@ def test_a_program_that_disabled_it_finds_it_disabled() -> None:
     with gc_paused():
         assert not gc.isenabled()
     assert gc.isenabled()
+
+
+def test_a_command_starts_without_it_and_runs_with_it() -> None:
+    command = [sys.executable, "-c", REPORTING_AT_EXIT, "completion", "bash"]
+    found = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert found.stdout.splitlines()[-1] == "True True"

@@ -12,6 +12,7 @@ from typing import Any, Final
 import click
 
 from cablestore.cli.sections import write_sections
+from cablestore.gc_pause import end_start
 
 _SECTIONS: Final = {
     "Write": {
@@ -108,7 +109,9 @@ class LazyGroup(click.Group):
         if similar and args[0] not in self.commands and not ctx.resilient_parsing:
             ctx.fail(f"No such command {args[0]!r}. Did you mean {' or '.join(map(repr, similar))}?")
         name, _, rest = super().resolve_command(ctx, args)
-        return name, None if name is None else load_command(name), rest
+        command = None if name is None else load_command(name)
+        end_start()
+        return name, command, rest
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the commands by section."""
