@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import ExitStack
 
 import pytest
 
@@ -31,6 +32,18 @@ def eager_switches() -> Iterator[None]:
     gc.enable()
 
 
+@pytest.mark.parametrize("first", [0, 1])
+def test_overlapping_pauses_leave_it_enabled(first: int) -> None:
+    pauses = [ExitStack(), ExitStack()]
+    for pause in pauses:
+        pause.enter_context(gc_paused())
+    assert not gc.isenabled()
+    pauses[first].close()
+    pauses[1 - first].close()
+    assert gc.isenabled()
+
+
+@pytest.mark.thorough
 def test_threads_that_pause_at_once_leave_it_enabled() -> None:
     def pause() -> None:
         for _ in range(ROUNDS):

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from documents import blocks
 from installing import install
+from once import made_once
 from serving import environment
 
 import cablestore
@@ -116,15 +117,20 @@ def test_only_the_extra_needs_spark() -> None:
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a folder with the sdist and its wheel. A copy is built, because a build writes to its source."""
-    folder, source = tmp_path_factory.mktemp("dist"), tmp_path_factory.mktemp("copy") / "source"
+    """Return a folder with the sdist and its wheel."""
+    return made_once(tmp_path_factory, "dist", build)
+
+
+def build(folder: Path) -> None:
+    """Build the sdist and its wheel from a copy, because a build writes to its source."""
+    source = folder.with_name("dist-source")
     shutil.copytree(ROOT, source, symlinks=True, ignore=shutil.ignore_patterns(".*", "*.egg-info", "build", "dist"))
     command = [sys.executable, str(ROOT / "tools" / "dist.py"), str(folder)]
     found = subprocess.run(command, cwd=source, capture_output=True, text=True, check=False)
+    shutil.rmtree(source)
     assert found.returncode == 0, found.stdout + found.stderr
     [wheel] = folder.glob("*.whl")
     assert found.stdout.splitlines()[-1].startswith(f"{wheel}: ")
-    return folder
 
 
 @pytest.mark.thorough
