@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from peering import HOST, memory, run, soon, until
 from people import ANN, START_MS, raws
+from waiting import LIMIT_S
 
 from cablestore import LEGACY, Dialect, Post, limits
 from cablestore.index.log_position import LogPosition
@@ -118,6 +119,25 @@ def test_only_what_both_compare_is_answered_without_history() -> None:
     assert coverage.since(LIVE) == PLACE
     coverage.end(failed=True)
     assert coverage.since(LIVE) is None
+
+
+def test_the_wait_for_both_states_ends_when_the_second_side_has_read_its_state() -> None:
+    async def scenario() -> None:
+        for number in range(3):
+            coverage = Coverage()
+            steps = [coverage.known_there, lambda found=coverage: found.read(Terms(), PLACE)]
+            coverage.begin()
+            shared = asyncio.ensure_future(coverage.shared(LIMIT_S))
+            for step in (steps, steps[::-1], [coverage.known_there, lambda found=coverage: found.end(failed=True)])[
+                number
+            ]:
+                for _ in range(10):
+                    await asyncio.sleep(0)
+                assert not shared.done()
+                step()
+            await soon(shared)
+
+    run(scenario())
 
 
 def test_the_wait_for_rest_lasts_as_long_as_a_comparison_is_under_way() -> None:
