@@ -112,6 +112,11 @@ def test_only_what_both_compare_is_answered_without_history() -> None:
         (ListRequest(b"", 0, 0), False),
     ):
         assert coverage.since(request) == (PLACE if is_covered else None), request
+    # A state has posts of any time, so each later beginning of a comparison leaves some out.
+    for from_ms in (0, 1):
+        coverage.read(Terms(from_ms=from_ms, channels=frozenset(["default"])), PLACE)
+        assert coverage.since(StateRequest(b"", "default", 1)) == (None if from_ms else PLACE)
+    coverage.read(Terms(from_ms=100, channels=frozenset(["default"])), PLACE)
     # Older posts are compared next. The position of the first comparison is that of all later ones.
     assert coverage.read(Terms(until_ms=100, channels=frozenset(["default"])), PLACE._replace(sequence=9)) == [SNAPSHOT]
     assert coverage.since(LIVE) == PLACE
