@@ -96,6 +96,7 @@ def test_bytes_that_are_another_post(folder: Path) -> None:
     change(folder, **{key.decode(): ANN.text("default", "something else").raw})
     (folder / "other").touch()
     assert any("whose bytes do not match its hash" in problem for problem in problems(folder))
+    assert ClosedStore(folder).rebuild().lost_posts == 1
 
 
 def test_a_deletion_holds_although_its_post_is_damaged(folder: Path) -> None:
@@ -112,6 +113,7 @@ def test_bytes_that_are_no_post(folder: Path) -> None:
     change(folder, **{key.decode(): b"garbage"})
     (folder / "other").touch()
     assert any("a damaged row (the post is truncated" in problem for problem in problems(folder))
+    assert ClosedStore(folder).rebuild().lost_posts == 1
 
 
 def test_a_row_that_belongs_to_no_view(folder: Path) -> None:

@@ -423,6 +423,28 @@ async def test_lost_peers_leave_nothing() -> None:
 
 
 @on_loop
+async def test_a_peer_that_is_lost_during_a_comparison_is_an_error_with_the_reason() -> None:
+    reconciling = replace(QUICK, reconciles=True)
+    async with network() as net:
+        one, other = [await net.add(memory(name), reconciling) for name in "ab"]
+
+        async def connect(address: Address) -> Connection:
+            connection = await one.connect(address)
+            await connection.until_known()
+            assert connection.is_met
+            asyncio.get_running_loop().call_soon(connection.close, "lost")
+            return connection
+
+        single = SingleSync(one.parts.context, one.parts.sync, one.parts.reconciler, net.addresses[other])
+        with pytest.raises(NodeError, match="closed the connection: lost"):
+            await single.run(connect, None)
+        assert (len(one.parts.sync), len(one.parts.sync.fetches)) == (0, 0)
+        for node in (one, other):
+            await net.stop(node)
+            node.store.close()
+
+
+@on_loop
 async def test_a_peer_that_is_lost_before_its_sync_begins_leaves_nothing() -> None:
     async with network(memory("a"), memory("b")) as net:
         one, other = net.nodes
