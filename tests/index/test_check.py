@@ -96,7 +96,8 @@ def test_bytes_that_are_another_post(folder: Path) -> None:
     change(folder, **{key.decode(): ANN.text("default", "something else").raw})
     (folder / "other").touch()
     assert any("whose bytes do not match its hash" in problem for problem in problems(folder))
-    assert ClosedStore(folder).rebuild().lost_posts == 1
+    report = ClosedStore(folder).rebuild()
+    assert (report.lost_posts, report.damaged) == (1, {"post whose bytes do not match its hash": 1})
 
 
 def test_a_deletion_holds_although_its_post_is_damaged(folder: Path) -> None:
@@ -113,7 +114,9 @@ def test_bytes_that_are_no_post(folder: Path) -> None:
     change(folder, **{key.decode(): b"garbage"})
     (folder / "other").touch()
     assert any("a damaged row (the post is truncated" in problem for problem in problems(folder))
-    assert ClosedStore(folder).rebuild().lost_posts == 1
+    report = ClosedStore(folder).rebuild()
+    [(reason, number)] = report.damaged.items()
+    assert (report.lost_posts, number, "does not decode" in reason) == (1, 1, True)
 
 
 def test_a_row_that_belongs_to_no_view(folder: Path) -> None:
