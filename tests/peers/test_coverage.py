@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Callable
+from functools import partial
 from random import Random
 
 from by_hand import on_standing_loop
@@ -128,18 +130,20 @@ def test_only_what_both_compare_is_answered_without_history() -> None:
 
 def test_the_wait_for_both_states_ends_when_the_second_side_has_read_its_state() -> None:
     async def scenario() -> None:
-        for number in range(3):
+        for order in (("there", "here"), ("here", "there"), ("there", "failure")):
             coverage = Coverage()
-            steps = [coverage.known_there, lambda found=coverage: found.read(Terms(), PLACE)]
+            steps: dict[str, Callable[[], object]] = {
+                "there": coverage.known_there,
+                "here": partial(coverage.read, Terms(), PLACE),
+                "failure": partial(coverage.end, failed=True),
+            }
             coverage.begin()
             shared = asyncio.ensure_future(coverage.shared(LIMIT_S))
-            for step in (steps, steps[::-1], [coverage.known_there, lambda found=coverage: found.end(failed=True)])[
-                number
-            ]:
+            for step in order:
                 for _ in range(10):
                     await asyncio.sleep(0)
                 assert not shared.done()
-                step()
+                steps[step]()
             await soon(shared)
 
     run(scenario())

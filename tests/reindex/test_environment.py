@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+pytest.importorskip("pyspark")
+
 from cablestore.reindex.environment import has_name, plain_path
 
 
