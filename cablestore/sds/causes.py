@@ -21,7 +21,7 @@ from __future__ import annotations
 import hashlib
 import struct
 from collections.abc import Iterable, Iterator
-from heapq import heapify, heappop, heappush
+from heapq import heappop, heappush
 from itertools import zip_longest
 from typing import Final, NamedTuple
 
@@ -190,7 +190,7 @@ def _of_lane(state: ChannelState, queues: Table, lane: int, now_ms: int, most: i
             waiting.append((_RANK.unpack_from(part)[1], len(waiting), first, gaps))
             if len(waiting) == most:
                 break
-    heapify(waiting)
+    # The rows are in order of the price, so `waiting` is a heap.
     found: dict[bytes, None] = {}
     while waiting and len(found) < most:
         price, number, gap, gaps = heappop(waiting)

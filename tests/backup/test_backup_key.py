@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -118,3 +119,20 @@ def test_a_restore_without_local_only_posts_accepts_what_they_dropped(tmp_path: 
             has_drop = any(key.startswith(local_key(DROP)) for key, _ in rows_of(store))
             assert has_drop == (verdict is Verdict.DROPPED)
             assert store.check().is_clean
+
+
+def test_only_the_signature_of_exactly_these_fields_is_valid(tmp_path: Path) -> None:
+    with opened(tmp_path / "store") as store:
+        backup(store, tmp_path / "backup")
+    manifest = read_backup(folder_of(tmp_path / "backup"))
+    assert manifest.is_signed
+    assert manifest.signed(BOB.identity).is_signed
+    for other in (
+        replace(manifest, signature=None),
+        replace(manifest, signed_by=None),
+        replace(manifest, signed_by=None, signature=None),
+        replace(manifest, signed_by=BOB.key.hex()),
+        replace(manifest, made_ms=manifest.made_ms + 1),
+        replace(manifest, through=manifest.through + 1),
+    ):
+        assert not other.is_signed

@@ -207,15 +207,19 @@ def test_no_segment_raises_anything_foreign(blocks: list[Any], is_posts: bool, t
         (lambda posts: posts.reverse(), "is out of order"),
         (lambda posts: posts.append(posts[-1]), "is out of order"),
         (lambda posts: posts.insert(0, b"no post"), "cannot be decoded"),
+        (lambda posts: posts.insert(0, bytes(limits.MAX_POST_SIZE_BYTES)), "cannot be decoded"),
+        (lambda posts: posts.insert(0, bytes(limits.MAX_POST_SIZE_BYTES + 1)), "item that is not a post"),
+        (lambda posts: posts.insert(0, "text"), "item that is not a post"),
+        (lambda posts: posts.insert(0, 5), "item that is not a post"),
         (lambda posts: posts.pop(), "counts, first or last"),
     ],
 )
 def test_posts_that_are_not_what_the_manifest_says(
-    copy: Path, spoil: Callable[[list[bytes]], object], message: str
+    copy: Path, spoil: Callable[[list[Any]], object], message: str
 ) -> None:
     """A segment is written again with other posts, under valid checksums."""
     first = read_manifest(copy).segments[0]
-    [posts] = read_posts(copy, first)
+    [posts] = map(list[Any], read_posts(copy, first))
     spoil(posts)
     with SegmentWriter(copy / first.file, 1) as writer:
         writer.write_packed(pack(posts))
@@ -235,6 +239,18 @@ def test_posts_that_are_not_what_the_manifest_says(
     with_manifest(copy, adapt)
     report = verify_export(copy)
     assert any(message in problem.what and problem.file == first.file for problem in report.problems), report.problems
+
+
+@pytest.mark.parametrize("step", [-1, 1])
+@pytest.mark.parametrize("at", [0, -1])
+def test_a_size_that_is_not_that_of_the_file_is_found(copy: Path, at: int, step: int) -> None:
+    name = read_manifest(copy).segments[at].file
+
+    def adapt(fields: dict[str, Any]) -> None:
+        fields["segments"][at]["size_bytes"] += step
+
+    with_manifest(copy, adapt)
+    assert_found(copy, name)
 
 
 def test_an_import_of_a_damaged_export_names_the_file(copy: Path) -> None:

@@ -12,6 +12,7 @@ from people import ANN, BOB, raws
 
 from cablestore import CableStore, CableStoreError
 from cablestore.errors import CorruptStoreError
+from cablestore.index.check import MAX_PROBLEMS_LISTED, CheckReport
 from cablestore.index.database import Row
 from cablestore.index.leveldb import LevelDB
 from cablestore.index.notes import touched_keys
@@ -95,6 +96,8 @@ def test_bytes_that_are_another_post(folder: Path) -> None:
     change(folder, **{key.decode(): ANN.text("default", "something else").raw})
     (folder / "other").touch()
     assert any("whose bytes do not match its hash" in problem for problem in problems(folder))
+    report = ClosedStore(folder).rebuild()
+    assert (report.lost_posts, report.damaged) == (1, {"post whose bytes do not match its hash": 1})
 
 
 def test_a_deletion_holds_although_its_post_is_damaged(folder: Path) -> None:
@@ -111,6 +114,9 @@ def test_bytes_that_are_no_post(folder: Path) -> None:
     change(folder, **{key.decode(): b"garbage"})
     (folder / "other").touch()
     assert any("a damaged row (the post is truncated" in problem for problem in problems(folder))
+    report = ClosedStore(folder).rebuild()
+    [(reason, number)] = report.damaged.items()
+    assert (report.lost_posts, number, "does not decode" in reason) == (1, 1, True)
 
 
 def test_a_row_that_belongs_to_no_view(folder: Path) -> None:
@@ -238,3 +244,19 @@ def test_a_damaged_row_of_what_discarded_posts_changed_is_damage(folder: Path) -
     change(folder, **{"!local!touched!x": msgpack.packb([b"x"])})
     with CableStore.open(folder) as store, store.snapshot() as snapshot, pytest.raises(CorruptStoreError):
         list(touched_keys(snapshot.reader, 0, 1))
+
+
+@pytest.mark.parametrize(("first", "second"), [(0, 0), (99, 0), (99, 1), (99, 2), (100, 5), (0, 101), (60, 60)])
+def test_reports_of_two_ranges_add_up(first: int, second: int) -> None:
+    def report(start: int, count: int) -> CheckReport:
+        found = CheckReport(posts=1, tombstones=2, rows=3, sizes={"view": (4, 5)}, balance=count)
+        for number in range(start, start + count):
+            found.note_problem("extra", "view", b"%d" % number)
+        return found
+
+    total = report(0, first)
+    total.add(report(first, second))
+    assert (total.posts, total.tombstones, total.rows, total.balance) == (2, 4, 6, first + second)
+    assert total.sizes == {"view": (8, 10)}
+    assert total.problem_count == first + second
+    assert [each.key for each in total.problems] == [b"%d" % n for n in range(min(first + second, MAX_PROBLEMS_LISTED))]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Callable
+from functools import partial
 from random import Random
 
 from by_hand import on_standing_loop
@@ -13,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from peering import HOST, memory, run, soon, until
 from people import ANN, START_MS, raws
+from waiting import LIMIT_S
 
 from cablestore import LEGACY, Dialect, Post, limits
 from cablestore.index.log_position import LogPosition
@@ -111,6 +114,11 @@ def test_only_what_both_compare_is_answered_without_history() -> None:
         (ListRequest(b"", 0, 0), False),
     ):
         assert coverage.since(request) == (PLACE if is_covered else None), request
+    # A state has posts of any time, so each later beginning of a comparison leaves some out.
+    for from_ms in (0, 1):
+        coverage.read(Terms(from_ms=from_ms, channels=frozenset(["default"])), PLACE)
+        assert coverage.since(StateRequest(b"", "default", 1)) == (None if from_ms else PLACE)
+    coverage.read(Terms(from_ms=100, channels=frozenset(["default"])), PLACE)
     # Older posts are compared next. The position of the first comparison is that of all later ones.
     assert coverage.read(Terms(until_ms=100, channels=frozenset(["default"])), PLACE._replace(sequence=9)) == [SNAPSHOT]
     assert coverage.since(LIVE) == PLACE
@@ -118,6 +126,27 @@ def test_only_what_both_compare_is_answered_without_history() -> None:
     assert coverage.since(LIVE) == PLACE
     coverage.end(failed=True)
     assert coverage.since(LIVE) is None
+
+
+def test_the_wait_for_both_states_ends_when_the_second_side_has_read_its_state() -> None:
+    async def scenario() -> None:
+        for order in (("there", "here"), ("here", "there"), ("there", "failure")):
+            coverage = Coverage()
+            steps: dict[str, Callable[[], object]] = {
+                "there": coverage.known_there,
+                "here": partial(coverage.read, Terms(), PLACE),
+                "failure": partial(coverage.end, failed=True),
+            }
+            coverage.begin()
+            shared = asyncio.ensure_future(coverage.shared(LIMIT_S))
+            for step in order:
+                for _ in range(10):
+                    await asyncio.sleep(0)
+                assert not shared.done()
+                steps[step]()
+            await soon(shared)
+
+    run(scenario())
 
 
 def test_the_wait_for_rest_lasts_as_long_as_a_comparison_is_under_way() -> None:

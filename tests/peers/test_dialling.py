@@ -58,6 +58,20 @@ def have_failed(log: Log, addresses: list[Address], times: int) -> bool:
     return all(failures(log, address) >= times for address in addresses)
 
 
+@pytest.mark.parametrize(
+    ("history", "expected"), [("c", [False]), ("cec", [False, False]), ("ec", [True]), ("eceecec", [True, True, False])]
+)
+def test_a_peer_was_away_if_the_attempt_before_failed(history: str, expected: list[bool]) -> None:
+    """Each "c" is a connection, and each "e" is a failed attempt, or the end of the connection before it."""
+    dial, found = Dial(Address(HOST, 1), only_reconciles=False, clock=lambda: 0.0), []
+    for step in history:
+        if step == "c":
+            found.append(dial.connected())
+        else:
+            dial.ended("reason", 1.0, 60.0, lambda low, high: (low + high) / 2)
+    assert found == expected
+
+
 # --- the pauses -----------------------------------------------------------------------------------
 
 

@@ -183,3 +183,16 @@ def test_a_pipe_is_read_as_a_file() -> None:
         assert Invitation.read(f"/dev/fd/{given}") == Invitation(KEY)
     finally:
         os.close(given)
+
+
+@pytest.mark.parametrize("port", [0, 1, 65_535])
+def test_the_first_and_the_last_port_are_ports(port: int) -> None:
+    assert Address.parse(f"a:{port}") == ("a", port)
+    assert Address.parse(f"[::1]:{port}") == ("::1", port)
+
+
+@pytest.mark.parametrize("port", ["65536", "99999", "-1", "", "0x1", "000001"])
+def test_other_numbers_are_not_ports(port: str) -> None:
+    for host in ("a", "[::1]x"):
+        with pytest.raises(NodeError, match="is not an address"):
+            Address.parse(f"{host}:{port}")

@@ -265,6 +265,13 @@ def test_marks_are_written_after_the_posts_that_they_cover(tmp_path: Path) -> No
     assert SyncState(tmp_path).get("peer", "default") == SyncMark(0, 5, 0)
 
 
+def test_a_page_has_the_size_that_was_named_last() -> None:
+    page = Paging(0, 1_000, 100)
+    for last_ms, named, expected in ((900, None, 100), (800, 7, 7), (700, None, 7), (600, 50, 50)):
+        page.turn([bytes((last_ms % 256,))], last_ms + 50, last_ms, named)
+        assert (page.limit, page.end_ms) == (expected, last_ms + 1)
+
+
 def test_max_page_hashes() -> None:
     """MAX_PAGE_HASHES: pages of one timestamp grow to it. Longer ones are accepted."""
     page = Paging(0, 1_000, 4_096)

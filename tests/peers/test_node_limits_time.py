@@ -303,6 +303,9 @@ async def test_max_peers_and_max_peers_per_address() -> None:
             second = [await ByHand.connect(address, host="127.0.0.2") for _ in range(2)]
             assert await (await ByHand.connect(address, host="127.0.0.3")).is_ended()
             assert log.reasons() == ["more than 3 peers from one address", "more than 5 peers"]
+            value = node.parts.context.metrics.registry.get_sample_value
+            for limit in ("address", "peers"):
+                assert value("cablestore_refused_connections_total", {"limit": limit}) == 1
             for peer in (*first, *second):
                 assert await peer.hashes() == []
             await first[0].close()

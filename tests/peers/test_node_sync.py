@@ -21,6 +21,7 @@ from by_hand import CABAL_KEY, on_loop
 from hypothesis import given
 from hypothesis import strategies as st
 from peering import (
+    HOST,
     QUICK,
     Keeper,
     Raw,
@@ -33,6 +34,7 @@ from peering import (
     raw_listener,
     raw_peer,
     run,
+    soon,
     spread,
     sync_of,
     until,
@@ -423,6 +425,28 @@ async def test_lost_peers_leave_nothing() -> None:
 
 
 @on_loop
+async def test_a_peer_that_is_lost_during_a_comparison_is_an_error_with_the_reason() -> None:
+    reconciling = replace(QUICK, reconciles=True)
+    async with network() as net:
+        one, other = [await net.add(memory(name), reconciling) for name in "ab"]
+
+        async def connect(address: Address) -> Connection:
+            connection = await one.connect(address)
+            await connection.until_known()
+            assert connection.is_met
+            asyncio.get_running_loop().call_soon(connection.close, "lost")
+            return connection
+
+        single = SingleSync(one.parts.context, one.parts.sync, one.parts.reconciler, net.addresses[other])
+        with pytest.raises(NodeError, match="closed the connection: lost"):
+            await single.run(connect, None)
+        assert (len(one.parts.sync), len(one.parts.sync.fetches)) == (0, 0)
+        for node in (one, other):
+            await net.stop(node)
+            node.store.close()
+
+
+@on_loop
 async def test_a_peer_that_is_lost_before_its_sync_begins_leaves_nothing() -> None:
     async with network(memory("a"), memory("b")) as net:
         one, other = net.nodes
@@ -438,3 +462,13 @@ async def test_a_peer_that_is_lost_before_its_sync_begins_leaves_nothing() -> No
                 connect, None
             )
         assert (len(one.parts.sync), len(one.parts.sync.fetches)) == (0, 0)
+
+
+@on_loop
+async def test_stores_that_are_alike_report_no_posts_and_no_differences() -> None:
+    posts = spread(10)
+    with memory("a", posts=posts) as here, memory("b", posts=posts) as there:
+        async with Node(there, QUICK) as peer, Node(here, QUICK) as node:
+            report = await soon(node.reconcile_once(await peer.reconcile_port.listen(Address(HOST, 0))))
+    assert (report.posts_sent, report.posts_received, report.here_only, report.there_only) == (0, 0, 0, 0)
+    assert (report.refused, report.missing, report.unasked, report.unstored) == (0, 0, 0, 0)

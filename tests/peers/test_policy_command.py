@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import sys
 from dataclasses import replace
 from tempfile import TemporaryDirectory
 
 import pytest
-from by_hand import on_loop
-from clock import SetClock
+from by_hand import on_loop, on_standing_loop
+from clock import SetClock, pass_time
 from history import NOW_MS
 from peering import QUICK, memory, network, until
 from people import ANN, BOB
 
 from cablestore import CableStore, Post, limits
 from cablestore.peers import Node, NodeSettings
+from cablestore.peers.policy_command import PolicyCommand
 
 TALK = tuple(who.text("default", f"text {n} of {name}") for n in range(4) for name, who in (("ann", ANN), ("bob", BOB)))
 
@@ -159,3 +161,16 @@ async def test_a_node_stops_beside_a_command_that_never_answers() -> None:
         await net.stop(node)
         assert held(node.store) == []
         node.store.close()
+
+
+@on_standing_loop
+async def test_the_pauses_between_the_starts_of_a_failing_command_grow_to_a_minute(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with caplog.at_level(logging.WARNING):
+        task = asyncio.create_task(PolicyCommand(ABSENT, logging.getLogger("command")).run())
+        await pass_time(600.0, 0.5)
+        task.cancel()
+    pauses_s = [vars(record)["again_in_s"] for record in caplog.records]
+    assert pauses_s[:8] == [1, 2, 4, 8, 16, 32, 60, 60]
+    assert 10 < len(pauses_s) < 20

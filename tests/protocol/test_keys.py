@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cablestore.errors import DecodeError
+from cablestore import DRAFT8, LEGACY, Dialect
+from cablestore.errors import ArgumentError, DecodeError
 from cablestore.limits import MAX_TIMESTAMP_MS
 from cablestore.protocol.keys import after_prefix, escape, parse_hex, sort_time, time_floor, time_of, unescape
 
@@ -65,3 +66,12 @@ def test_a_secret_of_the_wrong_form_is_not_shown(text: str) -> None:
     ) as error:
         parse_hex(text, "a key", is_secret=True)
     assert text[:4] not in str(error.value)
+
+
+@pytest.mark.parametrize("dialect", [LEGACY, DRAFT8], ids=lambda dialect: dialect.name)
+def test_a_channel_that_no_post_can_name_has_no_id(dialect: Dialect) -> None:
+    assert dialect.channel_id("a") == "a"
+    assert dialect.channel_id("ä") == "ä"
+    for name in ("\ud800", "a\udfff"):
+        with pytest.raises(ArgumentError):
+            dialect.channel_id(name)

@@ -118,6 +118,16 @@ def test_bytes_after_the_end_are_rejected() -> None:
         audit.evaluate(answer(known, audit.request()) + b"\0")
 
 
+def test_cut_messages_and_numbers_without_an_end_are_rejected() -> None:
+    known = state(spread(50))
+    audit = Audit(known, seed=SEED, cuts=5)
+    question, response = audit.request(), answer(known, audit.request())
+    for good, use in ((question, lambda raw: answer(known, raw)), (response, audit.evaluate)):
+        for raw in [*(good[:size] for size in range(len(good))), *(good[:at] + b"\xff" * 12 for at in (1, 2, 3))]:
+            with pytest.raises(ReconcileError):
+                use(raw)
+
+
 @pytest.mark.thorough
 @settings(max_examples=200)
 @given(st.data())

@@ -15,7 +15,18 @@ from steps import steps_of
 
 from cablestore.index.tree import SUM_MODULUS
 from cablestore.reconcile.errors import ReconcileError
-from cablestore.reconcile.ids import END_NS, EVERYTHING, Bound, Range, SyncID, bound_between, id_of, key_of, of_times
+from cablestore.reconcile.ids import (
+    END_NS,
+    EVERYTHING,
+    Bound,
+    Range,
+    SyncID,
+    bound_between,
+    id_of,
+    key_of,
+    of_times,
+    range_around,
+)
 from cablestore.reconcile.sets import Fingerprint, MemorySet
 
 times = st.one_of(st.integers(0, 5), st.integers(END_NS - 5, END_NS - 1), st.integers(0, END_NS - 1))
@@ -55,6 +66,17 @@ def test_answers_are_those_of_a_plain_list(changes: list[tuple[SyncID, bool]], a
         for k in (-1, len(expected)):
             with pytest.raises(IndexError):
                 snapshot.select(within, k)
+
+
+@given(ids, st.one_of(st.just(b""), st.binary(min_size=32, max_size=32)))
+def test_the_range_around_an_id_holds_it_and_not_its_neighbours(sync_id: SyncID, other: bytes) -> None:
+    around, number = range_around(sync_id), int.from_bytes(sync_id.hash, "big")
+    assert around.lower <= sync_id < around.upper <= EVERYTHING.upper
+    neighbours = [SyncID(sync_id.timestamp_ns + step, sync_id.hash) for step in (-1, 1)]
+    hashes_near = [number + 256**24, number - 256**24, int.from_bytes(other, "big")]
+    near = [near.to_bytes(32, "big") for near in hashes_near if 0 <= near < 256**32]
+    neighbours += [SyncID(sync_id.timestamp_ns, digest) for digest in near if digest[:8] != sync_id.hash[:8]]
+    assert not [each for each in neighbours if around.lower <= each < around.upper]
 
 
 @settings(max_examples=30)

@@ -216,3 +216,13 @@ def test_a_frame_without_a_topic() -> None:
         else:
             with pytest.raises(ReconcileError, match="has no topic"):
                 decode_message(alone[form.message_field], dialect)
+
+
+@in_each
+def test_the_largest_message_is_written_and_read_and_no_larger_one(dialect: SyncDialect) -> None:
+    most = FORMS[dialect.name].max_size_bytes
+    topic = PUBSUB_TOPIC if FORMS[dialect.name].has_topic else ""
+    fits = most - (len(wrap(bytes(most - 200), topic, dialect)) - (most - 200))
+    assert len(wrap(bytes(fits), topic, dialect)) == most
+    with pytest.raises(ReconcileError, match=f"the maximum in {dialect.name} is {most}"):
+        wrap(bytes(fits + 1), topic, dialect)

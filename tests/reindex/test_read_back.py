@@ -73,7 +73,7 @@ def run(exports: list[Path], path: Path, *, check: bool = False) -> new_generati
     return new_generation.reindex(exports, path / "store", work=path / "work", keep_work=True, check=check)
 
 
-@pytest.mark.thorough
+@pytest.mark.thorough("True")
 @pytest.mark.parametrize("check", [False, True])
 def test_an_undamaged_database_takes_the_place(
     derived: DerivedRows, exports: list[Path], tmp_path: Path, check: bool
@@ -241,7 +241,6 @@ def exchange_files(one: Path, other: Path) -> None:
     shutil.move(one.with_suffix(".moved"), other)
 
 
-@pytest.mark.thorough
 def test_a_segment_in_the_place_of_another_is_found(derived: DerivedRows, exports: list[Path], tmp_path: Path) -> None:
     one, other = derived.segments[1:3]
     exchange_files(derived.local / one.file, derived.local / other.file)
@@ -249,7 +248,6 @@ def test_a_segment_in_the_place_of_another_is_found(derived: DerivedRows, export
         run(exports, tmp_path)
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize("damage", ["none", "exchanged", "of another bucket", "empty"])
 def test_a_run_in_the_place_of_another_is_found(tmp_path: Path, damage: str) -> None:
     export = export_of(POSTS, tmp_path / "export", segment_size_bytes=5_000)

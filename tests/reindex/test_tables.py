@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import operator
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -42,7 +43,7 @@ from cablestore.reindex.inputs import ArchiveSource
 from cablestore.reindex.job import Drops
 from cablestore.reindex.prepare import read_sources
 from cablestore.reindex.settled import found_deletions, found_posts, settle
-from cablestore.reindex.source import PushingReader, SourceOptions
+from cablestore.reindex.source import Bounds, PushingReader, SourceOptions
 
 QUICK = {
     "spark.sql.shuffle.partitions": "2",
@@ -199,6 +200,24 @@ def test_a_data_frame_is_used_more_than_once(spark: SparkSession, manifest: Mani
 
 
 _TIME, _TYPE = ("timestamp",), ("type",)
+
+
+@pytest.mark.parametrize(
+    ("kind", "is_true"),
+    [
+        (EqualTo, operator.eq),
+        (GreaterThan, operator.gt),
+        (GreaterThanOrEqual, operator.ge),
+        (LessThan, operator.lt),
+        (LessThanOrEqual, operator.le),
+    ],
+)
+def test_the_bounds_of_a_filter_are_exactly_the_times_that_satisfy_it(
+    kind: Callable[[tuple[str, ...], int], Filter], is_true: Callable[[int, int], bool]
+) -> None:
+    bounds = Bounds().narrowed(kind(_TIME, 100))
+    times = range(90, 111)
+    assert [at for at in times if bounds.first_ms <= at <= bounds.last_ms] == [at for at in times if is_true(at, 100)]
 
 
 @pytest.mark.parametrize(

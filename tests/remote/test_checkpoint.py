@@ -38,7 +38,13 @@ def texts_in(store: CableStore) -> list[str]:
     return [message.text for message in store.messages("default", 1000, newest_first=False).messages]
 
 
-def test_a_checkpoint_is_the_present_state(tmp_path: Path) -> None:
+@pytest.mark.parametrize("has_links", [True, False])
+def test_a_checkpoint_is_the_present_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, has_links: bool) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    if not has_links:
+        monkeypatch.setattr(Path, "hardlink_to", refuse)
     with CableStore.open(tmp_path / "store") as store:
         store.post("default", "before")
         store.local.set_draft("default", "draft")

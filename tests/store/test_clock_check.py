@@ -141,3 +141,11 @@ def test_clocks_within_the_tolerance_are_never_reported(said: list[tuple[int, in
                 post = (ANN, BOB, CYD, DAN, EVE)[who].text("a", f"{at_ms}", at=NOW_MS + at_ms, links=heads)
                 store.ingest([post.raw])
         assert ahead_ms(store) == 0
+
+
+@pytest.mark.parametrize("beyond_ms", [0, 1])
+def test_answers_that_are_too_early_by_the_tolerance_are_not_reported(store: CableStore, beyond_ms: int) -> None:
+    question = store.post("a", "question")
+    at = question.timestamp_ms - TOLERANCE_MS - beyond_ms
+    store.ingest(raws(*(who.text("a", "answer", at=at, links=(question.hash,)) for who in (BOB, CYD))))
+    assert ahead_ms(store) == (TOLERANCE_MS + 1) * beyond_ms

@@ -20,6 +20,7 @@ from cablestore.backup.manifest import KEY_FILE, own_sizes
 from cablestore.errors import IdentityError
 from cablestore.files import folder_of
 from cablestore.store.key_file import StoreIdentity, load_identity, save_identity
+from cablestore.store.store import own_key
 
 FULL = """
 import resource, signal, sys
@@ -153,3 +154,10 @@ def test_a_thread_that_looks_while_the_key_is_made_sees_it_whole_or_not_at_all()
     finally:
         sys.setswitchinterval(before)
     assert wrong == []
+
+
+def test_the_key_of_a_user_is_created_when_it_is_needed_and_once(tmp_path: Path) -> None:
+    with CableStore.open(tmp_path / "store") as store:
+        assert store.public_key is None
+        key = own_key(store)
+        assert key == own_key(store) == store.public_key == store.identity.public_key
