@@ -15,6 +15,7 @@ from backing_up import hashes_of, opened
 from forging import add_posts, add_rows, put, sign
 from history import AUTHORS, NOW_MS
 from people import ANN
+from waiting import LIMIT_S
 
 from cablestore import CableStore, Identity
 from cablestore.backup import backup, read_backup, restore, verify_backup
@@ -141,7 +142,7 @@ def test_what_is_not_a_file_is_not_read(tmp_path: Path, name: str, make: Callabl
     )
     for command in (["backup", "backup", "--check"], ["restore", "backup", "-s", "restored"]):
         run = [sys.executable, "-c", program, *command]
-        ended = subprocess.run(run, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60)
+        ended = subprocess.run(run, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=LIMIT_S)
         assert ended.returncode in {1, 2}, ended.stderr
         assert path.name in ended.stdout + ended.stderr
 

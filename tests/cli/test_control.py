@@ -29,7 +29,7 @@ from cablestore.remote.unix_socket import NAME
 from cablestore.store.changes import UnreadChanged
 
 CHILD = SUPPORT / "control_child.py"
-HASTY = "from cablestore import limits; limits.REMOTE_TIMEOUT_S = 2.0; from cablestore.__main__ import main; main()"
+HASTY = "from cablestore import limits; limits.REMOTE_TIMEOUT_S = 4.0; from cablestore.__main__ import main; main()"
 """Code of a command with a short timeout."""
 
 
@@ -437,7 +437,7 @@ def test_serve_whose_program_files_are_replaced_serves_all_commands(
     with connect(folder) as store:
         start = store.cursor
         store.mark_read("default")
-        assert next(store.changes(after=start, timeout_s=10.0)) == UnreadChanged("default")
+        assert next(store.changes(after=start, timeout_s=LIMIT_S)) == UnreadChanged("default")
         assert store.rebuild().has_all_posts
         assert store.check().is_clean
     assert served.stop() == 0

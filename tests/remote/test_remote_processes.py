@@ -147,7 +147,7 @@ def test_a_killed_program_leaves_the_store_to_others(tmp_path: Path) -> None:
 
 @pytest.mark.thorough
 def test_a_stopped_owner_is_given_up_and_does_not_run_the_call_later(tmp_path: Path) -> None:
-    with owner_of(tmp_path / "s") as owner, RemoteStore(Link.reach(tmp_path / "s", timeout_s=1)) as store:
+    with owner_of(tmp_path / "s") as owner, RemoteStore(Link.reach(tmp_path / "s", timeout_s=4)) as store:
         store.post("c", "before")
         hang(owner)
         with pytest.raises(OwnerGoneError, match=rf"process {owner.pid} has the store open, but does not answer\."):
@@ -160,7 +160,7 @@ def test_a_stopped_owner_is_given_up_and_does_not_run_the_call_later(tmp_path: P
 
 @pytest.mark.thorough
 def test_signs_of_life_distinguish_a_stopped_owner_from_a_running_or_ended_one(tmp_path: Path) -> None:
-    with owner_of(tmp_path / "s") as owner, cablestore.connect(tmp_path / "s", timeout_s=1) as store:
+    with owner_of(tmp_path / "s") as owner, cablestore.connect(tmp_path / "s", timeout_s=4) as store:
         wait_until(store.is_answering)
         hang(owner)
         assert not store.is_answering()
