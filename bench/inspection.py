@@ -79,7 +79,7 @@ class Shown:
         return int(fields["RssAnon"].split()[0]) / 1000
 
     def live_ms(self, store: CableStore) -> float:
-        """Return the longest time from a write until a page that was told of it has it, in milliseconds."""
+        """Return the longest time from a write until the page shows it, in milliseconds."""
         self.connection.request("GET", "/events", headers={"Authorization": f"Bearer {TOKEN}"})
         events = self.connection.getresponse()
         assert events.readline() == b": open\n"

@@ -38,6 +38,7 @@ def plan(*, quick: bool) -> dict[str, list[str]]:
         "archive.py": small,
         "aio.py": ["2000"] if quick else [],
         "remote.py": ["2000"] if quick else [],
+        "starting.py": ["3"] if quick else [],
         "search.py": small,
         "inspection.py": small,
         "torrent.py": [],

@@ -55,7 +55,7 @@ def pause_for_start() -> None:
 def end_start() -> None:
     """Enable the garbage collector if `pause_for_start` disabled it, and exclude the imported modules from it.
 
-    They stay until the process ends. To visit them, also at exit, takes a fifth of the CPU time of a short command.
+    They stay until the process ends. To visit them, also at exit, takes a seventh of the CPU time of a short command.
     """
     if _Pauses.is_starting:
         _Pauses.is_starting = False

@@ -83,7 +83,7 @@ class ClockWatch:
         by_s = None if before_s is None else self._offset_s - before_s
         if by_s is not None and abs(by_s) < _JUMP_S:
             return
-        self._context.life.run(self._check_store(now_ms))
+        self._context.life.run(self._check_store())
         if by_s is not None:
             self._context.log.warning(
                 "the clock was set, or the machine slept", extra={"clock": _utc(now_ms), "by_s": round(by_s)}
@@ -106,11 +106,11 @@ class ClockWatch:
                 extra={"clock": _utc(now_ms), "ahead_s": found.ahead_ms // _MS_PER_S, "users": found.users},
             )
 
-    async def _check_store(self, now_ms: int) -> None:
+    async def _check_store(self) -> None:
         """Count the posts that the store accepted when the clock was later than it is now."""
-        first_ms = now_ms + limits.MAX_FUTURE_MS + activity.DAY_MS
 
         def count(reader: Reader) -> int:
+            first_ms = self._context.store.parts.intake.clock() + limits.MAX_FUTURE_MS + activity.DAY_MS
             return sum(activity.between(reader, first_ms, max(first_ms, limits.MAX_TIMESTAMP_MS) + 1))
 
         try:
