@@ -86,7 +86,7 @@ class NodeParts:
         )
         self.links: Final = Links()
         """The connections of both ports."""
-        self.control: Final = PeerControl(self.links, bans, policies, loop)
+        self.control: Final = PeerControl(self.links, bans, self.context.dials, policies, loop)
         self.quota: Final = Quota(
             store, reads, writes, life, quota_limits(settings), settings.channels, self._quota_eased
         )
@@ -169,8 +169,12 @@ class NodeParts:
         self.sync.restricted(dropped, requests_again=requests_again)
 
     def _policy_changed(self) -> None:
-        """Apply a changed policy: disconnect rejected peers, and request posts again that were rejected before."""
+        """Apply a changed policy: disconnect rejected peers, and request posts again that were rejected before.
+
+        A peer that the policy no longer rejects is dialled now.
+        """
         self.control.disconnect_rejected()
+        self.context.dials.retry_now()
         if self.judge.apply_change():
             self.sync.restricted((), requests_again=True)
             self.reconciler.compare_again()

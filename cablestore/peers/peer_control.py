@@ -8,6 +8,7 @@ from typing import Final
 
 from cablestore.errors import NotFoundError
 from cablestore.peers.bans import BANNED, Bans, host_name, is_ip_address
+from cablestore.peers.dialling import Dials
 from cablestore.peers.link import KICKED, PeerLink
 from cablestore.peers.peer_events import Peer
 from cablestore.peers.policy import REJECTED
@@ -25,11 +26,17 @@ class PeerControl:
     """
 
     def __init__(
-        self, links: Iterable[PeerLink], bans: Bans, policies: PolicyKeeper, loop: asyncio.AbstractEventLoop
+        self,
+        links: Iterable[PeerLink],
+        bans: Bans,
+        dials: Dials,
+        policies: PolicyKeeper,
+        loop: asyncio.AbstractEventLoop,
     ) -> None:
         """`links` yields the present connections, in any thread."""
         self._links = links
         self._bans = bans
+        self._dials = dials
         self.policies: Final = policies
         self._loop = loop
 
@@ -65,8 +72,14 @@ class PeerControl:
         return banned
 
     def unban(self, name: str) -> bool:
-        """Accept a banned key or host again. Returns False if it is not banned. Raises StorageError."""
-        return self._bans.remove(host_name(name))
+        """Accept a banned key or host again, and connect to it now if the node stays connected to it.
+
+        Returns False if it is not banned. Raises StorageError.
+        """
+        is_banned = self._bans.remove(host_name(name))
+        if is_banned:
+            self._loop.call_soon_threadsafe(self._dials.retry_now)
+        return is_banned
 
     def bans(self) -> dict[str, int]:
         """Return the banned keys and hosts, and since when, in milliseconds."""

@@ -67,6 +67,19 @@ async def test_a_banned_host_is_neither_admitted_nor_dialled() -> None:
 
 
 @on_loop
+async def test_an_unbanned_peer_is_dialled_now() -> None:
+    """The pause after the failed attempts would last a day."""
+    pauses = NodeSettings(first_retry_s=86_400.0, longest_retry_s=86_400.0)
+    with memory("b") as store:
+        async with listening(cabal_key=None) as (_, address), Node(store, pauses) as other:
+            control_of(other).ban(HOST)
+            other.keep_connected(address)
+            await until(lambda: any("the peer is banned" in dial.reason for dial in other.dials()))
+            assert control_of(other).unban(HOST)
+            await until(other.peers)
+
+
+@on_loop
 async def test_a_name_of_no_peer_disconnects_nobody() -> None:
     with memory("b") as store:
         async with listening(cabal_key=CABAL_KEY) as (node, address), Node(store, SETTINGS) as other:

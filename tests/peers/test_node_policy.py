@@ -262,6 +262,20 @@ async def test_rejected_peers_are_disconnected_and_not_admitted(key: bytes | Non
                 change(other, "deny", "peer", HOST)
 
 
+@on_loop
+async def test_a_peer_that_is_no_longer_rejected_is_dialled_now() -> None:
+    """The pause after the failed attempts would last a day."""
+    pauses = NodeSettings(first_retry_s=86_400.0, longest_retry_s=86_400.0)
+    with TemporaryDirectory() as folder, memory("b") as store:
+        settings = chosen(folder, f'[peers]\ndeny = ["{HOST}"]\n', pauses)
+        async with listening(cabal_key=None) as (_, address), Node(store, settings) as other:
+            other.keep_connected(address)
+            await until(lambda: any("the policy rejects" in dial.reason for dial in other.dials()))
+            chosen(folder, "")
+            assert other.reload_policy()
+            await until(other.peers)
+
+
 async def refused(node: Node, address: Address) -> None:
     """Check that a connection ends before the peer uses it."""
     [found] = await soon(asyncio.gather(node.connect(address), return_exceptions=True))
