@@ -34,7 +34,7 @@ def store(tmp_path: Path) -> Path:
 
 
 @pytest.mark.thorough
-def test_a_backup_is_made_checked_and_restored(tmp_path: Path, store: Path, run: Run) -> None:
+def test_a_backup_is_created_checked_and_restored(tmp_path: Path, store: Path, run: Run) -> None:
     out = tmp_path / "backup"
     status, printed, notes = run("backup", out, "-s", store)
     assert (status, "backed up 2 posts and 1 local-only post," in printed) == (0, True)
@@ -59,7 +59,7 @@ def test_a_backup_is_made_checked_and_restored(tmp_path: Path, store: Path, run:
     assert run("backup", out, "--check")[0] == 0
 
 
-def test_bad_input_is_one_line_and_status_2(tmp_path: Path, store: Path, run: Run) -> None:
+def test_bad_input_is_rejected_in_one_line_with_status_2(tmp_path: Path, store: Path, run: Run) -> None:
     out = tmp_path / "backup"
     backup(store, out)
     (tmp_path / "bad-key").write_text("no key")
@@ -96,7 +96,7 @@ DAMAGES: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
 
 
 def with_damage(manifest: bytes, name: str) -> bytes:
-    """Return a manifest with a damage, and with a checksum that fits."""
+    """Return a manifest with a damage, and with a checksum that matches."""
     fields = json.loads(manifest)
     del fields["blake3"]
     DAMAGES[name][0](fields)
@@ -104,7 +104,7 @@ def with_damage(manifest: bytes, name: str) -> bytes:
 
 
 @pytest.mark.parametrize("damage", [*DAMAGES, "nested", "bytes", "list", "no checksum"])
-def test_a_damaged_manifest_is_one_line(tmp_path: Path, store: Path, run: Run, damage: str) -> None:
+def test_a_damaged_manifest_is_reported_in_one_line(tmp_path: Path, store: Path, run: Run, damage: str) -> None:
     out = tmp_path / "backup"
     backup(store, out)
     file = out / "backup.json"
@@ -119,7 +119,7 @@ def test_a_damaged_manifest_is_one_line(tmp_path: Path, store: Path, run: Run, d
 
 
 @pytest.mark.thorough
-def test_a_store_that_another_process_has_open(tmp_path: Path, store: Path) -> None:
+def test_a_store_that_another_process_has_open_is_backed_up(tmp_path: Path, store: Path) -> None:
     """The process with the open store runs the command, in the folder of the requesting process."""
     with CableStore.open(store) as opened, causal_log(opened) as log:
         log.channel("room", "ann").send(b"x", 1)
@@ -146,7 +146,9 @@ def test_a_store_that_another_process_has_open(tmp_path: Path, store: Path) -> N
 
 
 @pytest.mark.thorough
-def test_an_object_store_takes_a_backup(tmp_path: Path, store: Path, run: Run, s3: S3Server) -> None:
+def test_a_backup_is_written_to_an_object_store_and_restored(
+    tmp_path: Path, store: Path, run: Run, s3: S3Server
+) -> None:
     place = s3.uri("backups/one")
     status, _, errors = run("backup", place, "-s", store, "--with-key")
     assert (status, "the key is never sent" in errors) == (2, True)
