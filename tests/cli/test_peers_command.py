@@ -1,4 +1,4 @@
-"""`cablestore peers` and `status`: what operators see of a running `serve`, and how they disconnect and ban peers."""
+"""`cablestore peers` and `status`: the output for operators of a running `serve`, and disconnecting and banning peers."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def connected(tmp_path: Path, serving: Serving, **more: str) -> tuple[Served, Se
     return one, two
 
 
-def test_both_sides_show_each_other(tmp_path: Path, serving: Serving) -> None:
+def test_both_peers_list_each_other(tmp_path: Path, serving: Serving) -> None:
     one, two = connected(tmp_path, serving, CABLESTORE_SERVE_CABAL_KEY=KEY)
     wait_until(lambda: [peer["is_in_step"] for peer in asked(one, "peers")] == [True])
     [there], [here] = asked(one, "peers"), asked(two, "peers")
@@ -60,7 +60,7 @@ def test_both_sides_show_each_other(tmp_path: Path, serving: Serving) -> None:
     assert "last backup" in shown
 
 
-def test_the_status_has_the_last_check(tmp_path: Path) -> None:
+def test_the_status_shows_the_last_check(tmp_path: Path) -> None:
     store = tmp_path / "a"
     assert cablestore("init", store=store).returncode == 0
     status = json.loads(cablestore("status", "--json", store=store).stdout)
@@ -77,7 +77,7 @@ def test_the_status_has_the_last_check(tmp_path: Path) -> None:
     assert "ago: 2,100 problems, signatures not verified" in cablestore("status", store=store).stdout
 
 
-def test_the_status_has_the_last_backup_also_without_serve(tmp_path: Path) -> None:
+def test_the_status_shows_the_last_backup_even_without_serve(tmp_path: Path) -> None:
     store = tmp_path / "a"
     assert cablestore("init", store=store).returncode == 0
     assert cablestore("backup", tmp_path / "backup", store=store).returncode == 0
@@ -123,7 +123,7 @@ def test_the_table_on_a_terminal_is_drawn_again_until_ctrl_c(tmp_path: Path, ser
         live.kill()
 
 
-def test_a_kicked_peer_may_connect_again(tmp_path: Path, serving: Serving) -> None:
+def test_a_disconnected_peer_can_connect_again(tmp_path: Path, serving: Serving) -> None:
     one, two = connected(tmp_path, serving)
     [before] = asked(one, "peers")
     assert asked(one, "peers", "kick", before["peer"]) == [{"disconnected": [before["peer"]]}]
@@ -165,7 +165,7 @@ def test_a_ban_by_key_lasts_until_it_is_removed(tmp_path: Path, serving: Serving
     assert two.stop() == one.stop() == 0
 
 
-def test_a_ban_also_stops_own_connections(tmp_path: Path, serving: Serving) -> None:
+def test_a_ban_also_prevents_outgoing_connections(tmp_path: Path, serving: Serving) -> None:
     """The peer of --connect is not dialled while its host is banned."""
     one, two = connected(tmp_path, serving)
     host = one.address.rpartition(":")[0]
@@ -195,7 +195,7 @@ def test_a_ban_also_stops_own_connections(tmp_path: Path, serving: Serving) -> N
         (["expel", "192.0.2.9"], "'expel' is not one of"),
     ],
 )
-def test_invalid_requests_have_status_2_and_change_nothing(
+def test_invalid_requests_result_in_status_2_without_effect(
     tmp_path: Path, serving: Serving, arguments: list[str], reason: str
 ) -> None:
     one = serving(tmp_path / "a", "--create", "--listen", HERE)

@@ -100,7 +100,7 @@ def test_commands_and_sighup_change_the_policy_of_a_running_serve(tmp_path: Path
     assert (one.stop(), two.stop()) == (0, 0)
 
 
-def test_wrong_arguments_of_the_command_change_nothing(tmp_path: Path, serving: Serving) -> None:
+def test_invalid_arguments_of_the_command_have_no_effect(tmp_path: Path, serving: Serving) -> None:
     one = serving(tmp_path / "a", "--create", "--listen", HERE)
     assert one.address
     for arguments, message in (
@@ -117,7 +117,7 @@ def test_wrong_arguments_of_the_command_change_nothing(tmp_path: Path, serving: 
     assert (found.returncode, "no running `serve`" in found.stderr) == (2, True)
 
 
-def test_the_quota_is_shown_and_can_change(tmp_path: Path, serving: Serving) -> None:
+def test_the_quota_is_shown_and_can_be_changed(tmp_path: Path, serving: Serving) -> None:
     config = tmp_path / "serve.toml"
     lines = f'[serve]\ncreate = true\nlisten = ["{HERE}"]\nmetrics = "{HERE}"\n'
     config.write_text(f'{lines}max-store-size = "1GB"\n')
