@@ -500,7 +500,7 @@ def test_a_kill_at_any_step_leaves_whole_datasets_and_all_acknowledged_ones(tmp_
     assert [code for _, code in ended] == ["-9"] * (len(ended) - 1) + ["0"], done.stderr
     assert len(ended) > 50
     for point, _ in ended:
-        record = tmp_path / f"{point}.record"
+        record = tmp_path / f"{point}.said"
         sure, unsure = {kept}, set()
         for line in record.read_text().splitlines() if record.exists() else []:
             if line[0] == "+":
