@@ -42,7 +42,7 @@ def texts(store: CableStore) -> list[str]:
     return [message.text for message in store.messages("c", 1000, newest_first=False).messages]
 
 
-def test_a_cancelled_write_completes_if_it_has_begun_and_is_skipped_otherwise(tmp_path: Path) -> None:
+def test_a_cancelled_write_completes_if_begun_and_is_skipped_if_waiting(tmp_path: Path) -> None:
     clock = HeldClock()
 
     async def use() -> None:
@@ -198,28 +198,28 @@ def test_cancelled_long_work_stops_and_can_resume(tmp_path: Path) -> None:
     async def use() -> None:
         async with AsyncCableStore.open(tmp_path / "store") as store:
             await store.ingest(raws(*(ANN.text("c", str(number)) for number in range(5_000))), verify=False)
-            told: list[int] = []
+            counts: list[int] = []
             loop_thread, threads = threading.get_ident(), set()
 
-            def tell(count: int) -> None:
-                told.append(count)
+            def count_up(count: int) -> None:
+                counts.append(count)
                 threads.add(threading.get_ident())
 
-            rebuilding = asyncio.create_task(store.rebuild(progress=tell))
-            await until(lambda: told or rebuilding.done())
+            rebuilding = asyncio.create_task(store.rebuild(progress=count_up))
+            await until(lambda: counts or rebuilding.done())
             rebuilding.cancel()
             with suppress(asyncio.CancelledError):
                 await rebuilding
             assert threads == {loop_thread}, "progress is reported on the loop"
             assert len((await store.messages("c")).messages) == 50
 
-            told.clear()
-            exporting = asyncio.create_task(store.export(tmp_path / "export", progress=tell))
-            await until(lambda: told or exporting.done())
+            counts.clear()
+            exporting = asyncio.create_task(store.export(tmp_path / "export", progress=count_up))
+            await until(lambda: counts or exporting.done())
             exporting.cancel()
             with suppress(asyncio.CancelledError):
                 await exporting
-            manifest = await store.export(tmp_path / "export", progress=tell)
+            manifest = await store.export(tmp_path / "export", progress=count_up)
             assert manifest.posts == {"text": 5_000}
             assert (await store.check()).is_clean
 

@@ -153,16 +153,16 @@ def test_a_process_exits_regardless_of_waiting_tasks(tmp_path: Path, how: str) -
         assert child.stdout.readline() == "waiting\n"
         if how.startswith("ctrl-c"):
             child.send_signal(signal.SIGINT)
-        _, told = child.communicate(timeout=LIMIT_S)
+        _, output = child.communicate(timeout=LIMIT_S)
     finally:
         child.kill()
     expected = {"raises": 1, "leaves it open": 0}.get(how, -signal.SIGINT)
-    assert child.returncode == expected, told
+    assert child.returncode == expected, output
     last_line = {"raises": "ValueError: of the program", "leaves it open": ""}.get(how, "KeyboardInterrupt")
-    assert told.strip().rpartition("\n")[2] == last_line
-    assert "never awaited" not in told
-    assert "never retrieved" not in told
-    assert "exception calling callback" not in told
+    assert output.strip().rpartition("\n")[2] == last_line
+    assert "never awaited" not in output
+    assert "never retrieved" not in output
+    assert "exception calling callback" not in output
     with CableStore.open(tmp_path / "store", create=False) as store:
         assert store.messages("c", 1000, newest_first=False).messages[0].text == "first"
         assert store.check().is_clean

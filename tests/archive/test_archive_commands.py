@@ -97,7 +97,7 @@ def content(folder: Path, *arguments: object, end: int = signal.SIGTERM, status:
 
 @pytest.mark.thorough
 def test_archives_are_published_announced_and_fetched_by_content_id(made: Made, tmp_path: Path) -> None:
-    """The announcement is a few seconds too recent for members; they wait and then act on it."""
+    """The announcement is a few seconds too recent for members. They wait before they use it."""
     got = tmp_path / "got"
     with (
         content(tmp_path / "node", end=signal.SIGINT, status=130) as url,

@@ -84,7 +84,7 @@ def test_several_processes_create_the_same_bytes_as_one(tmp_path: Path, dialect:
 @settings(max_examples=25)
 @given(st.lists(st.integers(0, WEEKS * WEEK_MS + 1), max_size=6), st.sampled_from([None, KEY]))
 def test_archives_do_not_depend_on_how_often_they_are_created(offsets_ms: list[int], key: bytes | None) -> None:
-    """Archives may be created each week or for all missed weeks at once. Existing bytes stay the start of the file."""
+    """Archives may be created each week, or all missed weeks together. Existing bytes stay the start of the file."""
     plan = plan_of(key=key)
     store = store_of(some_weeks())
     with TemporaryDirectory() as scratch:
@@ -282,7 +282,7 @@ def test_published_archives_survive_a_disk_error_at_any_step(tmp_path: Path, nam
             return
         if name == "append":
             method(folder, [stored[: len(stored) // 2] for stored in content], *place)
-        raise StorageError("the disk refused")
+        raise StorageError("the disk failed")
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(writer, "_WRITE_SIZE_BYTES", 1)

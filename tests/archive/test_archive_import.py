@@ -211,13 +211,13 @@ def test_a_damaged_archive_does_not_prevent_the_import_of_others(tmp_path: Path)
     entries = verified.index.entries
     for damaged in [entry for entry in entries if entry.period.holds(late.timestamp_ms)]:
         extra = BOB.text("default", "never archived", at=late.timestamp_ms + 1)
-        member, told = store_of([extra]), []
+        member, notified = store_of([extra]), []
         fetched = [
             (entry, folder.stored(entry)[::-1] if entry is damaged else folder.stored(entry)) for entry in entries
         ]
-        found = import_archives(member, verified, fetched, on_damaged=lambda entry, _: told.append(entry))  # noqa: B023 - called at once
+        found = import_archives(member, verified, fetched, on_damaged=lambda entry, _: notified.append(entry))  # noqa: B023 - called at once
         assert [entry for entry, _ in found] == [entry for entry in entries if entry is not damaged]
-        assert told == [damaged]
+        assert notified == [damaged]
         assert member.get(extra.hash) is not None
         assert (member.get(late.hash) is None) == (damaged is not entries[2])
         whole = import_archives(member, verified, [(entry, folder.stored(entry)) for entry in entries])
@@ -235,13 +235,15 @@ def test_a_forged_post_is_reported_with_its_archive(tmp_path: Path) -> None:
     verified = plan.verified(folder)
     assert verified is not None
     extra = BOB.text("default", "never archived", at=FIRST_MS + WEEK_MS + 6)
-    member, told = store_of([extra]), []
+    member, notified = store_of([extra]), []
     fetched = [(entry, folder.stored(entry)) for entry in reversed(verified.index.entries)]
     found = [
-        *import_archives(member, verified, fetched, on_damaged=lambda entry, error: told.append((entry, str(error))))
+        *import_archives(
+            member, verified, fetched, on_damaged=lambda entry, error: notified.append((entry, str(error)))
+        )
     ]
     assert len(found) == WEEKS - 1
-    [(entry, words)] = told
+    [(entry, words)] = notified
     assert entry.period.from_ms == FIRST_MS + WEEK_MS
     assert "not signed" in words or "signature" in words
     assert member.get(extra.hash) is not None

@@ -153,7 +153,7 @@ def a_member(path: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def undisturbed(made: Made, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Return the digest of a member's store that imported everything at once."""
+    """Return the digest of a member's store that imported everything without interruption."""
     path = tmp_path_factory.mktemp("undisturbed")
     member, folder = a_member(path / "member"), shutil.copytree(made.folder, path / "made")
     lines = run_json("import", folder, *made.of_member, store=member)
@@ -265,8 +265,9 @@ class Fetch:
     ) -> int:
         """Fetch everything with some kills, and compare the bytes moved after each kill with those missing before.
 
-        Data in transit at a kill is not counted, as the system's buffers between the wire and the member hold any part
-        of it.
+        Data in transit at a kill is not counted, because buffers between the wire and the member may hold any part of
+        it.
+
         Returns the number of times that the member was killed.
         """
         command = ("fetch", self.seed.magnet, self.got, *self.made.of_member, "--peer", wire.address)

@@ -65,7 +65,7 @@ class Clock:
 
 
 def waited(store: CableStore, coming: dict[int, bytes]) -> tuple[Link | None, int]:
-    """Return the link that a member acts on, and the milliseconds that it waited."""
+    """Return the link that a member uses, and the milliseconds that it waited."""
     clock = Clock(store, {START_MS + after_ms: raw for after_ms, raw in coming.items()})
     found = settled_announcement(store, CONTROL.public_key, clock=clock, sleep=clock.sleep)
     return found.link if found else None, clock.now_ms - START_MS

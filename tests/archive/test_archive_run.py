@@ -384,7 +384,7 @@ def test_a_partially_fetched_folder_is_not_seeded(partially_fetched: tuple[Path,
     assert f"2 of {WEEKS} archives missing or damaged: those of the weeks of 2023-11-13, 2023-11-20" in done.stderr
     assert torrent.read_bytes() == before
 
-    torrent.unlink()  # as in a copy of the folder only: the holes show what is missing
+    torrent.unlink()  # as in a copy of only the folder: the holes show what is missing
     done = archive("seed", folder, "--community", community, "--listen", f"{HERE}:0")
     assert done.returncode == 2
     assert not torrent.exists()

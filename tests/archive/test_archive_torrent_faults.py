@@ -172,7 +172,7 @@ def impatient(remote: TorrentRemote) -> TorrentRemote:
 def test_a_sequence_of_malicious_peers_does_not_delay_a_fetch_forever(tmp_path: Path) -> None:
     """Each peer has a separate address, so none is banned before it sends a wrong piece.
 
-    There are more peers than a fetch waits for.
+    The number of peers exceeds the number that a fetch waits for.
     """
     fill(tmp_path / "a", [2, 3])
     flipped(tmp_path, keep=0)

@@ -180,10 +180,10 @@ def test_an_upload_with_an_unknown_manifest_is_accepted_if_its_tree_matches() ->
 
 def test_a_list_contains_verified_datasets_and_the_problems_of_others() -> None:
     forged = item_json(CID, OTHER_MANIFEST)
-    known, refused = with_client(ScriptedNode(listed={"content": [ITEM, forged, 3]}), lambda client: client.datasets())
+    known, problems = with_client(ScriptedNode(listed={"content": [ITEM, forged, 3]}), lambda client: client.datasets())
     assert known == [(CID, MANIFEST)]
-    assert len(refused) == 2
-    assert "in any known format" in refused[0]
+    assert len(problems) == 2
+    assert "in any known format" in problems[0]
 
 
 def test_the_sizes_of_responses_are_limited() -> None:
@@ -282,7 +282,7 @@ def test_a_resumed_download_results_in_the_right_file_or_none(
             asked = [ask for ask in node.asked if ask.startswith(f"GET {CID}")]
             assert asked == ([] if start == len(DATA) else [f"GET {CID}" + (f" bytes={start}-" if start else "")])
     except ArchiveError:
-        assert is_wrong  # without leaves, a wrong part is found at the end and nothing is kept
+        assert is_wrong  # without leaves, a wrong part is found at the end and discarded
         assert not has_leaves
         assert list(folder.iterdir()) == []
         fetch(node, folder / "target")

@@ -40,8 +40,8 @@ def test_a_backup_is_created_checked_and_restored(tmp_path: Path, store: Path, r
     assert (status, "backed up 2 posts and 1 local-only post," in printed) == (0, True)
     assert "Keep a copy of the file identity" in " ".join(notes.split())
     status, printed, _ = run("backup", out, "-s", store, "--json", "--with-key")
-    told = json.loads(printed)
-    assert (status, told["full"], told["has_key"], told["written"]) == (0, False, True, 0)
+    reports = json.loads(printed)
+    assert (status, reports["full"], reports["has_key"], reports["written"]) == (0, False, True, 0)
     assert run("backup", out, "--check")[:2] == (0, "2 posts in 3 files: no problems found\n")
     status, printed, notes = run("restore", out, "-s", tmp_path / "restored", "--json")
     assert (status, notes, json.loads(printed)["local_only"]) == (0, "", 1)
@@ -53,8 +53,8 @@ def test_a_backup_is_created_checked_and_restored(tmp_path: Path, store: Path, r
     assert run("restore", out, "-s", tmp_path / "own key", "--key", store / "identity")[2] == ""
     next(out.glob("rows-*")).write_bytes(b"damaged")
     status, printed, _ = run("backup", out, "--check", "--json")
-    told = json.loads(printed.splitlines()[-1])
-    assert (status, told["problems"], told["signed_by"]) == (1, 1, key)
+    reports = json.loads(printed.splitlines()[-1])
+    assert (status, reports["problems"], reports["signed_by"]) == (1, 1, key)
     assert run("backup", out, "--full", "-s", store)[0] == 0
     assert run("backup", out, "--check")[0] == 0
 
@@ -129,19 +129,19 @@ def test_a_store_that_another_process_has_open_is_backed_up(tmp_path: Path, stor
         assert owner.stdout is not None
         assert owner.stdout.readline() == "open\n"
         (tmp_path / "here").mkdir()
-        told = []
+        reports = []
         for words in (["backup", "copy", "--json"], ["backup", "copy", "--check", "--json"], ["backup", "../store"]):
             command = [sys.executable, "-m", "cablestore", *words, "-s", str(store)]
             found = subprocess.run(
                 command, cwd=tmp_path / "here", capture_output=True, text=True, check=False, timeout=LIMIT_S
             )
-            told.append((found.returncode, found.stdout, found.stderr))
+            reports.append((found.returncode, found.stdout, found.stderr))
         owner.stdin.close()
         assert owner.wait(LIMIT_S) == 0
-    assert [status for status, _, _ in told] == [0, 0, 2]
-    assert json.loads(told[0][1])["posts"] == 2
-    assert json.loads(told[1][1]).items() >= {"posts": 2, "files": 4, "problems": 0}.items()
-    assert "is not a backup" in told[2][2]
+    assert [status for status, _, _ in reports] == [0, 0, 2]
+    assert json.loads(reports[0][1])["posts"] == 2
+    assert json.loads(reports[1][1]).items() >= {"posts": 2, "files": 4, "problems": 0}.items()
+    assert "is not a backup" in reports[2][2]
     assert backup(store, tmp_path / "here" / "copy").written == 0
 
 

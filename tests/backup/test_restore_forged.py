@@ -184,9 +184,9 @@ def test_the_command_reports_rejected_posts(tmp_path: Path, run: Run) -> None:
     assert (status, "posts that a restore rejects" in printed, "no problems found" in printed) == (1, True, False)
     words = ("restore", out, "--key", path / "identity", "--json")
     status, printed, _ = run(*words, "-s", tmp_path / "restored")
-    told = json.loads(printed.splitlines()[-1])
-    assert (status, told["posts"], told["rejected"], told["authentic"]) == (1, 2, 1, False)
-    assert told["left_out_rows"] > 0
+    fields = json.loads(printed.splitlines()[-1])
+    assert (status, fields["posts"], fields["rejected"], fields["authentic"]) == (1, 2, 1, False)
+    assert fields["left_out_rows"] > 0
     assert run("check", "--signatures", "-s", tmp_path / "restored")[0] == 0
     assert run("backup", out, "-s", path)[0] == 0
     assert run(*words, "-s", tmp_path / "again")[0] == 0

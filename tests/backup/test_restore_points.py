@@ -303,14 +303,14 @@ def test_the_command_lists_and_restores_points(tmp_path: Path, run: Run, monkeyp
     assert (status, notes) == (0, "")
     names = [line.split()[0] for line in printed.splitlines()[1:]]
     assert names == ["2023-11-14T221320.000Z", "2023-11-15T221320.123Z"]
-    told = [json.loads(line) for line in run("backup", out, "--list", "--json")[1].splitlines()]
-    assert [(each["time"], each["made_ms"], each["newest"]) for each in told] == [
+    listed = [json.loads(line) for line in run("backup", out, "--list", "--json")[1].splitlines()]
+    assert [(each["time"], each["made_ms"], each["newest"]) for each in listed] == [
         (names[0], days[0], False),
         (names[1], days[1], True),
     ]
     on_disk = sum(file.stat().st_size for file in out.glob("*.seg"))
-    assert sum(each["own_size_bytes"] for each in told) <= on_disk <= sum(each["size_bytes"] for each in told)
-    assert all(each["size_bytes"] >= each["own_size_bytes"] > 0 for each in told)
+    assert sum(each["own_size_bytes"] for each in listed) <= on_disk <= sum(each["size_bytes"] for each in listed)
+    assert all(each["size_bytes"] >= each["own_size_bytes"] > 0 for each in listed)
     for name, time_ms in zip(names, days, strict=True):
         status, printed, _ = run("restore", out, "-s", tmp_path / name, "--at", name, "--unverified", "--json")
         assert (status, json.loads(printed)["made_ms"]) == (0, time_ms)

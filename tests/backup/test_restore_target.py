@@ -1,4 +1,4 @@
-"""The target folder of a restore: files that are added meanwhile are kept, regardless of the outcome."""
+"""The target folder of a restore: files that are added during the restore are kept, regardless of the outcome."""
 
 from __future__ import annotations
 

@@ -256,7 +256,7 @@ def test_a_session_ends_even_with_waiting_tasks() -> None:
 
 
 def test_words_of_a_removed_message_are_erased_after_a_search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A search leaves overwriting them in a large index to later work, which the client does."""
+    """A search leaves erasing them from a large index to later work of the client."""
     monkeypatch.setattr(searching, "PURGES_BEFORE_ANSWER", 0)
     folder = tmp_path / "store"
     store, post = CableStore.open(folder), BOB.text("default", f"{WORD.decode()} word")

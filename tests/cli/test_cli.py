@@ -141,7 +141,7 @@ def test_log_can_be_filtered_sorted_and_limited(run: Run, tmp_path: Path) -> Non
     assert "no messages" in run("log", "nowhere").stderr
 
 
-def test_an_import_reports_its_counts_and_adds_no_duplicates(run: Run) -> None:
+def test_an_import_reports_its_counts_and_does_not_add_duplicates(run: Run) -> None:
     first = lines(run("import-irc", str(sample()), "--json"))[0]
     assert first["verdicts"] == {"accepted": sum(first["posts"].values())}
     assert first["skipped"] == {"mode change": 1}

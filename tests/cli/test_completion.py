@@ -85,15 +85,15 @@ def test_bash_completes_with_the_script(store: Path, tmp_path: Path) -> None:
 
 def test_a_new_key_is_private_and_is_not_overwritten(tmp_path: Path) -> None:
     key, store = tmp_path / "key", tmp_path / "store"
-    told = json.loads(cablestore("keygen", key, "--json", store=store).stdout)
+    fields = json.loads(cablestore("keygen", key, "--json", store=store).stdout)
     assert stat.S_IMODE(key.stat().st_mode) == 0o600
-    assert load_identity(key).public_key.hex() == told["public_key"]
+    assert load_identity(key).public_key.hex() == fields["public_key"]
     again = cablestore("keygen", key, store=store)
     assert again.returncode == 2
     assert "already exists and is not overwritten" in again.stderr
     assert not store.exists()
     assert cablestore("init", "--import-key", key, store=store).returncode == 0
-    assert told["public_key"] in cablestore("identity", store=store).stdout
+    assert fields["public_key"] in cablestore("identity", store=store).stdout
 
 
 def test_a_new_cabal_key_is_labelled_and_explained(tmp_path: Path) -> None:
@@ -111,8 +111,8 @@ def test_a_new_cabal_key_is_labelled_and_explained(tmp_path: Path) -> None:
     printed = cablestore("keygen", "--cabal", "-", store=store)
     assert len(bytes.fromhex(printed.stdout)) == 32
     assert printed.stderr.startswith("this is a cabal key: ")
-    told = json.loads(cablestore("keygen", "--cabal", "-", "--json", store=store).stdout)
-    assert len(bytes.fromhex(told["cabal_key"])) == 32
+    fields = json.loads(cablestore("keygen", "--cabal", "-", "--json", store=store).stdout)
+    assert len(bytes.fromhex(fields["cabal_key"])) == 32
     assert not store.exists()
     assert cablestore("init", store=store).returncode == 0
     invited = cablestore("invite", "--cabal-key", f"@{key}", "--peer", "127.0.0.1:13333", "--json", store=store)

@@ -99,7 +99,7 @@ main()
 
 
 def test_sigterm_while_python_creates_a_class_ends_serve(tmp_path: Path) -> None:
-    """Late imports create classes. Python 3.11 replaces an exception that is raised meanwhile."""
+    """Late imports create classes. Python 3.11 replaces an exception that is raised during that."""
     assert cablestore("init", store=tmp_path / "store").returncode == 0
     done = interrupted(IN_A_CLASS, "serve", "--quiet", "--listen", "127.0.0.1:0", "--store", tmp_path / "store")
     assert (done.stderr, done.returncode) == ("", 0)

@@ -36,10 +36,10 @@ class Limited:
         )
         self.lines: list[dict[str, Any]] = []
         assert self.process.stdout is not None
-        told: dict[str, str] = {}
-        while "listening" not in told:
-            told |= json.loads(self.process.stdout.readline())
-        self.address, self.url = told["listening"], f"http://{told['metrics']}"
+        addresses: dict[str, str] = {}
+        while "listening" not in addresses:
+            addresses |= json.loads(self.process.stdout.readline())
+        self.address, self.url = addresses["listening"], f"http://{addresses['metrics']}"
         self._reader = Thread(target=self._read)
         self._reader.start()
 

@@ -113,9 +113,9 @@ def test_commands_read_a_store_of_another_user(template: Path) -> None:
         scratch.mkdir()
         scratch.chmod(0o777)
         command = [sys.executable, "-m", "cablestore", "stats", "-s", str(store)]
-        refused = subprocess.run(as_nobody(*command), capture_output=True, text=True, check=False, timeout=LIMIT_S)
-        assert refused.returncode == 3
-        assert "Permission denied. To read, export or back it up unchanged, use --read-only" in refused.stderr
+        rejected = subprocess.run(as_nobody(*command), capture_output=True, text=True, check=False, timeout=LIMIT_S)
+        assert rejected.returncode == 3
+        assert "Permission denied. To read, export or back it up unchanged, use --read-only" in rejected.stderr
         before = snapshot(store)
         for arguments in ("search word", f"backup {scratch}/backup"):
             run = [sys.executable, "-m", "cablestore", *arguments.split(), "--read-only", "-s", str(store)]

@@ -204,7 +204,7 @@ def test_a_node_with_a_blocked_loop_is_not_healthy(chat: CableStore) -> None:
             with exporter(node, Address("127.0.0.1", 0), clock=lambda: now_s) as address:
                 assert (await asyncio.to_thread(fetch, f"http://{address}/healthz"))[0] == 200
                 now_s += 2 * STUCK_S
-                return in_thread(lambda: fetch(f"http://{address}/healthz"))()  # the loop is blocked meanwhile
+                return in_thread(lambda: fetch(f"http://{address}/healthz"))()  # the loop is blocked during the request
 
     status, text = asyncio.run(main())
     assert status == 503

@@ -1,4 +1,4 @@
-"""`serve` on a store with outdated views: it rebuilds them, and shows the progress everywhere meanwhile."""
+"""`serve` on a store with outdated views: it rebuilds them, and shows the progress on all pages."""
 
 from __future__ import annotations
 

@@ -105,7 +105,7 @@ def test_the_product_contains_the_messages_that_the_documents_quote(document: st
     assert {part for part in parts if part not in printed} <= WORDS_OF_THE_SYSTEM
 
 
-def test_the_changelog_begins_with_this_version() -> None:
+def test_the_changelog_begins_with_the_current_version() -> None:
     """The first heading that is a version is the current one."""
     first = re.search(r"^## (\S+)$", (ROOT / "CHANGELOG.md").read_text(), flags=re.MULTILINE)
     assert first is not None

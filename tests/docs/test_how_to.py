@@ -75,7 +75,7 @@ def test_backups_are_restored_both_ways(home: Path, run: Run) -> None:
 
 
 @pytest.mark.thorough
-def test_an_export_in_an_object_store_is_imported(home: Path, run: Run, s3: S3Server) -> None:
+def test_an_export_is_written_to_an_object_store_and_imported(home: Path, run: Run, s3: S3Server) -> None:
     text = "\n".join(blocks("docs/how-to/back-up.md", "console"))
     follow_lines(text.replace("$ ", "").replace("s3://BUCKET/", s3.uri("how-to/")), run)
     assert contents("NEW")[1] == contents("STORE-FOLDER")[1]

@@ -231,10 +231,10 @@ class Peers:
         self.served.append(process)
         assert process.stdout is not None
         for _ in listening:
-            told = json.loads(process.stdout.readline())
-            written = re.search(rf"--{'metrics' if 'metrics' in told else 'listen'} (\S+)", line)
+            addresses = json.loads(process.stdout.readline())
+            written = re.search(rf"--{'metrics' if 'metrics' in addresses else 'listen'} (\S+)", line)
             assert written is not None
-            self.ports[written[1]] = next(iter(told.values()))
+            self.ports[written[1]] = next(iter(addresses.values()))
         store = words[words.index("-s") + 1]
         wait_until((self.folder / store / "control.sock").exists)
 

@@ -1,4 +1,4 @@
-"""Exports: their content, equal bytes for equal stores, and posts that are stored meanwhile."""
+"""Exports: their content, equal bytes for equal stores, and posts that are stored during an export."""
 
 from __future__ import annotations
 

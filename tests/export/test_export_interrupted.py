@@ -1,4 +1,4 @@
-"""An export that is interrupted, killed or stopped by a full disk continues or begins again, without overwriting files."""
+"""An export that is interrupted, killed or stopped by a full disk continues or restarts, without overwriting files."""
 
 from __future__ import annotations
 

@@ -127,7 +127,7 @@ def test_a_request_is_in_progress_before_its_thread_starts(s3: S3Server) -> None
 
 
 def test_all_work_stops_after_an_error(s3: S3Server) -> None:
-    """The caller may begin again, and then earlier requests must not change its new files."""
+    """The caller may start again. Then earlier requests must not change its new files."""
     folder = folder_of(s3.uri("errors"))
     begun = threading.Barrier(REQUESTS_AT_ONCE)
     ended: list[str] = []

@@ -43,7 +43,7 @@ def entry(name: str, kind: bytes = tarfile.REGTYPE, to: str = "") -> tarfile.Tar
     return found
 
 
-def refused(run: Run, tmp_path: Path, *paths: Path) -> str:
+def rejection(run: Run, tmp_path: Path, *paths: Path) -> str:
     """Import and return the error line: status 2, no traceback, an unchanged store."""
     store = tmp_path / "store"
     status, out, err = run("import-irc", *paths, "-s", store)
@@ -182,7 +182,7 @@ def test_entries_that_are_not_logs_are_rejected_by_name(tmp_path: Path, run: Run
     archive = tar_of(
         tmp_path / f"logs{suffix}", (entry(NAME), LINE), (bad, data), (entry("garden/2013-01-08.log"), LINE)
     )
-    assert f'"{name}"' in refused(run, tmp_path, archive)
+    assert f'"{name}"' in rejection(run, tmp_path, archive)
     assert sorted(path.name for path in tmp_path.iterdir()) == [archive.name, "store"]
 
 
@@ -193,7 +193,7 @@ def test_entries_of_a_zip_that_are_not_logs_are_rejected_by_name(tmp_path: Path,
         info.external_attr = (0o120777 if name == "link" else 0o100644) << 16
         archive.writestr(NAME, LINE)
         archive.writestr(info, b"/etc/passwd")
-    assert f'"{name}"' in refused(run, tmp_path, tmp_path / "logs.zip")
+    assert f'"{name}"' in rejection(run, tmp_path, tmp_path / "logs.zip")
 
 
 def many_days() -> list[tuple[tarfile.TarInfo, bytes]]:
@@ -226,7 +226,7 @@ def test_a_truncated_file_is_rejected(tmp_path: Path, run: Run, suffix: str) -> 
     least = 520 if suffix == "tar" else 20  # its first header identifies a tar archive
     for cut in {least, end - 1, end // 1024 * 512, *(rng.randrange(least, end) for _ in range(8))}:
         whole.write_bytes(data[:cut])
-        assert "damaged or truncated" in refused(run, tmp_path, whole), cut
+        assert "damaged or truncated" in rejection(run, tmp_path, whole), cut
 
 
 @pytest.mark.parametrize("suffix", ["tar.gz", "tar.bz2", "tar.xz", "log.gz", "log.xz", "log.bz2", "zip"])
@@ -248,7 +248,7 @@ def test_a_file_with_a_flipped_byte_is_rejected(tmp_path: Path, run: Run, suffix
     data = damaged.read_bytes()
     for place in places:
         damaged.write_bytes(data[:place] + bytes([data[place] ^ 0x10]) + data[place + 1 :])
-        assert "2013-01-07" in refused(run, tmp_path, damaged)
+        assert "2013-01-07" in rejection(run, tmp_path, damaged)
 
 
 def test_a_tar_archive_with_a_damaged_header_is_rejected(tmp_path: Path, run: Run) -> None:
@@ -256,7 +256,7 @@ def test_a_tar_archive_with_a_damaged_header_is_rejected(tmp_path: Path, run: Ru
     data = bytearray(archive.read_bytes())
     data[data.find(b"garden/2013-01-09.log")] ^= 1
     archive.write_bytes(data)
-    assert "damaged or truncated" in refused(run, tmp_path, archive)
+    assert "damaged or truncated" in rejection(run, tmp_path, archive)
 
 
 @pytest.mark.parametrize(
@@ -278,13 +278,13 @@ def test_empty_inputs_are_reported(tmp_path: Path, run: Run, kind: str) -> None:
         path = tar_of(tmp_path / "logs.tar", *([(entry(NAME), b"")] if kind == "tar" else []))
     if kind == "zip":
         zipfile.ZipFile(path, "w").close()
-    assert "is empty" in refused(run, tmp_path, path)
+    assert "is empty" in rejection(run, tmp_path, path)
 
 
 @pytest.mark.parametrize("name", ["no\0such", "n" * 300, "no/such", "file/below"])
 def test_an_impossible_path_is_rejected(tmp_path: Path, run: Run, name: str) -> None:
     (tmp_path / "file").touch()
-    refused(run, tmp_path, Path(f"{tmp_path}/{name}"))
+    rejection(run, tmp_path, Path(f"{tmp_path}/{name}"))
 
 
 @pytest.mark.parametrize(
@@ -305,12 +305,12 @@ def test_invalid_options_are_rejected(tmp_path: Path, run: Run, option: str, val
 def test_an_unsupported_compression_is_named(tmp_path: Path, run: Run) -> None:
     file = tmp_path / "2013-01-07.7z"
     file.write_bytes(b"7z\xbc\xaf\x27\x1c" + bytes(100))
-    assert "unsupported compression 7z" in refused(run, tmp_path, file)
+    assert "unsupported compression 7z" in rejection(run, tmp_path, file)
 
 
 def test_a_log_without_a_channel_requires_the_option(tmp_path: Path, run: Run) -> None:
     file = laid(tmp_path, "c" * 65 + ".txt", "2013-01-07 09:00:00\tann\thello\n")
-    assert "--channel" in refused(run, tmp_path, file)
+    assert "--channel" in rejection(run, tmp_path, file)
 
 
 # --- limits ----------------------------------------------------------------------------------------
@@ -327,7 +327,7 @@ def test_the_sizes_and_entries_of_archives_are_limited(
     ):
         with monkeypatch.context() as patch:
             patch.setattr(limits, name, value)
-            assert words in refused(run, tmp_path, archive)
+            assert words in rejection(run, tmp_path, archive)
     status, _, err = run("import-irc", archive, "-s", tmp_path / "store")
     assert status == 0, err
 
@@ -336,14 +336,14 @@ def test_an_overlong_header_of_an_archive_is_rejected(tmp_path: Path, run: Run) 
     """A name of a gigabyte packs into a megabyte, and a tar reader holds names in memory."""
     info = entry("x" * (limits.MAX_LOG_ENTRY_HEADER_SIZE_BYTES + 1))
     archive = tar_of(tmp_path / "logs.tar.gz", (info, LINE))
-    assert "header of more than" in refused(run, tmp_path, archive)
+    assert "header of more than" in rejection(run, tmp_path, archive)
 
 
 def test_an_xz_file_that_needs_too_much_memory_is_rejected(tmp_path: Path, run: Run) -> None:
     file = tmp_path / "2013-01-07.log.xz"
     dictionary = 2 * limits.MAX_LOG_XZ_MEMORY_SIZE_BYTES
     file.write_bytes(lzma.compress(LINE, filters=[{"id": lzma.FILTER_LZMA2, "preset": 0, "dict_size": dictionary}]))
-    assert "2013-01-07.log.xz" in refused(run, tmp_path, file)
+    assert "2013-01-07.log.xz" in rejection(run, tmp_path, file)
 
 
 def test_an_overlong_line_is_counted_and_others_are_read(store: CableStore, tmp_path: Path) -> None:
@@ -420,7 +420,7 @@ def test_a_zip_with_impossible_fields_is_rejected(tmp_path: Path, run: Run) -> N
     for old, new in (("gä".encode(), b"g\xff\xff"), (b"PK\x01\x02\x14\x03\x14\x00", b"PK\x01\x02\x14\x03\x63\x00")):
         assert old in whole
         path.write_bytes(whole.replace(old, new))
-        assert "damaged or truncated" in refused(run, tmp_path, path)
+        assert "damaged or truncated" in rejection(run, tmp_path, path)
 
 
 @pytest.mark.parametrize(
@@ -439,11 +439,11 @@ def test_a_tar_with_impossible_fields_is_rejected(tmp_path: Path, run: Run, head
     with tarfile.open(tmp_path / "logs.tar", "w", format=tarfile.PAX_FORMAT) as tar:
         log.size = len(LINE)
         tar.addfile(log, io.BytesIO(LINE))
-    assert "logs.tar" in refused(run, tmp_path, tmp_path / "logs.tar")
+    assert "logs.tar" in rejection(run, tmp_path, tmp_path / "logs.tar")
 
 
 def test_a_zip_archive_with_lzma_is_rejected(tmp_path: Path, run: Run) -> None:
     """The dictionary size that it requests is not limited."""
     with zipfile.ZipFile(tmp_path / "logs.zip", "w", zipfile.ZIP_LZMA) as archive:
         archive.writestr(NAME, LINE * 100)
-    assert "unsupported compression for" in refused(run, tmp_path, tmp_path / "logs.zip")
+    assert "unsupported compression for" in rejection(run, tmp_path, tmp_path / "logs.zip")

@@ -22,7 +22,7 @@ COLOURS = ("\x02", "\x1d", "\x1f", "\x16", "\x0f", "\x0304", "\x033,12", "\x03",
 
 @dataclass(frozen=True)
 class Event:
-    """Action of a conversation. `kind` is say, act, join, part, quit, nick or topic."""
+    """Event of a conversation. `kind` is say, act, join, part, quit, nick or topic."""
 
     at: datetime
     kind: str

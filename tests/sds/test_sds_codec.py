@@ -299,7 +299,7 @@ def test_invalid_messages_are_not_encoded(message: SdsMessage, reason: str) -> N
 # --- limits -------------------------------------------------------------------------------------
 
 
-def refused(message: SdsMessage, dialect: SdsDialect, reason: str) -> None:
+def require_rejected(message: SdsMessage, dialect: SdsDialect, reason: str) -> None:
     """Check that it is not encoded, and is rejected when another implementation has encoded it."""
     with pytest.raises(SdsError, match=reason):
         encode(message, dialect)
@@ -329,7 +329,7 @@ def test_the_size_of_a_message_is_limited(dialect: SdsDialect) -> None:
     room = limits.MAX_SDS_MESSAGE_SIZE_BYTES - len(encode(large, dialect))
     longest = replace(large, content=bytes(1_048_576 + room))
     assert len(encode(longest, dialect)) == limits.MAX_SDS_MESSAGE_SIZE_BYTES
-    refused(replace(large, content=bytes(1_048_576 + room + 1)), dialect, "bytes, the maximum is 1310720")
+    require_rejected(replace(large, content=bytes(1_048_576 + room + 1)), dialect, "bytes, the maximum is 1310720")
 
 
 @in_each
@@ -345,7 +345,7 @@ def test_the_length_of_ids_is_limited(dialect: SdsDialect) -> None:
         {"causal_history": (HistoryEntry(longest + "x"),)},
         {"repair_request": (HistoryEntry("m", None, longest + "x"),)},
     ):
-        refused(replace(whole, **changes), dialect, "id has 513 bytes, the maximum is 512")
+        require_rejected(replace(whole, **changes), dialect, "id has 513 bytes, the maximum is 512")
 
 
 @in_each
@@ -354,7 +354,9 @@ def test_the_length_of_a_hint_is_limited(dialect: SdsDialect) -> None:
     longest = bytes(limits.MAX_SDS_HINT_SIZE_BYTES)
     whole = replace(HELLO, causal_history=(HistoryEntry("m0", longest),))
     assert decode(encode(whole, dialect), dialect) == whole
-    refused(replace(HELLO, causal_history=(HistoryEntry("m0", longest + b"x"),)), dialect, "hint has 1025 bytes")
+    require_rejected(
+        replace(HELLO, causal_history=(HistoryEntry("m0", longest + b"x"),)), dialect, "hint has 1025 bytes"
+    )
 
 
 @in_each
@@ -367,9 +369,9 @@ def test_the_numbers_of_history_entries_and_repair_requests_are_limited(dialect:
         HELLO, causal_history=some[:-1], repair_request=some[: limits.MAX_SDS_REPAIR_REQUESTS], bloom_filter=b"f"
     )
     assert decode(encode(fullest, dialect), dialect) == fullest
-    refused(replace(HELLO, causal_history=some), dialect, "history has 1025 entries")
+    require_rejected(replace(HELLO, causal_history=some), dialect, "history has 1025 entries")
     too_many = some[: limits.MAX_SDS_REPAIR_REQUESTS + 1]
-    refused(replace(HELLO, repair_request=too_many), dialect, "repair request has 65 entries")
+    require_rejected(replace(HELLO, repair_request=too_many), dialect, "repair request has 65 entries")
 
 
 @in_each

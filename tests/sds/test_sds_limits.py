@@ -40,7 +40,7 @@ def test_lamport_times_far_ahead_are_rejected() -> None:
 
 
 def test_waiting_messages_are_limited_in_number(monkeypatch: pytest.MonkeyPatch) -> None:
-    """MAX_SDS_WAITING: a sender's last messages in the log are dropped, an eighth of the space at once.
+    """MAX_SDS_WAITING: a sender's last messages in the log are dropped, an eighth of the space in one step.
 
     Messages that are needed first stay.
     """

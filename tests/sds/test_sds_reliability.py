@@ -324,7 +324,7 @@ def test_a_repair_is_requested_at_t_req_and_answered_at_t_resp() -> None:
         member.now_ms = bob.now_ms
         member.receives(asking)
         member.effects()
-    (answer,) = ann.tick()  # its author answers at once
+    (answer,) = ann.tick()  # its author answers immediately
     assert isinstance(answer, Send)
     assert answer.reason is Reason.REPAIR
     wait_ms = response_delay_ms("cyd", "ann", missed, parameters, SPEC)
@@ -393,7 +393,7 @@ def test_repairs_are_sent_only_from_the_log_and_only_by_their_group() -> None:
     for member in members:
         member.receives(content("m", sender="member 7"), content("waits", "unknown"), asking)
         assert member.channel.counters().answers <= 1
-    # Its author has it as an own message: it came by `retrieved`.
+    # Its author has it as an own message, received by `retrieved`.
     author = Member("member 7", many)
     author.channel.retrieved(content("m", sender="member 7"), START_MS)
     author.receives(asking)

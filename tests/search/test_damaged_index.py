@@ -130,7 +130,7 @@ def flip(folder: Path, _: Template, rng: random.Random) -> None:
 
 
 def zero(folder: Path, _: Template, rng: random.Random) -> None:
-    """Zero a page, or the part of one that a disk writes at once."""
+    """Zero a page, or the part of one that a disk writes in one step."""
     file, size = folder / rng.choice((SEARCH_INDEX, LOG)), rng.choice((512, 4096))
     data = bytearray(file.read_bytes())
     at = rng.randrange(max(1, len(data) // size)) * size

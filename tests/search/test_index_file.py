@@ -81,7 +81,7 @@ def test_words_of_removed_texts_are_erased_from_the_files(store: CableStore, how
 
 
 def test_removed_texts_are_overwritten_in_several_steps(store: CableStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A large index is not rewritten at once. Texts that are removed during that are also erased."""
+    """A large index is rewritten in steps. Texts that are removed between them are also erased."""
     monkeypatch.setattr(search_table, "_MERGED_PAGES", 1)
     assert store.path is not None
     posts = [ANN.text("default", " ".join(f"{SECRET.decode()}{i}{j:02}" for j in range(20))) for i in range(300)]

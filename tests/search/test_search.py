@@ -120,7 +120,7 @@ def in_order(posts: Iterable[Post]) -> list[bytes]:
 def test_texts_of_one_millisecond_are_found_in_order_after_any_arrival(
     searched: CableStore, many: int, rng: random.Random
 ) -> None:
-    """Many texts of one time take ids of later ones, without effect on results."""
+    """Many texts of the same time use ids of later ones, without effect on results."""
     crowd = [ANN.text("default", f"word {i}", at=START_MS) for i in range(many)]
     other = [BOB.text("default", f"word {i}", at=START_MS + 3) for i in range(many // 2)]
     alone = [BOB.text("other", f"word {i}", at=START_MS + i) for i in range(-3, 9)]
