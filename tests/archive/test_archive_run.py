@@ -248,7 +248,7 @@ def test_run_creates_the_archive_of_a_week_when_the_week_ends(here: Path) -> Non
     assert listed[-1]["from_ms"] == week.from_ms
 
 
-def test_the_next_week_is_due_when_it_has_settled() -> None:
+def test_the_next_week_is_due_after_the_settle_time() -> None:
     for settle_ms in (0, 1_000, 1_800_000, 2 * WEEK_MS):
         for now_ms in (FIRST_MS - 1, FIRST_MS, FIRST_MS + 1, FIRST_MS + settle_ms, FIRST_MS + settle_ms - 1):
             due_ms = due_after(now_ms, settle_ms)

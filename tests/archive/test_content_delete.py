@@ -82,7 +82,7 @@ def test_a_node_does_not_serve_deleted_datasets(tmp_path: Path, run: Run) -> Non
         assert (status, printed, "dataset not found" in errors) == (2, "", True)
 
 
-def test_bad_input_is_one_line_and_status_2(tmp_path: Path, run: Run) -> None:
+def test_bad_input_is_rejected_in_one_line_with_status_2(tmp_path: Path, run: Run) -> None:
     missing = tmp_path / "nowhere"
     for words, expected in (
         ((CID,), "exactly one of --node URL and --content-folder DIR"),

@@ -330,7 +330,7 @@ def test_the_client_draws_on_its_screen_without_standard_error(sample: Path, tmp
         terminal.kill()
 
 
-def test_a_file_never_gets_the_number_of_a_standard_stream(tmp_path: Path) -> None:
+def test_a_file_is_never_opened_with_the_number_of_a_standard_stream(tmp_path: Path) -> None:
     """Output of libraries to descriptors 1 and 2 would overwrite such a file."""
     program = (
         "import os, pathlib, sys\n"

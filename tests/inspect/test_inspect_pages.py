@@ -55,7 +55,7 @@ def test_each_page_is_html_and_json_also_for_a_store_of_another_process() -> Non
             assert "<h1>" in page.text
 
 
-def test_tables_page_by_cursor_and_sort() -> None:
+def test_tables_are_sorted_and_paged_by_cursor() -> None:
     channels = [f"{number:03}" for number in range(120)]
     posts = [ANN.text(name, f"{number}", at=10**12 + number) for number, name in enumerate(channels)]
     with CableStore.in_memory(options=StoreOptions(verify_threads=1)) as store:

@@ -39,7 +39,7 @@ def test_lamport_times_far_ahead_are_rejected() -> None:
     assert bob.receives(changed(data, causal_history=())) == [ReceiveResult.DELIVERED]
 
 
-def test_waiting_messages_are_limited_in_number(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_waiting_messages_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     """MAX_SDS_WAITING: a sender's last messages in the log are dropped, an eighth of the space in one step.
 
     Messages that are needed first stay.
@@ -72,7 +72,7 @@ def test_a_dropped_message_is_accepted_again(monkeypatch: pytest.MonkeyPatch) ->
     assert bob.receives(chain[3]) == [ReceiveResult.DELIVERED]
 
 
-def test_waiting_messages_are_limited_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_bytes_of_waiting_messages_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     """MAX_SDS_WAITING_SIZE_BYTES: one arrival may deliver all of them in one write."""
     monkeypatch.setattr(delivery, "MAX_SDS_WAITING_SIZE_BYTES", 10_000)
     bob = Member("bob", QUIET)
