@@ -81,7 +81,7 @@ def test_the_range_around_an_id_holds_it_and_not_its_neighbours(sync_id: SyncID,
 
 @settings(max_examples=30)
 @given(sets(most=2_000), st.randoms(use_true_random=False))
-def test_what_was_added_bit_by_bit_equals_what_was_added_at_once(pair: Pair, rng: random.Random) -> None:
+def test_a_set_filled_one_by_one_equals_a_set_filled_at_once(pair: Pair, rng: random.Random) -> None:
     here, there = pair
     changing = MemorySet(there)
     for sync_id in rng.sample(here, len(here)):
@@ -96,7 +96,7 @@ def test_what_was_added_bit_by_bit_equals_what_was_added_at_once(pair: Pair, rng
     assert grown.items(EVERYTHING) == made.items(EVERYTHING) == sorted(here)
 
 
-def test_a_snapshot_stays_as_it_was() -> None:
+def test_changes_do_not_affect_a_snapshot() -> None:
     known = spread(1_000)
     changing = MemorySet(known)
     before = changing.snapshot()
@@ -117,7 +117,7 @@ def test_keys_and_tuples_have_the_same_order(one: SyncID, other: SyncID) -> None
 
 
 @given(ids, bounds)
-def test_a_bound_lies_on_the_same_side_of_keys_and_of_tuples(sync_id: SyncID, bound: Bound) -> None:
+def test_a_bound_is_on_the_same_side_of_keys_and_tuples(sync_id: SyncID, bound: Bound) -> None:
     """A truncated hash equals itself with zeros appended."""
     whole = SyncID(bound.timestamp_ns, bound.prefix.ljust(32, b"\x00"))
     assert (bound <= sync_id) is (key_of(bound) <= key_of(sync_id)) is (whole <= sync_id)
@@ -143,12 +143,12 @@ def test_invalid_ids_are_rejected(bad: SyncID) -> None:
 
 
 @pytest.mark.parametrize(("from_ns", "until_ns"), [(5, 5), (6, 5), (-1, 5), (0, END_NS + 1)])
-def test_ranges_of_no_time(from_ns: int, until_ns: int) -> None:
+def test_empty_or_invalid_time_ranges_are_rejected(from_ns: int, until_ns: int) -> None:
     with pytest.raises(ReconcileError, match="invalid time range from"):
         of_times(from_ns, until_ns)
 
 
-def test_a_fingerprint_costs_the_same_in_a_set_ten_times_as_large() -> None:
+def test_the_cost_of_a_fingerprint_does_not_grow_with_the_set() -> None:
     """The test uses the median of many: a scan would take ten times the steps."""
     rng = random.Random(5)
 
@@ -164,6 +164,6 @@ def test_a_fingerprint_costs_the_same_in_a_set_ten_times_as_large() -> None:
     assert median_steps(100_000) < 2 * median_steps(10_000)
 
 
-def test_a_set_is_a_set() -> None:
+def test_a_duplicate_id_is_in_a_set_once() -> None:
     one = an_id("one")
     assert MemorySet([one, one]).snapshot().fingerprint(EVERYTHING) == plain_fingerprint([one])
