@@ -190,7 +190,7 @@ def test_folds_merge_in_any_order_and_repeated() -> None:
                         assert fold.merge(a, fold.merge(b, c)) == fold.merge(fold.merge(a, b), c)
 
 
-def test_folds_found_anew_are_the_folds_that_grew(store: CableStore) -> None:
+def test_refolding_has_the_stored_value_of_each_fold(store: CableStore) -> None:
     posts = [*golden_posts(LEGACY), ANN.text("default", "x"), ANN.named("ann"), BOB.topic("default", "t")]
     store.ingest(raws(*posts))
     with store.snapshot() as snapshot:
