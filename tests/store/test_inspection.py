@@ -69,7 +69,7 @@ def test_posts_are_counted_by_time(history: tuple[Dialect, list[Post]]) -> None:
 
 @given(histories(max_posts=20))
 @settings(deadline=None)
-def test_the_graph_has_the_posts_of_the_channel_and_all_that_they_link_to(history: tuple[Dialect, list[Post]]) -> None:
+def test_the_graph_has_the_posts_of_the_channel_and_their_links(history: tuple[Dialect, list[Post]]) -> None:
     dialect, posts = history
     with store_of(dialect, posts) as store:
         held = all_posts(store)

@@ -50,7 +50,7 @@ class Rounds:
             self.store.ingest(raws(ANN.text("default", f"text {len(self.texts)}")))
 
 
-def test_the_loop_of_the_how_to_has_a_round_for_each_post_and_continues_after_a_restart(tmp_path: Path) -> None:
+def test_the_loop_of_the_guide_runs_once_per_post_and_continues_after_a_restart(tmp_path: Path) -> None:
     follow = loop_of("docs/how-to/write-a-client.md")
     for expected in (POSTS, POSTS + 1):
         with CableStore.open(tmp_path / "store") as store:
@@ -68,7 +68,7 @@ def test_the_loop_of_the_how_to_has_a_round_for_each_post_and_continues_after_a_
             assert (rounds.count - before, rounds.texts[-1]) == (1, "while it is away")
 
 
-def test_the_loop_with_asyncio_has_a_round_for_each_post() -> None:
+def test_the_loop_with_asyncio_runs_once_per_post() -> None:
     follow = loop_of("docs/how-to/asyncio.md")
 
     async def run() -> Rounds:

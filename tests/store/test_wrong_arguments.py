@@ -342,7 +342,7 @@ def test_wrong_constructor_calls_explain_the_right_one(make: Callable[[], object
         (lambda store: store.write(Info((("name", b"\xff"),))), r"post/info: .*not valid UTF-8"),
     ],
 )
-def test_messages_say_what_was_expected_and_what_came(call: Callable[[CableStore], object], message: str) -> None:
+def test_messages_name_the_expected_and_the_actual_value(call: Callable[[CableStore], object], message: str) -> None:
     with CableStore.in_memory() as store, pytest.raises(ArgumentError, match=message) as caught:
         call(store)
     assert isinstance(caught.value, CableStoreError)
@@ -364,7 +364,7 @@ def test_a_cursor_in_place_of_the_channel_is_rejected(tmp_path: Path) -> None:
         store.changes(store.cursor)
 
 
-def test_no_message_has_a_secret() -> None:
+def test_messages_do_not_contain_secrets() -> None:
     secret = "5e" * 32
     with CableStore.in_memory() as store:
         tries: Iterable[Callable[[], object]] = (
@@ -380,7 +380,7 @@ def test_no_message_has_a_secret() -> None:
             assert "5e5e" not in str(caught.value)
 
 
-def test_numbers_of_other_libraries_are_integers() -> None:
+def test_integers_of_other_libraries_are_accepted() -> None:
     class Number(IntEnum):
         TWO = 2
 
