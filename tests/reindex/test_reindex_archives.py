@@ -213,7 +213,7 @@ def test_a_damaged_archive_is_found_and_named(tmp_path: Path, key: bytes | None)
     damaged[len(whole) // 2] ^= 1
     data.write_bytes(damaged)
     first, second = problems_of(inputs, tmp_path / "elsewhere"), problems_of(inputs, tmp_path / "inspected")
-    assert first == second, "a note of what was verified once says nothing of what the file holds now"
+    assert first == second, "an earlier verification must not hide later damage"
     assert len(first) == 1
     assert f"{data}, archive 0x" in first[0]
     assert "the control node signed" in first[0]

@@ -88,7 +88,7 @@ class Site:
         status, said = self.end(job)
         assert status == 0, said
         now = self.finished()
-        assert {name: now.get(name) for name in finished} == finished, "finished segments were made again"
+        assert {name: now.get(name) for name in finished} == finished, "finished segments were written again"
         assert digest_of(self.store) == self.expected
         assert not self.loading.exists()
 

@@ -114,7 +114,7 @@ def test_a_tombstone_without_its_deletion_is_omitted_and_counted(tmp_path: Path)
             rows, reports, _ = run_tasks(job, Random("left out"))
             assert rows == rows_of(store)
         left_out = sum(report.get("counts", {}).get(LEFT_OUT, 0) for report in reports)
-        assert left_out == number, "one that waits for its target is never read"
+        assert left_out == number, "a tombstone without its target was read"
 
 
 LEFT_OUT = "tombstones: without their post/delete, left out"

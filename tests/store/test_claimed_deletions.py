@@ -67,9 +67,9 @@ def test_a_claim_of_another_store_does_not_reject_a_post(tmp_path: Path) -> None
     assert verify_export(tmp_path / "forged", signatures=True).is_clean
     with in_memory(LEGACY) as store, in_memory(LEGACY, [not_his, post]) as expected:
         assert store.import_exports([tmp_path / "forged"]).skeletons == 1
-        assert store.heads("a!b") == [post.hash], "until the post is here the word serves"
+        assert store.heads("a!b") == [post.hash], "the claim counts until the post arrives"
         assert requested(store, [post]) == {post.hash}
-        assert time_of(store, post) is None, "pages of a peer's answers are not cut by a time that nobody signed"
+        assert time_of(store, post) is None, "an unsigned time must not split pages of answers"
         assert store.ingest([post.raw])[0].verdict is Verdict.ACCEPTED
         assert time_of(store, post) == post.timestamp_ms
         assert store.deletion(post.hash) is None

@@ -1,6 +1,6 @@
 """Defects that were reproduced in the existing implementations of Cable, one test each.
 
-Each docstring describes the defect. Test names are those of the reports. Defects of the wire format, requests and peers
+Each docstring describes the defect. Defects of the wire format, requests and peers
 are tested elsewhere.
 """
 

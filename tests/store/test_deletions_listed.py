@@ -81,7 +81,9 @@ moments = st.tuples(st.integers(0, 3), st.integers(0, 20).map(lambda number: byt
 def test_tombstones_merge_in_any_order(deletions: list[tuple[int, bytes]], rng: random.Random) -> None:
     """A merge keeps the earliest deletions, and the skeleton with the smallest encoding."""
     due = tuple(sorted(set(deletions))[: limits.MAX_DELETIONS_LISTED])
-    claimed = [rng.choice([None, Skeleton(TEXT, at_ms, "c", ())]) for at_ms in rng.choices(range(300), k=len(deletions))]
+    claimed = [
+        rng.choice([None, Skeleton(TEXT, at_ms, "c", ())]) for at_ms in rng.choices(range(300), k=len(deletions))
+    ]
     stones = [
         Tombstone(bytes(32), bytes(32), at_ms, digest, skeleton)
         for (at_ms, digest), skeleton in zip(deletions, claimed, strict=True)

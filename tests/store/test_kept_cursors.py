@@ -44,7 +44,7 @@ class Rounds:
 
     def __call__(self, changes: Sequence[Change]) -> None:
         self.count += 1
-        assert self.count < MOST_ROUNDS, f"the program wakes itself: {changes}"
+        assert self.count < MOST_ROUNDS, f"the program notifies itself: {changes}"
         self.texts += [each.message.text for each in changes if isinstance(each, MessageAdded)]
         if len(self.texts) < POSTS:
             self.store.ingest(raws(ANN.text("default", f"text {len(self.texts)}")))
@@ -85,7 +85,7 @@ def test_the_loop_with_asyncio_runs_once_per_post() -> None:
 
 def keep(store: CableStore, number: int) -> None:
     store.local.put_json("bot", "place", number)
-    assert number < MOST_ROUNDS, "the program wakes itself"
+    assert number < MOST_ROUNDS, "the program notifies itself"
 
 
 def by_changes(store: CableStore, begin: ChangesCursor) -> int:

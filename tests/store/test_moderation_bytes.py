@@ -122,8 +122,8 @@ def test_written_actions_are_decoded_by_a_second_implementation(
         assert (found["drop channel"]["recipients"], found["drop channel"]["channel"]) == ([], "elsewhere")
         assert (found["block"]["drop"], found["block"]["notify"]) == (drop, notify)
         assert (found["unblock"]["recipients"], found["unblock"]["undrop"]) == (users, drop)
-        is_borne = len(reason.encode()) <= 128
-        assert all(handles_post(effect.posts[0].raw) is is_borne for effect in acts.values())
+        is_safe = len(reason.encode()) <= 128
+        assert all(handles_post(effect.posts[0].raw) is is_safe for effect in acts.values())
 
 
 def test_actions_that_a_second_implementation_cannot_read_are_not_written() -> None:

@@ -255,7 +255,9 @@ def test_a_member_who_dates_a_topic_ahead_cannot_lock_it(store: CableStore, cloc
 
 
 @pytest.mark.parametrize("way", ["hide", "hide here", "block", "drop", "drop the post"])
-def test_a_topic_no_longer_counts_when_its_author_is_hidden_or_blocked(store: CableStore, clock: SetClock, way: str) -> None:
+def test_a_topic_no_longer_counts_when_its_author_is_hidden_or_blocked(
+    store: CableStore, clock: SetClock, way: str
+) -> None:
     """The previous topic counts again. The next one is not dated after the topic that no longer counts."""
     store.set_topic("garden", "roses")
     locked = BOB.topic("garden", "insults", at=NOW_MS + WEEK_MS - 1)

@@ -231,8 +231,8 @@ def test_every_method_rejects_every_wrong_argument(subjects: list[object], tmp_p
             tried += 1
     assert "\n".join(filter(None, wrong)) == ""
     assert tried > 700
-    assert store.last_sequence == before, "a refused call wrote something"
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["store"], "a refused call made files"
+    assert store.last_sequence == before, "a rejected call wrote rows"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["store"], "a rejected call created files"
 
 
 def test_every_method_of_a_closed_store_rejects_them_too(tmp_path: Path) -> None:
