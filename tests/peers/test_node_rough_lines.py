@@ -149,7 +149,7 @@ async def test_hashes_of_a_lost_peer_are_requested_from_the_next_one() -> None:
 
 
 @on_loop
-async def test_max_hashes_remembered() -> None:
+async def test_max_hashes_remembered_limits_the_remembered_hashes() -> None:
     """MAX_HASHES_REMEMBERED: the oldest are forgotten first."""
     async with listening(channels=None) as (node, _):
         fetches = node.parts.sync.fetches
@@ -173,7 +173,7 @@ async def test_posts_do_not_wait_for_the_hashes_of_a_long_history() -> None:
             hashes += len(message.hashes) if isinstance(message, HashResponse) else 0
             if isinstance(message, PostResponse) and message.posts:
                 break
-        assert hashes <= limits.PART_ROWS_ANSWERED, "one part at most comes first"
+        assert hashes <= limits.PART_ROWS_ANSWERED, "at most one part arrives first"
         await peer.close()
 
 
