@@ -1,7 +1,6 @@
 """Defects that were reproduced in the existing implementations of Cable, one test each.
 
-Each docstring describes the defect. Defects of the wire format, requests and peers
-are tested elsewhere.
+Each docstring describes the defect. Defects of the wire format, requests and peers are tested elsewhere.
 """
 
 from __future__ import annotations

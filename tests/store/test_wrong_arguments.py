@@ -351,7 +351,7 @@ def test_messages_name_the_expected_and_the_actual_value(call: Callable[[CableSt
 
 
 def test_a_cursor_in_place_of_the_channel_is_rejected(tmp_path: Path) -> None:
-    """Its changes would never come, so the program would wait in vain."""
+    """Its changes would never arrive, so the program would wait forever."""
 
     async def follow() -> None:
         async with AsyncCableStore.open(tmp_path / "store") as store:

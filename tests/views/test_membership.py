@@ -1,4 +1,4 @@
-"""A membership is that of the latest posts, in whatever order they arrive."""
+"""A membership follows from the latest posts, in any order of arrival."""
 
 from __future__ import annotations
 
