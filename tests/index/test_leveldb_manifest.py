@@ -44,7 +44,7 @@ def held(path: Path) -> Rows:
     return rows
 
 
-def test_tables_are_those_that_leveldb_lists(tmp_path: Path, rng: random.Random) -> None:
+def test_the_read_tables_are_those_that_leveldb_lists(tmp_path: Path, rng: random.Random) -> None:
     """The database was written, changed and compacted, so its manifest has tables that were removed."""
     path = made(tmp_path / "db", rows_of(rng, b"a", 3_000))
     database = LevelDB(path)

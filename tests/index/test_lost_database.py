@@ -116,7 +116,7 @@ def test_every_function_rejects_a_store_with_a_lost_database(folder: Path) -> No
         ClosedStore(folder).export(folder.with_name("out"))
 
 
-def test_without_any_generation_the_error_explains_it(run: Run, folder: Path) -> None:
+def test_a_store_without_any_generation_raises_an_error_with_the_reason(run: Run, folder: Path) -> None:
     shutil.rmtree(folder / FIRST)
     status, _, complaint = run("channels", "-s", folder)
     assert status == 3
@@ -177,7 +177,7 @@ def test_a_lost_header_is_recreated(run: Run, folder: Path, lose: Callable[[Path
         assert store.check().is_clean
 
 
-def test_the_dialect_comes_from_the_database(run: Run, tmp_path: Path) -> None:
+def test_a_recovered_header_has_the_dialect_of_the_database(run: Run, tmp_path: Path) -> None:
     folder = tmp_path / "store"
     with CableStore.open(folder, dialect=DRAFT8) as store:
         store.post("default", "x")

@@ -135,7 +135,7 @@ LOG_LOSSES = [zero_end, zero_middle, *SILENT_LOSSES]
 
 
 @pytest.mark.parametrize("lose", LOG_LOSSES)
-def test_a_log_that_lost_writes_makes_the_number_of_lost_posts_unknown(
+def test_the_number_of_lost_posts_is_unknown_if_the_log_lost_writes(
     run: Run, killed: Path, lose: Callable[[Path], None]
 ) -> None:
     lose(killed)

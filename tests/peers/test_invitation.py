@@ -129,13 +129,13 @@ def test_a_port_may_have_any_number_of_digits() -> None:
         Address.parse("a:" + "9" * 5000)
 
 
-def test_a_port_alone_is_not_an_address() -> None:
+def test_a_port_without_a_host_is_not_an_address() -> None:
     with pytest.raises(NodeError, match="'9464' is not an address: expected host:port"):
         Address.parse("9464")
 
 
 @pytest.mark.parametrize("text", ["[::1]80", "[::1]x:80", "[::1]::80", "[::1", "[]:80", "[::1]]:80"])
-def test_after_the_bracket_of_an_address_comes_a_port_or_nothing(text: str) -> None:
+def test_only_a_port_may_follow_the_bracket_of_an_address(text: str) -> None:
     assert Address.parse("[::1]:80") == ("::1", 80)
     assert Address.parse("[::1]") == ("::1", 13333)
     with pytest.raises(NodeError, match="is not an address"):
@@ -188,13 +188,13 @@ def test_a_pipe_is_read_as_a_file() -> None:
 
 
 @pytest.mark.parametrize("port", [0, 1, 65_535])
-def test_the_first_and_the_last_port_are_ports(port: int) -> None:
+def test_the_lowest_and_the_highest_port_are_valid(port: int) -> None:
     assert Address.parse(f"a:{port}") == ("a", port)
     assert Address.parse(f"[::1]:{port}") == ("::1", port)
 
 
 @pytest.mark.parametrize("port", ["65536", "99999", "-1", "", "0x1", "000001"])
-def test_other_numbers_are_not_ports(port: str) -> None:
+def test_other_values_than_ports_are_rejected(port: str) -> None:
     for host in ("a", "[::1]x"):
         with pytest.raises(NodeError, match="is not an address"):
             Address.parse(f"{host}:{port}")

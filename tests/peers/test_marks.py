@@ -262,7 +262,9 @@ def test_a_position_is_read_as_it_was_written() -> None:
 
 @pytest.mark.thorough("rebuild", "power failure")
 @pytest.mark.parametrize("lose", [rebuilt_with_losses, older_database], ids=["rebuild", "power failure"])
-def test_sync_after_a_loss(tmp_path: Path, serving: Callable[..., Served], lose: Callable[[Path, Path], None]) -> None:
+def test_the_sync_command_fetches_lost_posts(
+    tmp_path: Path, serving: Callable[..., Served], lose: Callable[[Path, Path], None]
+) -> None:
     there, here, earlier = tmp_path / "there", tmp_path / "here", tmp_path / "earlier"
     with CableStore.open(there) as store:
         store.ingest(raws(*TEXTS))

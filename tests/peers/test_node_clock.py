@@ -87,7 +87,7 @@ async def test_a_post_dated_too_far_ahead_arrives_at_its_time() -> None:
 
 
 @on_loop
-async def test_a_post_arrives_from_another_peer_if_its_sender_is_gone() -> None:
+async def test_a_post_arrives_from_another_peer_if_its_sender_is_lost() -> None:
     clock = SetClock(NOW_MS)
     posts = (BOB.text("default", "now", at=NOW_MS), ANN.text("default", "ahead", at=NOW_MS + limits.MAX_FUTURE_MS))
     early = memory("early", clock=clock)

@@ -357,7 +357,7 @@ def info(second: int, *, accepts: bool | None = None, name: str = "bob") -> Post
     return BOB.post(Info.of(name=name, accept_role=accepts), at=at(second))
 
 
-def test_a_rename_is_not_a_moderation_change_and_accepting_again_is() -> None:
+def test_a_rename_is_not_a_moderation_change_but_accepting_roles_again_is() -> None:
     """A peer gets the roles of a user who accepts roles again, each once. It gets nothing when a user is renamed."""
 
     async def main() -> None:

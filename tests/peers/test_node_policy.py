@@ -236,7 +236,7 @@ async def test_the_rate_of_an_address_delays_posts_without_losing_any(settings: 
 
 @pytest.mark.parametrize("key", [None, CABAL_KEY], ids=["plain", "encrypted"])
 @on_loop
-async def test_rejected_peers_are_disconnected_and_not_admitted(key: bytes | None) -> None:
+async def test_rejected_peers_are_disconnected_and_their_connections_rejected(key: bytes | None) -> None:
     with TemporaryDirectory() as folder, memory("b") as store:
         settings = chosen(folder, "")
         async with (

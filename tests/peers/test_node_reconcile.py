@@ -120,7 +120,7 @@ async def test_after_window_and_channels_limit_the_exchanged_posts() -> None:
 
 
 @on_loop
-async def test_without_followed_channels_nothing_is_sent_or_received() -> None:
+async def test_a_node_without_followed_channels_sends_posts_and_receives_none() -> None:
     stores = with_stores([ANN.text("default", "a")], [BOB.text("default", "b")])
     async with Node(stores[0], NodeSettings(channels=frozenset())) as one, Node(stores[1]) as other:
         report = await once(other, await one.reconcile_port.listen(Address(HOST, 0)))
@@ -199,7 +199,7 @@ async def test_each_new_connection_compares_everything() -> None:
             await soon(task)
 
 
-def test_a_pause_differs_by_a_tenth_at_most() -> None:
+def test_the_length_of_a_pause_varies_by_at_most_a_tenth() -> None:
     assert jittered(300.0, min) == pytest.approx(270.0)
     assert jittered(300.0, max) == pytest.approx(330.0)
 

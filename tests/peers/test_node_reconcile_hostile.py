@@ -261,7 +261,7 @@ async def test_posts_that_another_peer_sends_end_a_conversation(number: int) -> 
 
 
 @pytest.mark.parametrize("is_lost", [True, False])
-def test_a_conversation_waits_for_the_peer_that_sends_the_same_posts(
+def test_a_conversation_waits_for_another_peer_that_sends_the_same_posts(
     is_lost: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The conversation waits at most TALK_REPEATED_WAIT_S, and not longer than the other peer's conversation."""

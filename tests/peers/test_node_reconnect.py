@@ -75,7 +75,7 @@ async def test_a_reconnect_without_new_posts_takes_few_bytes(key: bytes | None) 
 
 @pytest.mark.parametrize("writer", [0, 1])
 @on_loop
-async def test_new_posts_of_any_date_come_live_after_a_reconnect(writer: int) -> None:
+async def test_new_posts_of_any_date_arrive_live_after_a_reconnect(writer: int) -> None:
     with memory("a", posts=conversations(100)) as here, memory("b", posts=conversations(100)) as there:
         async with connected(here, there, settings=LIVE_ONLY) as nodes:
             store = nodes[writer].store

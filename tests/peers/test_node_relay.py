@@ -149,7 +149,7 @@ def test_a_post_whose_deletion_by_its_author_is_known_is_not_forwarded(knows: in
     run(main())
 
 
-def test_without_relays_nothing_is_forwarded() -> None:
+def test_a_node_that_does_not_relay_forwards_nothing() -> None:
     async def main() -> None:
         async with nodes("line", relays=False) as (net, posts):
             peer, witness = await client(net, 0), await client(net, 0)

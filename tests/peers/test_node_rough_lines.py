@@ -55,7 +55,7 @@ async def test_each_connection_continues_where_the_last_one_broke(settings: Node
 
 @pytest.mark.thorough
 @on_loop
-async def test_posts_of_a_fast_peer_do_not_come_from_a_slow_one_too() -> None:
+async def test_posts_of_a_fast_peer_are_not_also_sent_by_a_slow_one() -> None:
     """A comparison ends if another peer has sent its posts since it began."""
     posts = texts(POSTS)
     stores = [memory(name, posts=posts) for name in ("slow", "fast")]

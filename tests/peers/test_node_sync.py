@@ -346,7 +346,7 @@ def test_an_interrupted_answer_does_not_count_as_complete(oldest_first: bool) ->
 
 @pytest.mark.thorough("1", "300")
 @pytest.mark.parametrize("count", [1, 40, 300])
-def test_a_pass_leaves_a_mark_although_a_peer_concludes_nothing(count: int) -> None:
+def test_a_pass_leaves_a_mark_even_if_the_peer_concludes_no_requests(count: int) -> None:
     """Like cable.rs, the peer has no more posts if it only repeats the end of the page before."""
     posts, mark = mark_after_sync(count, kind=Keeper, oldest_first=True, concludes=False)
     assert (posts, mark is None) == (count, False)

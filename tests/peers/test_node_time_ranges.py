@@ -77,7 +77,7 @@ def test_a_peer_without_older_posts_ends_the_reconciliation() -> None:
 
 
 @pytest.mark.parametrize("shrunk", [0, 5, 30])
-def test_links_that_last_one_conversation_each_complete_the_reconciliation(shrunk: int) -> None:
+def test_links_that_last_for_one_conversation_each_complete_the_reconciliation(shrunk: int) -> None:
     """The next conversation begins when the link is about to break. That is not evidence of its length."""
     marks, connections = SyncState(None), 0
     for _ in range(shrunk):

@@ -94,7 +94,7 @@ def asked_of_the_first(network: Network, request: Request) -> tuple[Session, Exc
 
 
 @pytest.mark.parametrize("ttl", range(1, limits.MAX_TTL + 1))
-def test_times_grow_towards_the_origin_and_stay_below_its_own(ttl: int) -> None:
+def test_timeouts_grow_with_the_ttl_and_are_below_that_of_the_origin(ttl: int) -> None:
     network = Network(LINE)
     _, theirs = asked_of_the_first(network, StateRequest(b"abcd", "a", 0, ttl))
     route = Route(network.nodes[1].sessions[0], theirs, PassingInspector())

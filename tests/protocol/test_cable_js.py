@@ -61,7 +61,7 @@ def test_any_bytes_are_safe_or_unsafe(raw: bytes, data: st.DataObject) -> None:
 
 
 @given(st.text(max_size=64), st.text(max_size=512))
-def test_bytes_and_decoded_posts_are_checked_alike(channel: str, topic: str) -> None:
+def test_bytes_and_decoded_posts_have_the_same_result(channel: str, topic: str) -> None:
     posts = [ANN.topic(channel, topic), ANN.text(channel, topic), ANN.join(channel)] if channel else []
     for post in posts:
         assert cable_js.handles_post(post.raw) == cable_js.handles_body(decode_post(post.raw, LEGACY).body)

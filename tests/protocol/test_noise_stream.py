@@ -49,7 +49,7 @@ def test_the_announced_length_includes_the_tags(size: int, total: int) -> None:
     assert len(sent) == 20 + total
 
 
-def test_the_longest_length_fits_its_bytes() -> None:
+def test_the_greatest_length_fits_its_field() -> None:
     segments = -(-MAX_ENCODABLE_SIZE_BYTES // SEGMENT_SIZE_BYTES)
     assert MAX_ENCODABLE_SIZE_BYTES + segments * TAG_SIZE_BYTES < 2**32
 

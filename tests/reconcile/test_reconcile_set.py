@@ -46,7 +46,7 @@ def plain_fingerprint(known: list[SyncID]) -> Fingerprint:
 
 
 @given(st.lists(st.tuples(ids, st.booleans()), max_size=200), st.lists(ranges, max_size=10))
-def test_answers_are_those_of_a_plain_list(changes: list[tuple[SyncID, bool]], asked: list[Range]) -> None:
+def test_a_set_has_the_answers_of_a_sorted_list(changes: list[tuple[SyncID, bool]], asked: list[Range]) -> None:
     """The answers are compared after any additions and removals, one at a time."""
     changing, model = MemorySet(), set[SyncID]()
     for sync_id, adds in changes:
@@ -69,7 +69,7 @@ def test_answers_are_those_of_a_plain_list(changes: list[tuple[SyncID, bool]], a
 
 
 @given(ids, st.one_of(st.just(b""), st.binary(min_size=32, max_size=32)))
-def test_the_range_around_an_id_holds_it_and_not_its_neighbours(sync_id: SyncID, other: bytes) -> None:
+def test_the_range_around_an_id_contains_it_and_no_neighbours(sync_id: SyncID, other: bytes) -> None:
     around, number = range_around(sync_id), int.from_bytes(sync_id.hash, "big")
     assert around.lower <= sync_id < around.upper <= EVERYTHING.upper
     neighbours = [SyncID(sync_id.timestamp_ns + step, sync_id.hash) for step in (-1, 1)]
@@ -124,7 +124,7 @@ def test_a_bound_is_on_the_same_side_of_keys_and_tuples(sync_id: SyncID, bound: 
 
 
 @given(ids, ids)
-def test_the_shortest_bound_between_two_ids(one: SyncID, other: SyncID) -> None:
+def test_the_bound_between_two_ids_is_the_shortest_one(one: SyncID, other: SyncID) -> None:
     if one == other:
         return
     low, high = sorted((one, other))

@@ -66,7 +66,7 @@ def set_of(found: list[tuple[bytes, int, bytes]], names: list[bytes], leaf_rows:
     st.lists(st.sampled_from(NAMES), min_size=1, unique=True),
     st.sampled_from([1, 3, 64]),
 )
-def test_answers_are_those_of_a_plain_list(
+def test_a_stored_set_has_the_answers_of_a_sorted_list(
     found: list[tuple[bytes, int, bytes]], asked: list[Range], names: list[bytes], leaf_rows: int
 ) -> None:
     stored = set_of(found, names, leaf_rows)

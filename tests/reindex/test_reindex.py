@@ -318,7 +318,7 @@ def damage(segment: Path) -> None:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("segment", ["posts-000001.seg", "tombstones-000000.seg"])
-def test_a_damaged_segment_stops_the_job_or_is_left_out_and_named(
+def test_a_damaged_segment_stops_the_job_or_is_omitted_and_named(
     run: Run, exports: list[Path], tmp_path: Path, segment: str
 ) -> None:
     copies = [Path(shutil.copytree(export, tmp_path / export.name)) for export in exports]

@@ -168,7 +168,7 @@ def test_archives_are_read_from_an_object_store(s3: S3Server, tmp_path: Path, fo
 # --- rejections ------------------------------------------------------------------------------------
 
 
-def test_an_index_is_verified_before_anything_is_read(tmp_path: Path) -> None:
+def test_an_index_is_verified_before_its_archives_are_read(tmp_path: Path) -> None:
     source = below(tmp_path / "archives", some_weeks(), plan_of("status-go", KEY))
     index = tmp_path / "archives" / COMMUNITY / "index"
     read_sources([], [source])

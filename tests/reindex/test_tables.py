@@ -177,9 +177,7 @@ def manifest(tmp_path: Path) -> Manifest:
 
 
 @pytest.mark.thorough
-def test_segments_that_a_filter_leaves_out_are_not_read(
-    spark: SparkSession, manifest: Manifest, tmp_path: Path
-) -> None:
+def test_segments_excluded_by_a_filter_are_not_read(spark: SparkSession, manifest: Manifest, tmp_path: Path) -> None:
     """The files of these segments are missing, and no error is raised."""
     assert len(manifest.post_segments) > 5
     for segment in manifest.post_segments[1:-1]:

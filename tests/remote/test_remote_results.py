@@ -96,7 +96,7 @@ def test_many_histories_have_the_results_of_the_store_itself(history: Any, chose
 @pytest.mark.thorough
 @given(history=HISTORY, chosen=CHOSEN)
 @settings(max_examples=5, phases=[Phase.generate], deadline=None)
-def test_the_store_for_asyncio_works_over_a_connection(history: tuple[Dialect, list[Post]], chosen: Any) -> None:
+def test_the_asyncio_store_works_over_a_connection(history: tuple[Dialect, list[Post]], chosen: Any) -> None:
     dialect, posts = history
     options: dict[str, Any] = {"dialect": dialect, "identity": AUTHORS[0]}
 

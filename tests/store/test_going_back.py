@@ -89,7 +89,7 @@ def content_of(path: Path) -> Iterator[object]:
 
 
 @pytest.mark.parametrize("have", [only_the_kept_one, only_the_live_one, both])
-def test_a_generation_with_a_view_that_is_not_installed_is_rejected(
+def test_going_back_is_rejected_if_a_view_is_not_installed(
     have: Callable[[Path], None], tmp_path: Path, run: Run
 ) -> None:
     path = tmp_path / "store"

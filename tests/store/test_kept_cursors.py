@@ -123,7 +123,7 @@ def by_watching(store: CableStore, _: str) -> int:
         (by_watching, 1),
     ],
 )
-def test_a_program_that_stores_a_cursor_ends_after_the_posts(
+def test_a_program_that_stores_its_cursor_does_not_notify_itself(
     program: Callable[[CableStore, str], int], most: int
 ) -> None:
     with CableStore.in_memory() as store:
@@ -136,7 +136,7 @@ def texts() -> list[Any]:
     return [ANN.text("default", f"text {number}") for number in range(POSTS)]
 
 
-def test_an_awaited_program_that_stores_a_cursor_ends_after_the_posts() -> None:
+def test_an_asyncio_program_that_stores_its_cursor_does_not_notify_itself() -> None:
     async def run(store: AsyncCableStore, found: AsyncIterator[object]) -> int:
         rounds = 0
         async for _ in found:

@@ -165,7 +165,7 @@ def test_pages_between_arrivals_have_the_order_of_a_new_store(count: int, size: 
                 assert [message.hash for message in found] == wanted[at + 1 :][:size]
 
 
-def test_claimed_links_of_deleted_posts_may_have_cycles(tmp_path: Path) -> None:
+def test_claimed_links_of_deleted_posts_may_be_cyclic(tmp_path: Path) -> None:
     """A skeleton in an export claims a link from a deleted post to a text that links to the deleted post."""
     gone = BOB.text("default", "gone", at=START_MS)
     text = ANN.text("default", "text", at=START_MS + 1, links=(gone.hash,))

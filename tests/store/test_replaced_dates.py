@@ -239,7 +239,7 @@ def test_posts_that_do_not_replace_others_are_dated_now(store: CableStore, clock
 # --- members who date topics ahead -----------------------------------------------------------------
 
 
-def test_a_member_who_dates_a_topic_ahead_cannot_lock_it(store: CableStore, clock: SetClock) -> None:
+def test_a_member_cannot_lock_a_topic_by_dating_it_ahead(store: CableStore, clock: SetClock) -> None:
     """The next topic takes effect here and for other users, even if the member repeats the attack."""
     with CableStore.in_memory(identity=CYD.identity, options=StoreOptions(clock=clock)) as other:
         for number in range(5):

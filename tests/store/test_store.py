@@ -72,7 +72,7 @@ def test_changing_a_part_of_the_info_keeps_the_rest(dialect: Dialect) -> None:
         assert store.check().is_clean
 
 
-def test_threads_that_change_different_parts_lose_none(store: CableStore) -> None:
+def test_concurrent_changes_of_different_parts_of_the_info_are_kept(store: CableStore) -> None:
     keys = [str(number) for number in range(8)]
 
     def change(key: str) -> None:
@@ -93,7 +93,7 @@ def test_posts_link_to_all_heads_and_become_the_head(store: CableStore) -> None:
     assert store.set_topic("default", "t").links == (post.hash,)
 
 
-def test_infos_and_deletions_link_to_nothing(store: CableStore) -> None:
+def test_infos_and_deletions_have_no_links(store: CableStore) -> None:
     post = store.post("default", "x")
     assert store.write(Info.of(name="me")).links == ()
     named = store.set_info(name="mine")

@@ -235,7 +235,7 @@ def test_every_method_rejects_every_wrong_argument(subjects: list[object], tmp_p
     assert sorted(path.name for path in tmp_path.iterdir()) == ["store"], "a rejected call created files"
 
 
-def test_every_method_of_a_closed_store_rejects_them_too(tmp_path: Path) -> None:
+def test_every_method_of_a_closed_store_rejects_wrong_arguments(tmp_path: Path) -> None:
     with CableStore.open(tmp_path / "store", identity=ANN.identity) as store:
         store.ingest(raws(POST))
     closed = ClosedStore(tmp_path / "store")
@@ -246,7 +246,7 @@ def test_every_method_of_a_closed_store_rejects_them_too(tmp_path: Path) -> None
     assert closed.generations() == before
 
 
-def test_every_awaited_method_rejects_them_too(tmp_path: Path) -> None:
+def test_every_awaited_method_rejects_wrong_arguments(tmp_path: Path) -> None:
     async def try_all() -> list[str | None]:
         async with AsyncCableStore.in_memory(identity=ANN.identity) as store, store.snapshot() as state:
             return [
@@ -268,7 +268,7 @@ def test_every_awaited_method_rejects_them_too(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("function", [cablestore.decode_post, cablestore.encode_post])
-def test_the_functions_of_the_package_reject_them(function: Callable[..., Any], tmp_path: Path) -> None:
+def test_the_functions_of_the_package_reject_wrong_arguments(function: Callable[..., Any], tmp_path: Path) -> None:
     right = right_arguments(function, tmp_path)
     for name, hint in parameters(function):
         for value in wrong_values(name, hint):

@@ -177,7 +177,7 @@ def test_rows_are_a_function_of_the_bytes(dialect: Dialect) -> None:
         assert len({key for key, _ in CATALOG.rows(post)}) == len(CATALOG.rows(post))
 
 
-def test_folds_merge_in_any_order_and_repeated() -> None:
+def test_folds_merge_in_any_order_and_repeatedly() -> None:
     posts = [*golden_posts(LEGACY), *(p.text("default", str(i)) for i in range(3) for p in (ANN, BOB, CYD))]
     for view in CATALOG.views:
         for fold in view.folds:
