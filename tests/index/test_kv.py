@@ -254,11 +254,11 @@ def test_an_overlay_equals_the_database_after_the_write(
 @given(st.lists(changes, max_size=6), keys, keys)
 def test_the_mirror_has_the_same_rows(batches: list[dict[bytes, bytes | None]], start: bytes, stop: bytes) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        real, twin = LevelDB(Path(folder), Tuning(write_buffer_size_bytes=65536), create=True), MemoryDB()
+        real, mirror = LevelDB(Path(folder), Tuning(write_buffer_size_bytes=65536), create=True), MemoryDB()
         for rows in batches:
             real.write(rows, sync=False)
-            twin.write(rows, sync=False)
-        with real.snapshot() as a, twin.snapshot() as b:
+            mirror.write(rows, sync=False)
+        with real.snapshot() as a, mirror.snapshot() as b:
             for reverse in (False, True):
                 expected = list(b.scan(start, stop, reverse=reverse))
                 for at_once in (0, 1, 2, 1000):

@@ -235,7 +235,7 @@ class Life(RuleBasedStateMachine):
         assert_whole(self.store)
 
     @invariant()
-    def log_tells_everything(self) -> None:
+    def log_has_every_post(self) -> None:
         live: set[bytes] = set()
         for event in self.store.events(timeout_s=0):
             (live.add if event.kind.name == "ACCEPTED" else live.discard)(event.hash)

@@ -1,4 +1,4 @@
-"""Trees: a batch leaves the rows that all posts together have, and the sum of any range is the sum of its posts."""
+"""Trees: a batch leaves the rows that all posts together have. The sum of any range is the sum of its posts."""
 
 from __future__ import annotations
 

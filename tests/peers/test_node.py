@@ -320,17 +320,19 @@ async def test_false_claims_of_a_peer_do_not_prevent_convergence(how: str) -> No
     hands = dealt(posts, 5, Random(how))
     quick = replace(QUICK, answer_timeout_s=1.0)
     async with network(*(memory(n, posts=hand) for n, hand in enumerate(hands)), settings=quick) as net:
-        liars = [await raw_peer(net.addresses[node], FalsePeer, how=how, posts=posts) for node in net.nodes]
+        false_peers = [await raw_peer(net.addresses[node], FalsePeer, how=how, posts=posts) for node in net.nodes]
         await net.ring()
         await net.are_alike()
         assert {post.hash for post in posts} <= {e.hash for e in net.nodes[0].store.events(timeout_s=0)}
         fault = FALSE_CLAIMS[how]
         if fault:
-            await until(lambda: all(liar.is_over for liar in liars), lambda: (net.log.reasons(), net.log.faults()))
-            assert sum(fault in reason for reason in net.log.reasons()) == len(liars), net.log.reasons()
+            await until(
+                lambda: all(peer.is_over for peer in false_peers), lambda: (net.log.reasons(), net.log.faults())
+            )
+            assert sum(fault in reason for reason in net.log.reasons()) == len(false_peers), net.log.reasons()
         for node in net.nodes:
             assert len(node.parts.sync.fetches.pending) <= limits.MAX_PENDING_HASHES_PER_PEER * len(node.connections)
-        for liar in liars:
-            await liar.close()
+        for peer in false_peers:
+            await peer.close()
         await every(net.nodes, lambda node: not len(node.parts.sync.fetches.pending))
         assert not any(link.closed.done() for link in net.links), "an honest link was closed"

@@ -1,4 +1,4 @@
-"""A node that cannot start, and one whose store is closed: peers do not wait for it, and all resources are released."""
+"""A node that cannot start or whose store is closed: peers do not wait for it, and all resources are released."""
 
 from __future__ import annotations
 

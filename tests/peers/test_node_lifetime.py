@@ -59,8 +59,7 @@ def stored() -> Iterator[CableStore]:
 
 
 async def with_announced_post(node: Node, store: CableStore) -> Raw:
-    """Connect a peer to which a post of the user is announced, and which does not request it: the node waits when it
-    stops."""
+    """Connect a peer that does not request an announced post of the user. A node that stops waits for it."""
     peer: Raw = await raw_peer(await node.listen(Address(HOST, 0)))
     asked = peer.send_request(TimeRangeRequest(b"", "default", 0, 0, 0))
     await until(lambda: node.parts.serving.live.count)

@@ -1,4 +1,4 @@
-"""Cabals with many channels: the requests of a node at a time, and the number of names that it accepts from a peer."""
+"""Cabals with many channels: the concurrent requests of a node, and the number of names that it accepts from a peer."""
 
 from __future__ import annotations
 

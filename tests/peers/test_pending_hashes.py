@@ -40,7 +40,7 @@ class Life(RuleBasedStateMachine):
                     known.remove(digest)
 
     def move_on(self, digests: list[bytes]) -> tuple[set[str], list[bytes]]:
-        """Request each hash from its next peer with capacity. Return the hashes for which there is no such peer."""
+        """Request each hash from its next peer with capacity. Return the hashes without such a peer."""
         busier, lost = set(), []
         for digest in digests:
             self.forget(digest)

@@ -316,7 +316,7 @@ DAMAGED = {
     "no channel": (request(5, b"\x00\x00"), "0 code points"),
     "channel of 65 code points": (request(4, b"\x41" + b"a" * 65 + bytes(3)), "65 code points"),
     "name of 65 code points": (response(7, b"\x41" + b"a" * 65 + b"\x00"), "65 code points"),
-    "channel that is no text": (request(5, b"\x02\xc3\x28\x00"), "UTF-8"),
+    "channel that is not text": (request(5, b"\x02\xc3\x28\x00"), "UTF-8"),
     "surrogate": (request(5, b"\x03\xed\xa0\x80\x00"), "UTF-8"),
     "hashes beyond the end": (response(0, b"\x02" + bytes(63)), "remain"),
     "2**64-1 hashes": (request(2, b"\xff" * 9 + b"\x01"), "remain"),

@@ -320,7 +320,7 @@ NEW = ANN.text("default", "x", at=START_MS + 5_000)
         ([], Terms(from_ms=START_MS + 9_000)),
         ([], Terms(accepts_posts=False)),
     ],
-    ids=["it is here", "later", "earlier", "nothing is taken"],
+    ids=["known", "later", "earlier", "nothing is accepted"],
 )
 def test_unneeded_posts_are_rejected(held: list[Post], terms: Terms) -> None:
     """MAX_TALK_UNASKED: other posts, and repeated ones, are not stored. Too many of them end the conversation."""

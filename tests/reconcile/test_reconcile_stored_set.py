@@ -1,4 +1,4 @@
-"""The set of ids in a store: fingerprints and ranks of any range equal those of a list, with few reads, for real posts."""
+"""The set of ids in a store: fingerprints and ranks of any range equal those of a list, with few reads."""
 
 from __future__ import annotations
 

@@ -488,7 +488,7 @@ def test_generations_can_be_listed_restored_and_removed(run: Run, tmp_path: Path
 
 @pytest.mark.thorough
 def test_claims_about_deleted_posts_equal_those_of_an_import_and_survive_going_back(run: Run, tmp_path: Path) -> None:
-    """One export has a true skeleton, one a false one of a post that the store has, and one is imported in between."""
+    """One export has a true skeleton, one a false one of a stored post, and one is imported in between."""
     path = tmp_path / "store"
     first, seen, since = (BOB.text("default", text) for text in ("first", "seen", "told of since the export"))
     gone = ANN.text("default", "gone", links=(first.hash,))
@@ -497,11 +497,11 @@ def test_claims_about_deleted_posts_equal_those_of_an_import_and_survive_going_b
     store_at(path, [first, last, seen, *deletions])
     with CableStore.open(path) as store:
         store.export(tmp_path / "own")
-        forge(tmp_path / "since", [deletions[2]], [told_of(since, deletions[2])])
+        forge(tmp_path / "since", [deletions[2]], [tombstone_of(since, deletions[2])])
         store.import_exports([tmp_path / "since"])
         assert set(store.heads("default")) == {first.hash, last.hash, seen.hash}
     other = export_of([first, gone, deletions[0]], tmp_path / "other")
-    forged = forge(tmp_path / "forged", deletions[1:2], [told_of(seen, deletions[1])])
+    forged = forge(tmp_path / "forged", deletions[1:2], [tombstone_of(seen, deletions[1])])
     with CableStore.in_memory() as oracle:
         oracle.ingest(raws(first, last, seen, *deletions))
         oracle.import_exports([tmp_path / "since", other, forged])
@@ -518,7 +518,7 @@ def test_claims_about_deleted_posts_equal_those_of_an_import_and_survive_going_b
             assert asked == [gone.hash, since.hash]
 
 
-def told_of(target: Post, deletion: Post) -> Tombstone:
+def tombstone_of(target: Post, deletion: Post) -> Tombstone:
     skeleton = Skeleton(0, 7, "a!b", ())
     return Tombstone(target.hash, deletion.author, deletion.timestamp_ms, deletion.hash, skeleton)
 

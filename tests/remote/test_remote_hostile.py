@@ -89,7 +89,7 @@ def test_a_silent_program_is_disconnected(store: CableStore) -> None:
         HEADER.pack(100_000) + b"\x91" * 100_000,
         HEADER.pack(7) + msgspec.msgpack.encode(["calls"]),
     ],
-    ids=["longest", "too long", "no msgpack", "empty", "nested", "no message"],
+    ids=["longest", "too long", "not msgpack", "empty", "nested", "not a message"],
 )
 def test_a_frame_that_is_not_a_message_ends_the_connection(server: StoreServer, sent: bytes) -> None:
     program = RawProgram(server)

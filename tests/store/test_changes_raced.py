@@ -53,7 +53,7 @@ def test_a_page_with_the_changes_after_it_equals_the_present_state(
             follow(screen, store)
             assert screen.shown() == now.shown()
             assert screen.cursor == now.cursor
-        assert sum(screen.told for screen in screens) > TURNS
+        assert sum(screen.reported for screen in screens) > TURNS
         assert store.check().problems == []
 
 

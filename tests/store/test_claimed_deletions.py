@@ -115,7 +115,7 @@ def test_a_claim_about_a_confirmed_deletion_is_ignored(tmp_path: Path) -> None:
 
 
 def test_a_deletion_that_is_claimed_to_be_deleted_is_accepted(tmp_path: Path) -> None:
-    """A post/delete cannot be deleted, whatever type a skeleton under its author's own deletion claims for it."""
+    """A post/delete cannot be deleted, even if a skeleton under a deletion by its author claims another type."""
     deletion = ANN.delete(BOB.text("default", "x"))
     second = ANN.delete(deletion)
     forge(tmp_path / "forged", [second], [claimed(deletion, second)])

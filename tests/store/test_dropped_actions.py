@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from moderated import DAN, assert_clean, own, verdicts_of, wanted
+from moderated import DAN, assert_clean, own, requestable, verdicts_of
 from people import ANN, BOB, CYD, START_MS
 
 from cablestore import Block, CableStore, Moderation, Role, Unblock, Verdict, limits
@@ -54,7 +54,7 @@ def test_dropped_actions_are_removed_and_their_decisions_remain(tmp_path: Path, 
             assert not says_secret(store)
             store.rebuild()
         assert store.get(PLAIN.hash) == PLAIN
-        assert wanted(store, *ACTS) == []
+        assert requestable(store, *ACTS) == []
         assert_clean(store)
     with own(tmp_path) as store:
         assert effects(store) == (True, UserRole.MOD, True)

@@ -17,9 +17,9 @@ from moderated import (
     chain,
     is_sweeping,
     own,
+    requestable,
     texts,
     verdicts_of,
-    wanted,
     write,
 )
 from moderating import decide
@@ -81,7 +81,7 @@ def test_dropped_posts_are_removed_and_rejected_until_they_are_undropped(store: 
     for post in mine:
         assert store.get(post.hash) is None
         assert store.links(post.hash) == post.links
-    assert wanted(store, *posts) == []
+    assert requestable(store, *posts) == []
     assert answered(store, *mine) == []
     assert verdicts_of(store, *mine) == [Verdict.DROPPED] * len(mine)
     assert store.heads("c") == heads
@@ -96,9 +96,9 @@ def test_dropped_posts_are_removed_and_rejected_until_they_are_undropped(store: 
     digest = store.dump_digest()
     store.rebuild()
     assert store.dump_digest() == digest
-    assert wanted(store, *posts) == []
+    assert requestable(store, *posts) == []
     store.moderation.undrop(**arguments)  # type: ignore[arg-type] # arguments of several types
-    assert wanted(store, *mine) == [post.hash for post in mine]
+    assert requestable(store, *mine) == [post.hash for post in mine]
     assert verdicts_of(store, *mine) == [Verdict.ACCEPTED] * len(mine)
     assert store.heads("c") == heads
     assert [key for key in local_keys(store) if b"dropped" in key] == []
@@ -117,7 +117,7 @@ def test_moderation_posts_and_deletions_stay_in_a_dropped_channel(store: CableSt
     assert verdicts_of(store, late, BOB.post(Role("", 0, "c", CYD.key, 1))) == [Verdict.ACCEPTED] * 2
     store.moderation.undrop(channel="c")
     assert verdicts_of(store, text, doomed) == [Verdict.DELETED] * 2
-    assert wanted(store, text, doomed) == []
+    assert requestable(store, text, doomed) == []
 
 
 def test_an_admins_drop_hides_own_posts_and_keeps_them(store: CableStore) -> None:
@@ -177,7 +177,7 @@ def test_a_large_drop_is_swept_in_batches(store: CableStore, monkeypatch: pytest
         assert all(snapshot.reader.post(post.hash) is None for post in posts[:-1])
     store.moderation.undrop(users=[BOB.key])
     store.moderation.sweep()
-    assert len(wanted(store, *posts)) == 25
+    assert len(requestable(store, *posts)) == 25
 
 
 def test_a_dropped_topic_is_removed_and_rejected_until_it_is_undropped(store: CableStore) -> None:
@@ -264,7 +264,7 @@ def test_rejected_posts_are_remembered_up_to_a_limit(store: CableStore, monkeypa
     store.moderation.drop(users=[BOB.key])
     posts = chain(BOB, BOB, BOB)
     assert verdicts_of(store, *posts) == [Verdict.DROPPED] * 3
-    assert wanted(store, *posts) == [posts[2].hash]
+    assert requestable(store, *posts) == [posts[2].hash]
     assert verdicts_of(store, posts[2]) == [Verdict.DROPPED]
     store.moderation.undrop(users=[BOB.key])
     assert verdicts_of(store, *posts) == [Verdict.ACCEPTED] * 3
@@ -354,7 +354,7 @@ def test_going_back_to_an_earlier_database_does_not_restore_dropped_posts(tmp_pa
         store.moderation.sweep()
         with store.snapshot() as snapshot:
             assert snapshot.reader.post(lost.hash) is None
-        assert wanted(store, *posts, lost) == []
+        assert requestable(store, *posts, lost) == []
         assert_clean(store)
 
 
@@ -368,7 +368,7 @@ def test_a_moderated_session_decides_about_the_posts_of_an_unmoderated_one(tmp_p
     with own(tmp_path) as store:
         assert store.get(posts[0].hash) is None
         store.moderation.sweep()
-        assert wanted(store, *posts) == []
+        assert requestable(store, *posts) == []
         assert_clean(store)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from moderated import DAN, NOW_MS, assert_clean, own, verdicts_of, wanted
+from moderated import DAN, NOW_MS, assert_clean, own, requestable, verdicts_of
 from people import ANN, BOB, CYD, START_MS, Person
 
 from cablestore import LEGACY, Block, Body, CableStore, Info, Moderation, Post, Role, Text, Unblock, Verdict, limits
@@ -29,17 +29,17 @@ def test_a_post_that_a_known_action_drops_is_not_requested(tmp_path: Path) -> No
     drop = action(BOB, Action.DROP_POST, (bad.hash,), 20)
     with own(tmp_path) as store:
         verdicts_of(store, drop)
-        assert wanted(store, bad, other) == [bad.hash, other.hash], "its author has no authority"
+        assert requestable(store, bad, other) == [bad.hash, other.hash], "its author has no authority"
         verdicts_of(store, role(BOB, 5))
-        assert wanted(store, bad, other) == [other.hash]
+        assert requestable(store, bad, other) == [other.hash]
         assert not store.moderation.is_sweeping
         assert_clean(store)
     with own(tmp_path) as store:
         store.rebuild()
-        assert wanted(store, bad) == []
+        assert requestable(store, bad) == []
         assert verdicts_of(store, bad) == [Verdict.DROPPED]
         verdicts_of(store, action(BOB, Action.UNDROP_POST, (bad.hash,), 30))
-        assert wanted(store, bad) == [bad.hash]
+        assert requestable(store, bad) == [bad.hash]
         assert verdicts_of(store, bad) == [Verdict.ACCEPTED]
         assert_clean(store)
 
