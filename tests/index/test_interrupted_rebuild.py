@@ -65,7 +65,7 @@ def folder() -> Iterator[Path]:
 @pytest.mark.thorough("KeyboardInterrupt-False", "StorageError-True")
 @pytest.mark.parametrize("after", [False, True])
 @pytest.mark.parametrize("error", [KeyboardInterrupt, StorageError])
-def test_what_is_written_after_an_interrupted_rebuild_is_kept(
+def test_writes_after_an_interrupted_rebuild_are_kept(
     folder: Path, monkeypatch: pytest.MonkeyPatch, error: type[BaseException], after: bool
 ) -> None:
     interrupter = Interrupter(error, after=after)
@@ -117,7 +117,7 @@ def test_an_interrupted_rebuild_leaves_no_generation(tmp_path: Path) -> None:
         assert store.check().is_clean
 
 
-def test_a_new_database_that_cannot_be_opened_leaves_the_store_as_it_was(
+def test_a_new_database_that_cannot_be_opened_leaves_the_store_unchanged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: Any) -> leveldb.LevelDB:
