@@ -17,7 +17,7 @@ Progress = Callable[[int], None]
 
 
 def no_progress(_: int) -> None:
-    """Ignore progress."""
+    """Ignore the progress. This is the default where a function reports progress."""
 
 
 def batches(

@@ -1,4 +1,4 @@
-"""Summaries: rows derived from other rows in one pass after all of these exist. Trees and censuses."""
+"""Summaries: the rows of trees and censuses, derived in one pass after all their source rows exist."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from cablestore.index.view import Catalog, Census, Fold, Tree, encode_number
 from cablestore.protocol.keys import SEPARATOR, after_prefix
 
 BlocksOf = Callable[[bytes], Iterable[list[Row]]]
-"""Yields all rows under a prefix in key order, many at once."""
+"""A function that yields all rows under a prefix in key order, in lists."""
 
 
 @dataclass(frozen=True)
 class Summary:
-    """Rows under `prefix`, which `made_of` yields in key order. `noun` is the name of one of them in reports.
+    """Rows under `prefix`, which `made_of` yields in key order. `noun` names such a row in reports.
 
-    A summary can be derived in parts if it has `sources`, the prefixes of its source rows. The rest of such a key
-    starts with the name of a set and `!`, and the rows of one set have separate summary rows.
+    A summary with `sources`, the prefixes of its source rows, can be derived in parts. In a source key, the name of a
+    set and `!` follow the prefix. Each set has its own summary rows.
     """
 
     prefix: bytes

@@ -47,7 +47,7 @@ def all_remembered_consents(reader: Reader) -> Iterator[Consent]:
 
 
 def user_of_row(key: bytes) -> bytes | None:
-    """Return the user of a statement in a local row, given the whole key. None for rows of other names."""
+    """Return the user of a statement in a local row, given the whole key. Return None for rows with other names."""
     prefix = local_key(CONSENT)
     return unhex(key[len(prefix) : len(prefix) + _HEX_KEY_SIZE]) if key.startswith(prefix) else None
 

@@ -53,7 +53,7 @@ Settled = tuple[Post | None, list[Tombstone], Post | None]
 def settle(post: Post | None, stones: Iterable[Tombstone]) -> Settled:
     """Settle one hash: return the post if it is live, a tombstone for each author in order, and the post if it is dead.
 
-    `stones` may have several tombstones of one author, from any source. Their skeletons are ignored if the post exists.
+    `stones` may contain several tombstones of one author. Their skeletons are ignored if the post exists.
     """
     merged: dict[bytes, Tombstone] = {}
     for stone in stones:
@@ -73,7 +73,7 @@ class Derivation:
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
         self.rows: list[Row] = []
-        """Rows that follow from only one post or tombstone. The caller may remove them, like those below."""
+        """Rows that follow from only one post or tombstone. The caller may remove them, and the rows of `reverse`."""
         self.reverse: list[Row] = []
         """The rows of the reverse hash map, in order."""
         self._parts: dict[bytes, dict[bytes, bytes]] = {prefix: {} for prefix, fold in catalog.combined if fold}

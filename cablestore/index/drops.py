@@ -1,8 +1,8 @@
-"""Drops: which posts moderation removes from this store, and what the store remembers about them (moderation.md 4.4.6).
+"""Drops: the posts that moderation removes from this store, and the fields that it remembers (moderation.md 4.4.6).
 
-All of this is in local rows, so a drop leaves no tombstone, and is not sent to peers:
+Drops are local rows. A drop does not leave a tombstone, and the node does not send it to peers:
 
-    !local!drop!user!<pubkey>     -> msgpack [act, spared or nil, until_ms or nil, place or nil]
+    !local!drop!user!<pubkey>     -> msgpack [act, exempt or nil, until_ms or nil, place or nil]
     !local!drop!channel!<channel> -> the same
     !local!drop!post!<hash>       -> the same
     !local!swept!                 -> empty; exists if the posts of all drops are removed, or nothing is dropped
@@ -14,12 +14,12 @@ All of this is in local rows, so a drop leaves no tombstone, and is not sent to 
     !local!act!<pubkey>!<mono-ts> -> record of an action or role of a dropped user, without its reason
 
 `act` is the hash of the action that drops. Posts by `exempt`, the local user, are hidden and not removed if the action
-is another user's. A drop with `until_ms` applies to posts dated up to it: `post/unblock` with `undrop=0` leaves one.
-`place` is the position at which the removal continues, nil after the last post was removed.
+is another user's. A drop with `until_ms` applies to posts dated up to it: `post/unblock` with `undrop=0` leaves such a
+drop. `place` is the position at which the removal continues, nil after the last post was removed.
 
-Deletions depend on post/delete, so it is never dropped. Decisions depend on moderation posts: those with a reason,
-which is free text, are dropped with their author, but the rest of their content is kept. So is the statement of a
-dropped post/info about roles (`cablestore.index.consents`).
+Deletions depend on post/delete, so it is never dropped. Decisions depend on moderation posts. A moderation post with a
+reason, which is free text, is dropped with its author, but the store keeps the other fields. It also keeps the
+statement about roles of a dropped post/info (`cablestore.index.consents`).
 """
 
 from __future__ import annotations
@@ -180,7 +180,7 @@ def encode_drop(drop: Drop) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class DroppedPost:
-    """Remembered part of a post that was dropped, or rejected because of a drop, as needed for others' histories."""
+    """Remembered fields of a post that was dropped, or rejected because of a drop. Histories of channels need them."""
 
     hash: bytes
     author: bytes
@@ -230,7 +230,7 @@ def dropped_post(reader: Reader, digest: bytes) -> DroppedPost | None:
 
 
 def dropped_posts(reader: Reader, after: bytes = b"") -> Iterator[DroppedPost]:
-    """Yield the remembered posts with hashes, in hex digits, after `after`."""
+    """Yield the remembered posts whose hashes (hex digits) follow `after`, in order."""
     for key, value in reader.local_rows(DROPPED, after):
         yield decode_dropped(key, value)
 

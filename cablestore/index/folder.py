@@ -2,7 +2,7 @@
 
     STORE               JSON: {"format": 1, "dialect": "legacy", "generation": "generation-000002", "store": 32 hex
                         digits that no other store has, "kept": ["generation-000001"]}
-    lock                locked with flock while the store is open; has the owner's process id
+    lock                locked with flock while the store is open; contains the owner's process id
     control.sock        exists while the owner serves other processes: `cablestore.remote.unix_socket`
     peers.json          a node's marks of its peers: `cablestore.peers.sync_state`
     bans.json           banned peers: `cablestore.peers.bans`
@@ -12,8 +12,8 @@
     counts              second copy of the live database's counts: `cablestore.index.evidence`
     identity            the key file of the store's own user, created on first use
     generation-000002/  a LevelDB with all other data
-    generation-000001/  an earlier LevelDB, kept to go back to; or one that STORE does not name. The latter is kept,
-    unless its file UNNAMED shows that a rebuild or a reindexing left it
+    generation-000001/  an earlier LevelDB that STORE lists as kept, or one that STORE does not list. The latter is
+                        removed if its file UNNAMED shows that a rebuild or a reindexing left it
     sds/                causal logs and their lock: `cablestore.sds.log`
     search.sqlite       full-text index, search.sqlite-sums with checksums of its pages, and search.sqlite-wal while it
                         is open; all of them can be removed: `cablestore.search`
@@ -224,7 +224,7 @@ class Folder(ProcessBound):
     def begin(self, name: str | None = None) -> str:
         """Create an empty folder for a new generation, marked as unfinished, and return its name.
 
-        Opening the store removes it, unless `activate` was called before. The name is the next one, or the given one.
+        Opening the store removes it, unless `activate` was called before. Its name is by default the next number.
         """
         self._require_writable()
         name = name or next_name(self.path, self.generations)
@@ -237,7 +237,7 @@ class Folder(ProcessBound):
 
     @contextmanager
     def scratch(self) -> Iterator[Path]:
-        """Yield an empty folder for temporary files, for a read-only store outside of its folder.
+        """Yield an empty folder for temporary files. If the store is read-only, it is outside the store's folder.
 
         It is removed afterwards, at the latest when the store is next opened.
         """
@@ -337,7 +337,7 @@ class Folder(ProcessBound):
 def store_path(location: str | os.PathLike[str]) -> Path:
     """Return the path of the folder of a store, which may not exist yet. Raises ArgumentError.
 
-    It must be UTF-8, even if it is relative, because LevelDB rejects other paths.
+    The absolute path must be UTF-8, because LevelDB rejects other paths.
     """
     path = files.usable_path(location)
     absolute = path.absolute()
@@ -365,7 +365,7 @@ def _find(path: Path, dialect: Dialect | None, *, create: bool) -> Header | None
             return header
         reject_half_restored(path)
         reject_lost_header(path)
-        # A folder without a header may be a store whose creation was interrupted. Any other file is not a store's.
+        # A folder without a header may be a store whose creation was interrupted. Other files do not belong to a store.
         foreign = sorted(
             entry.name for entry in path.iterdir() if not (is_own(entry.name) or files.is_foreign(entry.name))
         )

@@ -55,7 +55,7 @@ _ROWS_WRITTEN: Final = 1_000
 
 @dataclass(slots=True)
 class RebuildReport:
-    """Result of a rebuild: what was preserved. `damaged` counts what could not be preserved, by reason."""
+    """Result of a rebuild: numbers of preserved posts, tombstones and entries. `damaged` counts losses by reason."""
 
     posts: int = 0
     lost_posts: int | None = 0
@@ -70,7 +70,7 @@ class RebuildReport:
     arrivals: int = 0
     damaged: Counter[str] = field(default_factory=Counter)
     has_late_tombstones: bool = False
-    """True if the tombstones of some deletions had to be laid again."""
+    """True if the source lacks tombstones of stored post/deletes, so that they are added again."""
     kept_aside: Path | None = None
     """Path of the old database, if data in it was lost."""
     _before: Counts | None = None
@@ -85,13 +85,14 @@ class RebuildReport:
         return self.lost_posts == 0 and not self.may_lack_deletions
 
     def lose(self, what: str) -> None:
-        """Count something that could not be preserved."""
+        """Count one loss of data with the reason `what`."""
         self.damaged[what] += 1
 
     def compare(self, before: Counts | None, following: int, deletion_rows: int) -> None:
         """Compare the data read with the counts in the source, None if they are unreadable.
 
-        `following` is the next number of its arrival log; `deletion_rows` are those in the new database.
+        `following` is the next number of the source's arrival log. `deletion_rows` is the number of rows of deletions
+        in the new database.
         """
         self._before, self._following, self._deletion_rows = before, following, deletion_rows
         is_empty = not self.posts and not self.damaged
@@ -151,7 +152,7 @@ def rebuild(
 ) -> RebuildReport:
     """Fill the empty `target` from `source`. The target is complete after this returns and the target is closed.
 
-    Rows that do not fit in memory are sorted in the folder `scratch`. Without that folder all rows must fit.
+    Rows that do not fit in memory are sorted in the folder `scratch`. If it is None, all rows must fit in memory.
     """
     report = RebuildReport()
     sorter = Sorter(Derivation(catalog), catalog, scratch, sample=partial(sampled, source, catalog))
@@ -166,7 +167,7 @@ def rebuild(
 
 
 def add_summaries(source: Reader, target: Database, catalog: Catalog, chosen: Iterable[Summary] | None = None) -> Sizes:
-    """Add the summaries of a target's rows, all or the chosen ones, and return their sizes."""
+    """Add all summaries of a target's rows, or the `chosen` summaries, and return the sizes of their views."""
     sizes: Sizes = {}
     for summary in summaries(catalog) if chosen is None else chosen:
         with target.snapshot() as state, target.bulk_writer() as writer:
@@ -181,7 +182,7 @@ def add_summaries(source: Reader, target: Database, catalog: Catalog, chosen: It
 def add_rest(
     source: Reader, target: Database, catalog: Catalog, meta: Row, sizes: Sizes, report: RebuildReport
 ) -> None:
-    """Add the rows that do not follow from posts and tombstones to a target that has all others."""
+    """Add the rows that do not follow from posts and tombstones to a target that contains all other rows."""
     write_head(target, meta, sizes)
     if report.has_late_tombstones:
         _add_late_tombstones(source, target, catalog)
@@ -201,7 +202,10 @@ def counts_of(sizes: Sizes, catalog: Catalog, following: int) -> Counts:
 
 
 def counts_in(source: Reader, catalog: Catalog) -> tuple[Counts | None, int]:
-    """Return a source's counts of itself, None if unreadable, and the next number of its arrival log."""
+    """Return the counts in a source's rows, None if they are unreadable, and the next number of its arrival log.
+
+    If that number is damaged, return a number greater than every number of the log.
+    """
     try:
         following = arrival_log.next_sequence(source)
     except CorruptStoreError:  # the row is damaged, but not known to be old
@@ -360,7 +364,7 @@ def _has_tombstones(source: Reader, due: Tombstone) -> bool:
 
 
 def _add_late_tombstones(source: Reader, target: Database, catalog: Catalog) -> None:
-    """Lay the tombstones of all deletions in the new database, because the source had lost some."""
+    """Add the tombstones of all post/deletes to the new database, because the source lacks some of them."""
     posts = (_readable_post(source, row, RebuildReport()) for row in source.prefix(DATA_PREFIX))
     stones = chain.from_iterable(tombstones(post) for post in posts if post is not None)
     for batch in batches(stones, lambda _: 128):
@@ -368,15 +372,15 @@ def _add_late_tombstones(source: Reader, target: Database, catalog: Catalog) -> 
 
 
 def add_tombstones(stones: Iterable[Tombstone], plan: Plan) -> None:
-    """Lay tombstones."""
+    """Add tombstones to a plan."""
     for stone in stones:
         plan.add_tombstone(stone)
 
 
 def write_planned(target: Database, reader: Reader, catalog: Catalog, fill: Callable[[Plan], object]) -> None:
-    """Create a plan over the target's current state, let `fill` fill it, and write it.
+    """Create a plan for the target's current state, pass it to `fill`, and write it.
 
-    Posts are read like those of `reader`.
+    The dialect and the decryption of local-only posts are those of `reader`.
     """
     with target.snapshot() as state:
         plan = Plan(reader.over(state), catalog, decode_sizes(state.get(SIZES_KEY)), None)
@@ -388,8 +392,8 @@ def write_planned(target: Database, reader: Reader, catalog: Catalog, fill: Call
 def _copy_local(source: Reader, target: Database, report: RebuildReport) -> None:
     """Copy the local rows that are not damaged.
 
-    A dead post whose skeleton was lost must be found again, so it does not count as witnessed. The applicable drops are
-    derived again when the store opens, because actions may be lost.
+    A confirmed deletion is omitted if its tombstone was lost: the post may then be requested again. The applicable
+    drops are derived again when the store opens, because actions may be lost.
     """
     witnessed, judged = local_key(CONFIRMED), local_key(DECIDED)
     of_dropped = (local_key(DROPPED_LINK), local_key(DROPPED_HEAD))
@@ -417,7 +421,7 @@ def _is_remembered(source: Reader, key: bytes) -> bool:
 def _copy_arrivals(source: Reader, target: Database, report: RebuildReport) -> None:
     try:
         following = arrival_log.next_sequence(source)
-    except CorruptStoreError:  # the log itself shows it
+    except CorruptStoreError:  # the entries of the log show it
         following = 1
         report.lose("next number of the arrival log")
     after = 1

@@ -46,10 +46,10 @@ def take_over(
     keeps: Callable[[Post], bool] = lambda _: True,
     hashes: Iterable[bytes] | None = None,
 ) -> TakeoverReport:
-    """Add the data of `live` to `target`, which already has everything up to number `after` of the arrival log.
+    """Add the data of `live` to `target`, which already contains the posts up to number `after` of the arrival log.
 
-    Posts for which `keeps` returns False are omitted. Without a live database only the log is written: `hashes` are
-    those of all posts of the target, in order, if the caller knows them. A second call changes nothing.
+    Posts for which `keeps` returns False are omitted. If `live` is None, only the log is written. Then `hashes` are the
+    hashes of all posts of the target in order, or None if the caller does not know them. A second call changes nothing.
     """
     report = TakeoverReport()
     if live is not None:
@@ -96,9 +96,9 @@ def _add_own(live: Reader, rows: Iterable[Row], plan: Plan) -> None:
 def _replay(
     target: Database, live: Reader, catalog: Catalog, hashes: Iterable[bytes], keeps: Callable[[Post], bool]
 ) -> None:
-    """Apply the outcome of each hash in the live database to the target: a post or none.
+    """Add the live database's post for each hash to the target, or discard the target's post if `live` lacks it.
 
-    Tombstones are laid before.
+    Tombstones are added before.
     """
 
     def work(plan: Plan) -> None:
@@ -134,7 +134,7 @@ def _discard(rows: Iterable[Row], plan: Plan) -> None:
 
 
 def _copy_local(live: Reader, target: Database) -> None:
-    """Copy the live database's local rows to the target, except for posts that the target itself found dead.
+    """Copy the live database's local rows to the target, which keeps its own confirmed deletions.
 
     The applicable drops are derived again when the store opens, because the target may have other posts.
     """
@@ -161,7 +161,7 @@ def _copy_log(live: Reader, target: Database) -> None:
 
 
 def _log_differences(live: Reader | None, target: Database, dialect: Dialect) -> int:
-    """Log the posts that only one of the two databases has; without a live one, all. Return their number."""
+    """Log the posts that only one of the two databases has, or all if `live` is None. Return their number."""
     with target.snapshot() as state:
         reader = Reader(state, dialect)
         first = 1 if live is None else arrival_log.next_sequence(reader)

@@ -121,7 +121,7 @@ def test_bytes_that_are_no_post(folder: Path) -> None:
 
 def test_a_row_that_belongs_to_no_view(folder: Path) -> None:
     change(folder, **{"!nobody!knows": b"x"})
-    assert any("belongs to no view" in problem for problem in problems(folder))
+    assert any("does not belong to a view" in problem for problem in problems(folder))
 
 
 def test_a_deleted_post_that_came_back(folder: Path) -> None:
