@@ -83,7 +83,7 @@ class Link(ProcessBound):
     """Connection to the process that has a store open."""
 
     def __init__(self, connection: socket.socket, offer: Offer, received: bytes, timeout_s: float) -> None:
-        """Use `reach`."""
+        """Start the receiving thread. Callers use `reach` or `over`."""
         self.offer: Final = offer
         self._timeout_s = timeout_s
         self._connection = connection
@@ -200,7 +200,10 @@ class Link(ProcessBound):
         return pending
 
     def next_of(self, pending: Pending) -> Answer:
-        """Wait for the next message for a call. Raises the call's error, or OwnerGoneError without a connection."""
+        """Wait for the next message for a call. Raises the call's error.
+
+        Raises OwnerGoneError if the process ended or does not answer, and StoreClosedError after `close`.
+        """
         heard, ticks = self._heard, 0
         while True:
             try:
@@ -219,7 +222,7 @@ class Link(ProcessBound):
             return found
 
     def is_answering(self) -> bool:
-        """Wait for a sign of life. Returns False after the timeout, or if the connection is closed."""
+        """Send a ping. Return False if no reply arrives before the timeout, or if the connection is closed."""
         pending = Pending(next(self._numbers), time.monotonic() + self._timeout_s, is_read=True)
         self._pending[pending.number] = pending
         try:
@@ -353,7 +356,9 @@ class Link(ProcessBound):
         while len(self._buffer) - at >= HEADER.size:
             [size] = HEADER.unpack_from(self._buffer, at)
             if size > limits.MAX_REMOTE_REPLY_SIZE_BYTES:
-                raise ValueError(f"the message has {size} bytes, the maximum is {limits.MAX_REMOTE_REPLY_SIZE_BYTES}")
+                raise ValueError(
+                    f"the message has {size} bytes, but the maximum is {limits.MAX_REMOTE_REPLY_SIZE_BYTES}"
+                )
             end = at + HEADER.size + size
             if len(self._buffer) < end:
                 break
@@ -429,7 +434,7 @@ def _greet(connection: socket.socket, timeout_s: float) -> tuple[Offer, bytes]:
         raise OwnerGoneError(f"{owner}, which has the store open, ended before it answered")
     if not offer.cablestore:
         raise CableStoreError(
-            f"{owner}, which has the store open, runs an earlier version of cablestore that serves no programs. "
+            f"{owner}, which has the store open, runs an earlier version of cablestore that does not serve programs. "
             "Restart it with this version"
         )
     if problem := messages.rejection(offer, owner) or offer.err:

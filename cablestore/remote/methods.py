@@ -105,7 +105,7 @@ _IMPORTED_LATE: Final = (
 def load_functions() -> None:
     """Import the modules of the FUNCTIONS and of the methods early.
 
-    A later import may find the files of another version, or no free descriptor.
+    A later import may find the files of another version, or fail because no descriptor is free.
     """
     for module in (*FUNCTIONS.values(), *_IMPORTED_LATE):
         with suppress(Exception):  # a call imports it again and reports the missing extra
@@ -156,7 +156,7 @@ class RemoteMethod:
         return given.arguments
 
     def write(self, given: Mapping[str, Any]) -> msgspec.Raw:
-        """Return the encoded arguments. Raises ArgumentError if one cannot be encoded."""
+        """Return the encoded arguments. Raises ArgumentError if an argument cannot be encoded."""
         values = [
             arguments.checked_time(name, value) if name.endswith("_ms") and isinstance(value, datetime) else value
             for name, value in ((name, given[name]) for name in self._names)

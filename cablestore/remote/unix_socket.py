@@ -40,9 +40,9 @@ class Listener(Closable):
     """Listening socket in a folder."""
 
     def __init__(self, folder: Path) -> None:
-        """Listen. Raises StorageError if no socket can be created in the folder.
+        """Create the socket and listen. Raises StorageError if it cannot be created in the folder.
 
-        The socket replaces one of a killed process: only one process can have the store in the folder open.
+        It replaces the socket of a killed process, because only one process can have the store in the folder open.
         """
         self._path: Final = folder.absolute() / NAME
         self.socket: Final = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
