@@ -5,9 +5,9 @@
     !acts!block!<target>!<mono-ts>!<pubkey>  -> record of a post/block or post/unblock on this user, one row per target
     !acts!consent!<pubkey>!<mono-ts>         -> msgpack [hash, true if its author accepts roles], for each post/info
 
-The rows of the view `moderation` are in the order of peers' requests. These are by author, because only actions of
-users who may have authority count, and are read when a store is opened. A record contains all data for a decision, so
-posts are not read:
+The rows of the view `moderation` are in the order of peers' requests. The rows here are in order of authors, because an
+opened store only reads the actions of users who may have authority. A record contains all data for a decision, so posts
+are not read:
 
     author u8[32] | timestamp u64 | number of targets u32 | targets u8[32] each |
     msgpack [hash, type, number, channel, reason, whether it is private]
@@ -65,7 +65,7 @@ def rows(post: Post) -> list[Row]:
 
 
 def record_of(act: ModerationAct) -> bytes:
-    """Return an action as bytes."""
+    """Return the record of an action."""
     head = _HEAD.pack(act.author, act.timestamp_ms, len(act.targets))
     rest = pack((act.hash, act.type, act.what, act.channel, act.reason, act.is_private))
     return b"".join((head, *act.targets, rest))
@@ -85,7 +85,7 @@ def act_in(record: bytes) -> ModerationAct:
 
 
 def targets_in(record: bytes) -> tuple[bytes, ...]:
-    """Return the targets of the action in a record. It is fast, because opening a store calls it for every action."""
+    """Return the targets of the action in a record. This is fast, because opening a store calls it for every action."""
     if len(record) <= _HEAD_SIZE:
         raise _damaged()
     count = int.from_bytes(record[_COUNT_AT:_HEAD_SIZE])
@@ -148,9 +148,10 @@ def all_consents_of(reader: Reader, user: bytes) -> Iterator[Consent]:
 
 
 def has_declined(reader: Reader, user: bytes, remembered: Iterable[Consent] | None = None) -> bool:
-    """Return True if a user declines roles now, by default with the remembered statements of the store.
+    """Return True if a user declines roles now.
 
-    The latest stored post/info is signed, so earlier ones do not matter.
+    `remembered` are the user's statements without a stored post/info, by default the store's. The latest stored
+    post/info is signed, so earlier stored ones do not matter.
     """
     remembered = remembered_consents(reader, user) if remembered is None else remembered
     latest = reader.last(CONSENT_PREFIX + user.hex().encode() + b"!")
@@ -183,7 +184,7 @@ VIEW: Final = View(
     name="acts",
     version=1,
     prefixes=(ROLE_PREFIX, ACTION_PREFIX, BLOCK_PREFIX, CONSENT_PREFIX),
-    answers="roles, and what is hidden, dropped and blocked",
+    answers="roles; hidden, dropped and blocked users, channels and posts",
     types=MODERATION_TYPES | {INFO},
     rows=rows,
 )

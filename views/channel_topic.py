@@ -35,7 +35,7 @@ def latest(reader: Reader, channel: str) -> tuple[str, bytes] | None:
 
 
 def latest_in_order(reader: Reader) -> Callable[[str], tuple[str, bytes] | None]:
-    """Return `latest` of one reader, for channels that are passed in the order of their names' bytes."""
+    """Return a function like `latest`. Pass channels to it in the order of their names' bytes."""
     value = reader.in_order(PREFIX)
     return lambda channel: _decode(channel, value(escape(channel)))
 
