@@ -27,9 +27,9 @@ _MICROSECONDS: Final = pa.timestamp("us")
 
 
 class Deletion(NamedTuple):
-    """A deletion of a hash: `hash` and `timestamp_ms` are those of the post/delete by `author`.
+    """A deletion of a hash. `hash` and `timestamp_ms` identify the post/delete by `author`.
 
-    A deletion from a tombstone has the `skeleton` of the target.
+    A deletion from a tombstone contains the `skeleton` of the target.
     """
 
     target: bytes
@@ -143,16 +143,19 @@ POSTS: Final[Mapping[str, Column]] = {
     ),
     "topic": Column(
         *_TEXT,
-        "topic that a post/topic sets; empty clears it",
+        "topic that a post/topic sets; an empty topic clears it",
         lambda posts: _texts([post.body.topic if isinstance(post.body, Topic) else None for post in posts]),
     ),
     "name": Column(
         *_TEXT,
-        "name that a post/info sets; null if it sets none",
+        "name that a post/info sets; null if it does not set a name",
         lambda posts: _texts([post.body.name if isinstance(post.body, Info) else None for post in posts]),
     ),
     "links": Column(
-        "ARRAY<STRING> NOT NULL", _HASHES, "hashes to which it links", lambda posts: _hashes([p.links for p in posts])
+        "ARRAY<STRING> NOT NULL",
+        _HASHES,
+        "hashes to which the post links",
+        lambda posts: _hashes([p.links for p in posts]),
     ),
     "targets": Column(
         "ARRAY<STRING> NOT NULL",
@@ -219,7 +222,7 @@ DELETIONS: Final[Mapping[str, Column]] = {
 
 # --- settled tables, which Spark computes ----------------------------------------------------------
 
-_NAME: Final = Column("STRING", pa.string(), "current name of the author; the public key if there is none")
+_NAME: Final = Column("STRING", pa.string(), "current name of the author; the public key if the author has no name")
 _CHANNEL: Final = Column("STRING", pa.string(), "name of the channel")
 _COUNT: Final = ("BIGINT", pa.int64())
 
@@ -249,7 +252,7 @@ SETTLED: Final[Mapping[str, Mapping[str, Column]]] = {
         "channel": _CHANNEL,
         "author": Column("STRING", pa.string(), "public key of the member"),
         "name": _NAME,
-        "type": Column("STRING", pa.string(), "type of its latest join, text or topic in the channel"),
+        "type": Column("STRING", pa.string(), "type of the member's latest join, text or topic in the channel"),
         "timestamp": Column(*_COUNT, "time of that post, milliseconds since 1970"),
         "time": Column(*_TIME, "the same in UTC; null after the year 9999"),
         "hash": Column("STRING", pa.string(), "hash of that post"),
@@ -258,16 +261,16 @@ SETTLED: Final[Mapping[str, Mapping[str, Column]]] = {
         "author": Column("STRING", pa.string(), "public key of the user"),
         "name": _NAME,
         "posts": Column(*_COUNT, "number of posts of all types"),
-        "first_post": Column(*_TIME, "time of the first of them, in UTC"),
-        "last_post": Column(*_TIME, "time of the last of them, in UTC"),
+        "first_post": Column(*_TIME, "time of the user's first post, in UTC"),
+        "last_post": Column(*_TIME, "time of the user's last post, in UTC"),
     },
     "channels": {
         "channel": _CHANNEL,
-        "topic": Column("STRING", pa.string(), "current topic; empty if there is none"),
+        "topic": Column("STRING", pa.string(), "current topic; empty if the channel has no topic"),
         "members": Column(*_COUNT, "number of members"),
-        **{f"{kind}s": Column(*_COUNT, f"number of post/{kind} in it") for kind in IN_CHANNELS},
-        "first_post": Column(*_TIME, "time of the first of these posts, in UTC"),
-        "last_post": Column(*_TIME, "time of the last of them, in UTC"),
+        **{f"{kind}s": Column(*_COUNT, f"number of post/{kind} in the channel") for kind in IN_CHANNELS},
+        "first_post": Column(*_TIME, "time of the first post in the channel, in UTC"),
+        "last_post": Column(*_TIME, "time of the last post in the channel, in UTC"),
     },
     "deletions": {
         "target": Column("STRING", pa.string(), "hash of the deleted post"),

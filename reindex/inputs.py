@@ -34,10 +34,10 @@ class Input(Protocol):
 
     @property
     def posts(self) -> int:
-        """Number of posts in it."""
+        """Number of posts in the input."""
 
     def quick_check(self, work: ObjectFolder) -> str | None:
-        """Return a problem of the input that is found without reading what `blocks` verifies. See `problem`."""
+        """Return a problem that the checks of `blocks` do not find, None if there is none. See `problem`."""
 
     def problem(self, work: ObjectFolder) -> str | None:
         """Return the problem of a damaged input, None if it is valid. `work` is the job's folder.
@@ -88,7 +88,7 @@ class SegmentInput:
 
     @property
     def digest(self) -> str:
-        """BLAKE3 from the manifest."""
+        """BLAKE3 hash from the manifest."""
         return self.segment.blake3
 
     @property

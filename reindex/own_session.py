@@ -1,4 +1,4 @@
-"""Spark session with a separate Java, for the driver's process: PySpark changes that process."""
+"""Spark session with a separate Java process, for the process of the driver. PySpark changes both."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def own_session(
 
 @contextmanager
 def _explained_by(java_end: JavaEnd, before: str = "") -> Iterator[None]:
-    """Replace errors of Spark by one of this package: how Java ended, if it did, or else the cause of the error."""
+    """Replace errors of Spark by errors of this package, with the end of Java or the cause of the error."""
     try:
         yield
     except (*spark_errors(), *disconnected()) as error:

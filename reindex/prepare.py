@@ -87,7 +87,7 @@ def make_job(
     views: frozenset[str],
     sample: Sample,
 ) -> ReindexJob:
-    """Split the work into partitions of hashes and buckets of keys. `views` are those to build; empty means all."""
+    """Split the work into partitions of hashes and buckets of keys. `views` are the views to build; empty means all."""
     wanted = _wanted_prefixes(catalog, views)
     posts = posts_of(inputs)
     size_bytes = sum(len(key) + len(value) for key, value in sample.pieces) * posts / max(sample.posts, 1)
@@ -143,7 +143,7 @@ def _wanted_prefixes(catalog: Catalog, views: frozenset[str]) -> list[bytes]:
     unknown = views - catalog.versions.keys()
     if unknown:
         raise ExportError(f"view not found: {', '.join(sorted(unknown))}. The views are {', '.join(catalog.versions)}")
-    # The reverse hash map has the keys of all other views, so it is built with each of them.
+    # The reverse hash map contains the keys of all other views, so it is built with each of them.
     names = views | {REVERSE_NAME} if views else frozenset(catalog.versions)
     return [prefix for prefix, name in catalog.prefixes if name in names]
 
