@@ -3,7 +3,7 @@
     !arrival!log!<number of the first entry, 16 digits> -> the entries of one batch: (kind u8 | hash u8[32]) each
     !arrival!next                                       -> the number of the next entry, in decimal digits
 
-Numbers start at 1, increase by 1 and never repeat. No view and no `dump` contains these keys. `cablestore.index.notes`
+Numbers start at 1, increase by 1 and never repeat. Views and `dump` do not contain these keys. `cablestore.index.notes`
 defines the entries of local changes. A newer entry of the same row may replace such an entry, and the number of the
 earlier entry is then missing.
 """
@@ -33,7 +33,7 @@ _MAX_DIGITS: Final = 16
 
 
 class EventKind(IntEnum):
-    """Kind of event of a post, or LOCAL for a change that does not follow from a post."""
+    """Kind of an entry: the event of a post, or LOCAL for a change that does not follow from a post."""
 
     ACCEPTED = 1
     DELETED = 2
@@ -94,7 +94,7 @@ def last_post_entry(reader: Reader, upto: int) -> Arrival | None:
     """Return the last entry of a post with a number of at most `upto`, None if it does not exist."""
     for row in reader.scan(LOG_PREFIX, _KEY % (upto + 1), reverse=True):
         first, after = span_of(row)
-        for sequence in range(min(upto, after - 1), first - 1, -1):  # usually the first one
+        for sequence in range(min(upto, after - 1), first - 1, -1):  # usually one iteration
             entry = _entry(row[1], first, sequence)
             if entry.kind is not EventKind.LOCAL:
                 return entry

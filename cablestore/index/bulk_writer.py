@@ -13,7 +13,7 @@ class RowBatch(Protocol):
     """Rows that are written together."""
 
     def put(self, key: bytes, value: bytes, /) -> None:
-        """Add a row."""
+        """Add a row to the batch."""
 
 
 B = TypeVar("B", bound=RowBatch)

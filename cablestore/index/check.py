@@ -139,11 +139,11 @@ def check(
 
 
 def check_rest(reader: Reader, catalog: Catalog, report: CheckReport) -> None:
-    """Check everything that needs all ranges, after they are checked: summaries, sizes, local rows and the arrival log."""
+    """Check the summaries, sizes, local rows and arrival log, after all ranges are checked."""
     for summary in summaries(catalog):
         _check_summary(reader, catalog, summary, report)
     if reader.get(meta.SIZES_KEY) != meta.encode_sizes(report.sizes):
-        report.note_problem("sizes that differ from those of the rows", "sizes", meta.SIZES_KEY)
+        report.note_problem("sizes that differ from the sizes of the rows", "sizes", meta.SIZES_KEY)
     report.rows += sum(reader.get(key) is not None for key in _ROWS_LEFT_OUT)
     _check_local(reader, report)
     _check_arrivals(reader, report)
@@ -220,7 +220,7 @@ _ROWS_LEFT_OUT: Final = (meta.META_KEY, meta.SIZES_KEY)
 
 
 class Checker:
-    """Checks ranges of hashes, then ranges of keys. Several checkers can share one database.
+    """Checker of ranges of hashes, and then of ranges of keys. Several checkers can share one database.
 
     Unless `is_exact`, rows that follow from only one post are summed in the report's balance instead of compared.
     """
@@ -241,9 +241,7 @@ class Checker:
             + [(key, key + b"\x00", False) for key in _ROWS_LEFT_OUT]
             + [(prefix, after_prefix(prefix), True) for prefix in self._of_many]
         )
-        """(start, stop, whether rows are compared) of all keys except those of rows that follow from one post, in key
-        order.
-        """
+        """Ranges of all keys except the keys of rows that follow from one post: (start, stop, True if compared)."""
 
     # --- rows that follow from posts and tombstones ---------------------------------------------
 

@@ -27,7 +27,7 @@ _HEX_KEY_SIZE: Final = 64
 
 
 def consent_key(consent: Consent) -> bytes:
-    """Return the key of a statement's row, after the name."""
+    """Return the key of a statement's row, without the prefix of the name."""
     return consent.user.hex().encode() + b"!" + sort_time(consent.timestamp_ms, consent.hash.hex().encode())
 
 

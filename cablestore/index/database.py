@@ -21,7 +21,7 @@ class Source(Protocol):
     def scan(self, start: bytes, stop: bytes, *, reverse: bool = False, at_once: int = 0) -> Iterator[Row]:
         """Yield the rows with start <= key < stop in key order, or backwards.
 
-        `at_once` is a hint: the number of rows that the caller needs. These are read in one operation.
+        `at_once` is a hint: the number of rows that the caller needs. These rows are read in one operation.
         """
 
     def blocks(self, start: bytes, stop: bytes) -> Iterator[list[Row]]:

@@ -7,7 +7,7 @@ Drops are local rows. A drop does not leave a tombstone, and the node does not s
     !local!drop!post!<hash>       -> the same
     !local!swept!                 -> empty; exists if the posts of all drops are removed, or nothing is dropped
     !local!undrop!                -> position up to which the remembered posts were compared with the drops
-    !local!dropped!<hash>         -> msgpack [author, act, type, timestamp_ms, channel or nil, links, whether it was held]
+    !local!dropped!<hash>         -> msgpack [author, act, type, timestamp_ms, channel or nil, links, was stored]
     !local!dropped-link!<channel>!<linked hash>!<hash> -> empty, for the links of remembered posts
     !local!dropped-head!<channel>!<hash>               -> empty, for posts that were heads when they were removed
     !local!refused!               -> number of remembered posts that were never stored
@@ -48,7 +48,7 @@ from cablestore.protocol.keys import escape, unescape, unhex
 from cablestore.protocol.post import Post
 
 KEPT_TYPES: Final = MODERATION_TYPES | {DELETE}
-"""Types of posts that decisions and deletions need: a block does not reject them if they are dated before it."""
+"""Types of posts that decisions and deletions need: a block does not reject them if they are dated before the block."""
 _POST_TYPES: Final = frozenset({TEXT, TOPIC})
 """Types of posts that can be dropped individually (moderation.md 5.1.3.6)."""
 USER, CHANNEL, POST = b"user!", b"channel!", b"post!"
@@ -102,7 +102,7 @@ class AppliedDrops:
     posts: Mapping[bytes, Drop] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
-        """Return True if anything is dropped."""
+        """Return True if at least one drop applies."""
         return bool(self.users or self.channels or self.posts)
 
     def of(self, post: Post | PostFields) -> Drop | None:
@@ -118,7 +118,7 @@ class AppliedDrops:
 
     @classmethod
     def of_rows(cls, rows: Mapping[bytes, Drop]) -> Self:
-        """Return the drops of local rows, given by their keys after the name."""
+        """Return the drops of local rows. The keys are without the prefix of the name."""
         users, channels, posts = {}, {}, {}
         for key, drop in rows.items():
             if key.startswith(USER):
@@ -136,22 +136,22 @@ class AppliedDrops:
 
 
 def user_key(user: bytes) -> bytes:
-    """Return the key of the drop of a user, after the name."""
+    """Return the key of the drop of a user, without the prefix of the name."""
     return USER + user.hex().encode()
 
 
 def channel_key(channel: str) -> bytes:
-    """Return the key of the drop of a channel, after the name."""
+    """Return the key of the drop of a channel, without the prefix of the name."""
     return CHANNEL + escape(channel)
 
 
 def post_key(digest: bytes) -> bytes:
-    """Return the key of the drop of a post, after the name."""
+    """Return the key of the drop of a post, without the prefix of the name."""
     return POST + digest.hex().encode()
 
 
 def stored_drops(reader: Reader) -> Iterator[tuple[bytes, Drop]]:
-    """Yield the drops in local rows, with their keys after the name."""
+    """Yield the drops in local rows, with their keys without the prefix of the name."""
     for key, value in reader.local_rows(DROP):
         yield key, decode_drop(key, value)
 

@@ -425,7 +425,7 @@ class Engine(ProcessBound):
         return report
 
     def _replace(self, new: Database) -> Database:
-        """Make another database the present one. Return the previous one."""
+        """Replace the open database. Return the previous database."""
         self._is_stale = True  # until `_reload`
         with self._present:
             self._database, replaced = new, self._database

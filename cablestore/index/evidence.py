@@ -39,7 +39,7 @@ class Evidence:
     """Evidence about a database besides its rows."""
 
     closed: Counts | None = None
-    """Its counts at the last clean close, None if they were not recorded."""
+    """Counts of the database at the last clean close, None if they were not recorded."""
     lost: str = ""
     """The lost part of LevelDB's logs or of the arrival log, or ""."""
     lost_earlier: bool = False

@@ -6,14 +6,14 @@
     control.sock        exists while the owner serves other processes: `cablestore.remote.unix_socket`
     peers.json          a node's marks of its peers: `cablestore.peers.sync_state`
     bans.json           banned peers: `cablestore.peers.bans`
-    policy.toml         which posts a node accepts: `cablestore.peers.policy`
-    last-backup.json    when the store was last backed up: `cablestore.index.last_backup`
-    last-check.json     when the store was last checked, and the result: `cablestore.index.last_check`
+    policy.toml         the rules for the posts that a node accepts: `cablestore.peers.policy`
+    last-backup.json    time and folder of the last backup: `cablestore.index.last_backup`
+    last-check.json     time and result of the last check: `cablestore.index.last_check`
     counts              second copy of the live database's counts: `cablestore.index.evidence`
     identity            the key file of the store's own user, created on first use
     generation-000002/  a LevelDB with all other data
-    generation-000001/  an earlier LevelDB that STORE lists as kept, or one that STORE does not list. The latter is
-                        removed if its file UNNAMED shows that a rebuild or a reindexing left it
+    generation-000001/  an earlier LevelDB that STORE lists as kept, or a LevelDB that STORE does not list. The latter
+                        is removed if its file UNNAMED shows that a rebuild or a reindexing left it
     sds/                causal logs and their lock: `cablestore.sds.log`
     search.sqlite       full-text index, search.sqlite-sums with checksums of its pages, and search.sqlite-wal while it
                         is open; all of them can be removed: `cablestore.search`
@@ -83,7 +83,7 @@ CAUSAL_LOGS: Final = "sds"
 SEARCH_INDEX: Final = "search.sqlite"
 SEARCH_SUMS: Final = f"{SEARCH_INDEX}-sums"
 SEARCH_FILES: Final = (SEARCH_INDEX, SEARCH_SUMS, *(f"{SEARCH_INDEX}-{kind}" for kind in ("wal", "shm", "journal")))
-"""Files of the full-text index: SQLite's, and the checksums of the first one."""
+"""Files of the full-text index: SQLite's files, and the checksums of the database file."""
 _OWN_NAMES: Final = frozenset(
     {
         HEADER_FILE,
@@ -165,7 +165,7 @@ class Folder(ProcessBound):
     def open_without_header(cls, path: Path, generation: str) -> Self:
         """Lock the folder without reading its header, to activate `generation` with `restore`.
 
-        Raises OpenError if that generation is missing, holds no database or is unfinished.
+        Raises OpenError if that generation is missing, does not contain a database or is unfinished.
         """
         path = store_path(path).absolute()
         database = path / generation
@@ -184,8 +184,8 @@ class Folder(ProcessBound):
     def restore(self, dialect: Dialect) -> None:
         """Write a new header with the generation for which the folder was opened.
 
-        The store gets a new id, because its arrival log may differ from that of the lost database. Other generations in
-        the folder are kept, but are not in the header.
+        The store gets a new id, because its arrival log may differ from the log of the lost database. Other generations
+        in the folder are kept, but are not in the header.
         """
         with storage_errors(f"cannot write the header of {self.path}"):
             for name in names_of(self.path):

@@ -30,7 +30,7 @@ class Header:
     store_id: str
     """Random id of this store. Exports contain it, so that a reindexing recognizes the exports of its own store."""
     kept: tuple[str, ...] = ()
-    """Generations besides the live one that are kept until they are removed by name, oldest first."""
+    """Other generations that are kept until they are removed by name, oldest first."""
 
 
 def peek(path: Path) -> Header | None:

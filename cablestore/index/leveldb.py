@@ -61,7 +61,7 @@ class LevelDB(forks.ProcessBound):
     ) -> None:
         """Open the folder. With `create`, create a database if none exists.
 
-        With `paranoid` a damaged log is an error; otherwise everything after the damage is dropped. Raises
+        With `paranoid` a damaged log is an error; otherwise the rows after the damage are dropped. Raises
         CorruptStoreError for damage, and for a missing database if `create` is false. Raises StorageError for I/O
         errors.
         """
@@ -73,8 +73,8 @@ class LevelDB(forks.ProcessBound):
         self._db = self._connect(create=create)
         self._lock = threading.Lock()
         self._compacting = threading.Lock()
-        """Lock of a compaction, which may take minutes: only `close` and `mend` wait for it. It is acquired before the
-        other.
+        """Lock of a compaction, which may take minutes: only `close` and `mend` wait for it. It is acquired before
+        `_lock`.
         """
         self._is_open = True
         self._live = LevelSnapshot(self._db)
@@ -176,7 +176,7 @@ class LevelDB(forks.ProcessBound):
         """Put rows, and delete keys whose value is None, atomically. With `sync`, return when they are on the disk.
 
         After a failed write all later writes raise StorageError until `mend` succeeds: LevelDB may have left an
-        incomplete record at the end of its log, and the next open would lose everything after it.
+        incomplete record at the end of its log, and the next opening would lose all rows after it.
         """
         with self._lock:
             self._require_open()

@@ -1,4 +1,4 @@
-"""Copies of a LevelDB by links: of a closed one, or of one that is open in this process."""
+"""Copies of a LevelDB by links, while it is closed or open in this process."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ def link_open_database(path: Path, copy: Path, writing: AbstractContextManager[o
 
     Most tables are linked first. The rest is copied within `writing`, which locks out writers for some milliseconds.
     LevelDB's thread may meanwhile write a log to a table, merge tables and remove the old files. The list is copied
-    before the other files, so the copy is complete if it contains all files in this list. Otherwise, copy again.
+    before the other files, so the copy is complete if it contains all files in this list. Otherwise the copy is
+    repeated.
     """
     current = path / "CURRENT"
     with storage_errors(copy):
@@ -59,7 +60,7 @@ def link_open_database(path: Path, copy: Path, writing: AbstractContextManager[o
 def _link_tables(path: Path, copy: Path) -> None:
     for table in path.glob("*.ldb"):
         link = copy / table.name
-        with suppress(FileNotFoundError):  # it is not needed any more, or the copy is repeated
+        with suppress(FileNotFoundError):  # the table is not needed any more, or the copy is repeated
             if link.exists() and link.stat().st_size != table.stat().st_size:
                 link.unlink()  # without links, it was copied while LevelDB wrote it
             if not link.exists():

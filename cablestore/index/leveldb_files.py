@@ -27,7 +27,7 @@ def holds_data(path: Path) -> bool:
 
 
 def require_room(path: Path, size_bytes: int) -> None:
-    """Raise OSError unless a file of this size can be written to a folder. Writes one, so quotas and limits apply."""
+    """Raise OSError if a temporary file of this size cannot be written to a folder, because of its disk or limits."""
     free = os.statvfs(path)
     if free.f_bavail * free.f_frsize < size_bytes:
         raise _no_space()

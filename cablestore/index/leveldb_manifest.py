@@ -35,7 +35,7 @@ _MANIFEST: Final = "MANIFEST-000001"
 
 _FIRST_LIMIT_SIZE_BYTES: Final = 10 * 2**20
 _LAST_LEVEL: Final = 6
-"""The level without a limit. Level 1 may contain up to 10 MiB, and each further level ten times as much."""
+"""The level without a limit. Level 1 may contain up to 10 MiB, and each further level ten times the level before."""
 
 
 class LevelTable(NamedTuple):
@@ -76,7 +76,7 @@ def join_tables(parts: Sequence[Path], path: Path) -> None:
 
 
 def read_tables(path: Path) -> TableList:
-    """Return the tables of the closed database at `path`. Raises CorruptStoreError, and OSError if it cannot be read."""
+    """Return the tables of the closed database at `path`. Raises CorruptStoreError and OSError."""
     manifest = path / (path / "CURRENT").read_text(encoding="utf-8").strip()
     found: dict[int, LevelTable] = {}
     last_write = 0
@@ -171,8 +171,8 @@ def is_outdated(path: Path, listed: ReadableList) -> bool:
 def write_database(parts: Sequence[TableList], path: Path) -> None:
     """Create one database from tables with disjoint ranges of keys in `path`, which must not contain a database.
 
-    The tables are linked with new numbers. All of them are on one level, the first one whose limit they do not exceed.
-    Raises StorageError if two ranges overlap or a table is truncated, and OSError if writing fails.
+    The tables are linked with new numbers. All of them are on one level, the first level whose limit they do not
+    exceed. Raises StorageError if two ranges overlap or a table is truncated, and OSError if writing fails.
     """
     tables = sorted((table for part in parts for table in part.tables), key=lambda table: _row_key(table.first))
     for one, following in pairwise(tables):

@@ -1,4 +1,4 @@
-"""The thread in which LevelDB writes tables. A child that was forked after it started lacks it."""
+"""The thread in which LevelDB writes tables. A child process lacks it if it was forked after the thread started."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ RULES: Final = b"rules"
 """The version of the rules by which these drops were derived. If it differs, they are derived again, too."""
 
 READ: Final = b"read"
-"""Read marks: channel -> how far the user has read it (`cablestore.store.read_marks`)."""
+"""Read marks: channel -> the position up to which the user has read it (`cablestore.store.read_marks`)."""
 
 LATE: Final = b"late"
 """Texts that arrived after their channel was marked and are dated before the mark: channel and <mono-ts> -> hash

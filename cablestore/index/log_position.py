@@ -3,7 +3,7 @@
 A statement such as "all posts up to here are read" is only valid for one database, and as long as its posts exist. So
 the file also stores a position. If the position is not valid when the file is read, the file is void. Posts may be lost
 by a power failure, by damage and a rebuild, with `--recover`, `--back-to`, a restored backup, or an older copy of the
-folder. Then the database is another one, or the arrival log has another entry at this number.
+folder. Then the name of the database differs, or the arrival log has another entry at this number.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class LogPosition(NamedTuple):
         )
 
     def keeps_posts_in(self, reader: Reader) -> bool:
-        """Return True if the position is valid, and no posts from before it were discarded (dropped or pruned) since."""
+        """Return True if the position is valid, and earlier posts were not discarded (dropped or pruned) since."""
         return self.holds_in(reader) and not has_discarded(reader, arrival_log.end_of_batch(reader, self.sequence))
 
     def fields(self) -> dict[str, Any]:

@@ -22,7 +22,7 @@ class MemoryDB:
         self._lock = threading.Lock()
         self._is_open = True
         self._snapshots: weakref.WeakSet[MemoryDBSnapshot] = weakref.WeakSet()
-        """Open snapshots of the current state and of older ones."""
+        """Open snapshots of the current state and of older states."""
 
     def snapshot(self) -> MemoryDBSnapshot:
         """Return a snapshot of the current state."""

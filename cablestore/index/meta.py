@@ -103,9 +103,9 @@ def missing_views(value: bytes | None, catalog: Catalog) -> dict[str, int]:
 
 
 def require_views(value: bytes | None, catalog: Catalog, where: str, drop: frozenset[str] = frozenset()) -> None:
-    """Raise OpenError if a database has views that the catalog lacks, except for those to drop.
+    """Raise OpenError if a database has views that the catalog lacks, except for the views in `drop`.
 
-    Raises ArgumentError for a name to drop that is not among them.
+    Raises ArgumentError for a name in `drop` that is not the name of such a view.
     """
     found = missing_views(value, catalog)
     if drop - found.keys():

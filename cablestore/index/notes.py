@@ -81,7 +81,7 @@ def has_discarded(reader: Reader, after: int) -> bool:
 
 
 def touched_keys(reader: Reader, after: int, last: int) -> Iterator[bytes]:
-    """Yield the keys of rows that posts changed which were discarded by entries after `after` and up to `last`.
+    """Yield the keys of rows that discarded posts changed, for the entries after `after` and up to `last`.
 
     All keys of a batch are yielded, even if it ends after `last`. Raises CorruptStoreError.
     """

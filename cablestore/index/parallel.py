@@ -6,7 +6,7 @@ Each process opens the database through links to its tables. The work has two st
     ranges of hashes -> pieces, sorted into runs on the disk -> ranges of keys
     (derive posts)                                              (compare or write rows)
 
-A check compares the rows of every range of keys with those in the database. A rebuild writes every range into a
+A check compares the rows of every range of keys with the rows in the database. A rebuild writes every range into a
 separate LevelDB. The tables of all of them form the new database.
 """
 

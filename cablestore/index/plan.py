@@ -20,7 +20,7 @@ fold that loses a part is computed again from the remaining rows (`Fold.refold`)
 overlay contains only rows of single posts and tombstones.
 
 The rows of views do not depend on the order of the posts or on the batches: `derive` computes the same rows from all
-posts at once, and `check` compares the two.
+posts at once, and `check` compares both.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class PlannedWrite(NamedTuple):
 
 
 class Plan:
-    """Collects the changes of a batch to the state of `base`. Discard the plan if a signature is invalid.
+    """Collector of the changes of a batch to the state of `base`. Discard the plan if a signature is invalid.
 
     The arrival log continues at `next_sequence`. If it is None, the plan does not log changes.
     """
@@ -335,7 +335,7 @@ class Plan:
             self._put_tombstone(stone, replace(stone, skeleton=skeleton if stone.author == target.author else None))
 
     def _put_tombstone(self, known: Tombstone | None, stone: Tombstone) -> None:
-        """Put a tombstone and the rows that follow from it in place of the known one."""
+        """Put a tombstone and the rows that follow from it. They replace those of `known`."""
         if stone == known:
             return
         self._targets.add(stone.target)

@@ -163,7 +163,7 @@ class Reader:
         return self.get(DATA_PREFIX + hash_hex) is not None
 
     def post(self, digest: bytes) -> Post | None:
-        """Return the post with this 32-byte hash, including local-only ones, or None."""
+        """Return the post with this 32-byte hash, which may be local-only, or None."""
         hash_hex = digest.hex().encode()
         raw = self.get(DATA_PREFIX + hash_hex)
         if raw is not None:
@@ -199,7 +199,7 @@ class Reader:
             yield self.unseal(sealed)
 
     def records(self, start: bytes = b"", stop: bytes = AFTER_HEX) -> Iterator[Row]:
-        """Yield the rows from which all others are derived: posts, sealed posts and tombstones, in order of hashes.
+        """Yield the rows from which all other rows are derived: posts, sealed posts and tombstones, in order of hashes.
 
         A tombstone is ordered by its target, before the post with that hash. `start` and `stop` are hex digits: start
         <= hash < stop.
@@ -221,7 +221,7 @@ class Reader:
         return None if value is None else Tombstone.decode(target, author, value)
 
     def tombstones(self, target: bytes | None = None) -> Iterator[Tombstone]:
-        """Yield all tombstones, or all of one target, in key order."""
+        """Yield all tombstones, or the tombstones of one target, in key order."""
         prefix = TOMBSTONE_PREFIX if target is None else tombstone_key(target.hex().encode(), b"")
         for row in self.prefix(prefix):
             yield decode_tombstone(row)
@@ -268,7 +268,7 @@ class Reader:
         return self.get(local_key(name, key))
 
     def local_rows(self, name: bytes, after: bytes = b"") -> Iterator[Row]:
-        """Yield the local rows of a name with keys after `after`: the part of the key after the name, and the value."""
+        """Yield the local rows of a name with keys after `after`. Keys are without the prefix of the name."""
         prefix = local_key(name)
         start = prefix + after + b"\x00" if after else prefix
         for key, value in self.scan(start, after_prefix(prefix)):
@@ -279,12 +279,12 @@ class Reader:
         return self.local(CONFIRMED, digest.hex().encode())
 
     def is_deletion_confirmed(self, digest: bytes) -> bool:
-        """Return True if this store had a post and its author's deletion, so that it must not request the post again."""
+        """Return True if this store had a post and its author's deletion. Then it must not request the post again."""
         return self.local(CONFIRMED, digest.hex().encode()) is not None
 
 
 class SnapshotReader(Reader):
-    """Reader of a snapshot, which it closes at the end of a `with`."""
+    """Reader of a snapshot. At the end of a `with`, it closes the snapshot."""
 
     __slots__ = ()
     source: SnapshotSource

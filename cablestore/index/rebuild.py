@@ -48,7 +48,7 @@ _LOST_POSTS: Final = ("post ", "local-only post ")
 UNOPENED: Final = "local-only post that does not decrypt"
 _MISSING_POST: Final = "post that is missing"
 _UNKNOWN_NEXT: Final = 10**16
-"""Greater than every number of the arrival log."""
+"""A number greater than every number of the arrival log."""
 _ROWS_WRITTEN: Final = 1_000
 """Number of rows in one write, about 200 kB."""
 
@@ -61,7 +61,7 @@ class RebuildReport:
     lost_posts: int | None = 0
     """Number of posts that could not be preserved, None if it is unknown."""
     lost_posts_at_least: int = 0
-    """Lower bound of that number."""
+    """Lower bound of the number of lost posts."""
     posts_before: int | None = None
     """Number of posts in the source, None if it is unknown."""
     tombstones: int = 0
@@ -72,12 +72,12 @@ class RebuildReport:
     has_late_tombstones: bool = False
     """True if the source lacks tombstones of stored post/deletes, so that they are added again."""
     kept_aside: Path | None = None
-    """Path of the old database, if data in it was lost."""
+    """Path of the old database if data was lost, None otherwise."""
     _before: Counts | None = None
     """Counts in the rows of the source, None if they are unreadable."""
     _following: int = 1
     _deletion_rows: int = 0
-    """Rows of deletions in the new database."""
+    """Number of rows of deletions in the new database."""
 
     @property
     def has_all_posts(self) -> bool:
@@ -89,7 +89,7 @@ class RebuildReport:
         self.damaged[what] += 1
 
     def compare(self, before: Counts | None, following: int, deletion_rows: int) -> None:
-        """Compare the data read with the counts in the source, None if they are unreadable.
+        """Compare the data read with the counts in the source. `before` is None if they are unreadable.
 
         `following` is the next number of the source's arrival log. `deletion_rows` is the number of rows of deletions
         in the new database.
@@ -119,15 +119,15 @@ class RebuildReport:
         self._settle(max(known, key=lambda counts: counts.next, default=None), is_exact=is_empty)
 
     def _settle(self, before: Counts | None, *, is_exact: bool) -> None:
-        """Set the number of lost posts from the counts of the source. They are a bound, unless they are exact.
+        """Set the number of lost posts from the counts of the source, or only a lower bound unless they are exact.
 
-        If deletions are lost, deleted posts are back and are counted in place of lost ones.
+        If deletions are lost, restored deleted posts hide the same number of lost posts.
         """
         self.damaged.pop(_MISSING_POST, None)
         damaged = sum(count for what, count in self.damaged.items() if what.startswith(_LOST_POSTS))
         missing = 0 if before is None else before.posts - self.posts
         known_rows = 0 if before is None else before.deletion_rows
-        is_exact &= missing >= 0  # restored discarded posts hide lost ones
+        is_exact &= missing >= 0  # restored discarded posts hide lost posts
         if not is_exact:  # the counts may be older than deletions, each of which has at least one row
             missing -= max(0, self._deletion_rows - known_rows)
         self.may_lack_deletions = not is_exact or self._deletion_rows < known_rows
@@ -248,7 +248,7 @@ def load_posts(
             if post.sealed is None:
                 loader.put(record)
             else:
-                derivation.rows.append(record)  # its key is out of order with those of other posts
+                derivation.rows.append(record)  # its key is out of order with the keys of other posts
             done += 1
             report.posts += 1
         if derivation.size_bytes >= sorter.run_size_bytes:
@@ -261,7 +261,7 @@ def load_posts(
 
 
 def _fraction(digest: bytes) -> float:
-    """Return the fraction of all hashes that is less than this one. Hashes are evenly distributed."""
+    """Return the fraction of all possible hashes that precede a hash."""
     return int.from_bytes(digest[:4], "big") / 2**32
 
 
@@ -293,7 +293,7 @@ def _settled(source: Reader, report: RebuildReport, start: bytes, stop: bytes) -
 
 
 class Loader:
-    """Loads rows into an empty database, and sums their sizes."""
+    """Loader of rows into an empty database. It sums their sizes."""
 
     def __init__(self, writer: RowWriter, catalog: Catalog) -> None:
         self._writer = writer

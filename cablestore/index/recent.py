@@ -4,7 +4,7 @@ Nearly every post changes the same counts, sums and folds. Because only one writ
 between two of its batches.
 
 A group consists of all rows of a fold whose keys are the same up to their last `!`, such as the heads of a channel.
-LevelDB skips all deleted rows of a group before it reads a remaining one. Each own post replaces a head, so the writer
+LevelDB skips all deleted rows of a group before it reads a remaining row. Each own post replaces a head, so the writer
 caches the groups of `hold`.
 """
 

@@ -43,8 +43,8 @@ AFTER_ALL: Final = b"\xff"
 """A key that sorts after the keys of all rows."""
 
 _LEVEL: Final = -3
-"""Compression level of zstd, a fast one: runs are read only once and soon. Level 1 takes a third less space and twice
-the time.
+"""Compression level of zstd: a fast level, because runs are read only once and soon. Level 1 takes a third less space
+and twice the time.
 """
 
 
@@ -71,9 +71,8 @@ def write_run(folder: ObjectFolder, name: str, buckets: Sequence[list[Row]]) -> 
 def bucket_hash(name: str, index: int, blob: bytes) -> int:
     """Return a hash of a run's part of one bucket, 0 if the part is empty.
 
-    It depends on the name of the run and the bucket.
-
-    The sums of the hashes written and read are equal unless a run is damaged or swapped with another run.
+    It depends on the name of the run and the bucket. The sums of the hashes written and read are equal unless a run is
+    damaged or swapped with another run.
     """
     if not blob:
         return 0
@@ -137,7 +136,7 @@ def choose_boundaries(sample: Sequence[Row], buckets: int, forced: Iterable[byte
 
 @dataclass
 class Sorter:
-    """Sorts a derivation's pieces, with runs in the folder `scratch`, or in memory without a folder.
+    """Sorter of a derivation's pieces, with runs in the folder `scratch`, or in memory if it is None.
 
     `sample` returns some pieces of all ranges, to choose boundaries. Several sorters can share one derivation: pass all
     of them the same `boundaries`, and each a `name` for its runs.

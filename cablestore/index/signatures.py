@@ -17,7 +17,7 @@ from cablestore.index.cores import usable_cores
 from cablestore.protocol.crypto import EXTENSION, are_signed, is_signed
 
 MAX_THREADS: Final = 8
-"""Without the extension, more threads than this lose more time waiting for Python's lock than they save."""
+"""Maximum number of threads. Without the extension, more threads would mostly wait for Python's lock."""
 
 Results = Callable[[], Sequence[bool]]
 """A function that waits for the verification of posts and returns for each whether its signature is valid, in order."""

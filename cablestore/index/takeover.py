@@ -1,4 +1,4 @@
-"""Takeover: prepare a new database to replace a live one that was written to in the meantime.
+"""Takeover: prepare a new database to replace a live database that has changed in the meantime.
 
 The new database was built from exports. It gets the data that exports lack from the live database: later posts,
 local-only posts, claims about deleted posts, local rows and the arrival log. Posts that only one of the two has are
@@ -62,7 +62,7 @@ def take_over(
         for entries in batches(arrival_log.post_entries(live, after), lambda _: 256):
             _replay(target, live, catalog, [entry.hash for entry in entries], keeps)
             report.arrived_since += len(entries)
-        # The live database's own knowledge of dead posts counts more than the claims of other stores.
+        # Deletions that the live database confirmed override claims of other stores.
         for rows in _lacking(live, target, local_key(CONFIRMED)):
             write_planned(target, live, catalog, partial(_confirm_deletion, live, rows))
         # Posts that the live database dropped are not restored. The store removes other dropped posts when it opens.

@@ -299,7 +299,7 @@ def changed(reader: Reader, tree: Tree, moves: list[Move]) -> list[Change]:
 
 
 def _grown(root: bytes, head: bytes, moves: list[Move], leaf_rows: int) -> bytes | None:
-    """Return the row of a set after the moves, None unless they only add posts to its tail."""
+    """Return the row of a set after moves that only add posts to its tail without splitting it, otherwise None."""
     start = 1 + root[0] if root else 0
     stop = start + _SUMS.size
     if len(root) < stop:
@@ -422,7 +422,7 @@ class _SetChange:
         return value
 
     def _make(self, node: bytes, level: int, start: int, stop: int) -> None:
-        """Create the row of a node that had none, and the rows below it."""
+        """Create the row of a node without a row, and the rows below it."""
         posts = dict(self._tree.items(self._reader, node, node + b"~"))
         for key, digest, sign in self._moves[start:stop]:
             if sign > 0:

@@ -1,4 +1,4 @@
-"""The interface of views, for cablestore's own and for custom ones.
+"""The interface of views, for cablestore's own views and for custom views.
 
 A view consists of a few pure functions of one post. The store adds and removes rows with them, the rebuild and the
 Spark job derive whole databases with them, and `check` compares a database with them.
@@ -156,14 +156,14 @@ class Tally:
 class Tree:
     """Sums over ranges of posts in order of <mono-ts>: any range takes a few reads. See `cablestore.index.tree`.
 
-    The tree of each set has rows under `prefix`: one of the whole set, and one of every range with more than
+    The tree of each set has rows under `prefix`: one row for the whole set, and one row for every range with more than
     `leaf_rows` posts.
     """
 
     prefix: bytes
     """One of the view's prefixes, only for this tree."""
     sets: Callable[[Post], list[bytes]]
-    """Returns the names of the sets that a post is in."""
+    """Returns the names of the sets that contain a post."""
     items: Callable[[Reader, bytes, bytes], Iterator[Row]]
     """Yields (<set>!<mono-ts>, hash) of a set's posts with start <= <set>!<mono-ts> < stop, in order."""
     sources: tuple[bytes, ...]
