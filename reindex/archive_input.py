@@ -2,10 +2,10 @@
 
 The driver verifies the index: the control node's signature, and the statements about each archive. The task that reads
 an archive verifies all of it: SHA-256, Merkle root, every message, and the signature of every post. A tombstone counts
-if the same archive has its post/delete, as when archives are imported.
+if the same archive contains its post/delete, as when archives are imported.
 
 A job computes the union of all its inputs. Under RFC 61 an archive is canonical for its week and channels, so that an
-import removes posts that it lacks. `cablestore archive import` does that, but not a job.
+import removes posts that it lacks. `cablestore archive import` removes them, but a job does not.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class _FoundIndex:
 
 
 def _age(found: _FoundIndex) -> tuple[int, int]:
-    """Return a sort key by which a later index is larger, like `local.LocalArchives`."""
+    """Return a sort key, which is greater for a later index, like `local.LocalArchives`."""
     entries = found.verified.index.entries
     return max((entry.period.to_ms for entry in entries), default=0), len(entries)
 
@@ -151,7 +151,7 @@ class ArchiveInput:
 
     @property
     def commitment(self) -> Commitment:
-        """Commitment of the control node to its content."""
+        """Commitment of the control node to the content of the archive."""
         return self.verified.commitments[self.entry.archive_id]
 
     @property

@@ -1,6 +1,6 @@
 """Tasks of a job that creates archives, which run on the workers. A node creates archives with the same functions.
 
-1. `tasks.inspect` and `tasks.read` send posts and tombstones to the partitions of their hashes.
+1. `tasks.inspect` verifies the inputs, and `tasks.read` sends posts and tombstones to the partitions of their hashes.
 2. `derive` reads all blobs of a partition. It writes live posts and effective tombstones to a run, split into weeks.
 3. `archive` reads all posts of a week, sorted, and creates its archives. Archives also contain the channels of earlier
    weeks, so this stage runs after the time of the first post of every channel is known.
@@ -81,7 +81,7 @@ class WeekContent(NamedTuple):
         }
 
     def known(self) -> Callable[[Tombstone], Tombstone | None]:
-        """Return a function that returns the effective tombstone for a waiting one of a post/delete, or None."""
+        """Return a function that returns the effective tombstone for a post/delete's waiting tombstone, or None."""
         found = {(stone.target, stone.author, stone.deleted_by): stone for stone in self.stones}
         return lambda claim: found.get((claim.target, claim.author, claim.deleted_by))
 
@@ -95,7 +95,7 @@ def derive(job: WeeksJob) -> Callable[[Batches], Batches]:
 
 
 def _derive(job: WeeksJob, partition: int, hashed: list[Hashed], stones: list[Tombstone]) -> dict[str, Any]:
-    """Settle every hash of a partition. Write a run of the content to archive, and report the first post of each topic."""
+    """Settle every hash of a partition. Write a run of its content, and report the first post of each topic."""
     counts: Counter[str] = Counter()
     first_posts_ms: dict[str, int] = {}
     rows: list[Row] = []

@@ -1,4 +1,4 @@
-"""Columns of the data source: the name, type and values of each, as Arrow arrays of many posts."""
+"""Columns of the data source: their names, types and values, as Arrow arrays of many posts."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def no_values(_rows: Sequence[Any]) -> pa.Array:
 
 
 class Column(NamedTuple):
-    """A column of a table: its type in Spark's DDL and in Arrow, its meaning, and a function that returns its values."""
+    """A column of a table: its types in Spark's DDL and in Arrow, its meaning, and a function for its values."""
 
     ddl: str
     arrow: pa.DataType
@@ -121,7 +121,9 @@ _MS: Final = ("BIGINT NOT NULL", pa.int64())
 
 POSTS: Final[Mapping[str, Column]] = {
     "hash": Column(*_HEX, "hash of the post, 64 hex digits", lambda posts: _hex(post.hash for post in posts)),
-    "author": Column(*_HEX, "public key of its author, 64 hex digits", lambda posts: _hex(p.author for p in posts)),
+    "author": Column(
+        *_HEX, "public key of the post's author, 64 hex digits", lambda posts: _hex(p.author for p in posts)
+    ),
     "type": Column(*_HEX, f"{', '.join(TYPE_NAMES.values())}", lambda posts: _types([post.type for post in posts])),
     "timestamp": Column(
         *_MS,
@@ -129,7 +131,9 @@ POSTS: Final[Mapping[str, Column]] = {
         lambda posts: pa.array([post.timestamp_ms for post in posts], pa.int64()),
     ),
     "time": Column(
-        *_TIME, "the same in UTC; null after the year 9999", lambda posts: _times([post.timestamp_ms for post in posts])
+        *_TIME,
+        "`timestamp` in UTC; null after the year 9999",
+        lambda posts: _times([post.timestamp_ms for post in posts]),
     ),
     "channel": Column(
         *_TEXT,
@@ -182,7 +186,7 @@ DELETIONS: Final[Mapping[str, Column]] = {
         lambda rows: pa.array([row.timestamp_ms for row in rows], pa.int64()),
     ),
     "time": Column(
-        *_TIME, "the same in UTC; null after the year 9999", lambda rows: _times([row.timestamp_ms for row in rows])
+        *_TIME, "`timestamp` in UTC; null after the year 9999", lambda rows: _times([row.timestamp_ms for row in rows])
     ),
     "is_signed": Column(
         "BOOLEAN NOT NULL",
@@ -254,7 +258,7 @@ SETTLED: Final[Mapping[str, Mapping[str, Column]]] = {
         "name": _NAME,
         "type": Column("STRING", pa.string(), "type of the member's latest join, text or topic in the channel"),
         "timestamp": Column(*_COUNT, "time of that post, milliseconds since 1970"),
-        "time": Column(*_TIME, "the same in UTC; null after the year 9999"),
+        "time": Column(*_TIME, "`timestamp` in UTC; null after the year 9999"),
         "hash": Column("STRING", pa.string(), "hash of that post"),
     },
     "users": {
@@ -278,7 +282,7 @@ SETTLED: Final[Mapping[str, Mapping[str, Column]]] = {
         "name": _NAME,
         "hash": Column("STRING", pa.string(), "hash of the earliest post/delete by (timestamp, hash)"),
         "timestamp": Column(*_COUNT, "time of that post/delete, milliseconds since 1970"),
-        "time": Column(*_TIME, "the same in UTC; null after the year 9999"),
+        "time": Column(*_TIME, "`timestamp` in UTC; null after the year 9999"),
         "type": Column("STRING", pa.string(), "type of the deleted post"),
         "channel": Column("STRING", pa.string(), "channel of the deleted post; null for types without a channel"),
         "target_timestamp": Column(*_COUNT, "time of the deleted post, milliseconds since 1970"),

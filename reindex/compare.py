@@ -57,7 +57,7 @@ class Comparison:
 
     @property
     def is_equal(self) -> bool:
-        """True if no row differs."""
+        """True if all rows are equal."""
         return not any(of.missing or of.extra or of.different for of in self.views.values())
 
 

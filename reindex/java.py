@@ -94,8 +94,8 @@ def major_version(version: str) -> int:
 def _inspect(origin: str, binary: str, environ: Mapping[str, str]) -> Java | str:
     """Return the Java runtime of a binary, or why it is not suitable.
 
-    Java itself reports its home, because a `java` on PATH may be a shim. It is started with the module that Spark
-    requests, so that a runtime without this module fails here.
+    Java itself reports its home, because a `java` on PATH may be a shim. The binary is started with the module that
+    Spark requests, so that a runtime without this module fails here.
     """
     try:
         done = subprocess.run(  # noqa: S603 - running the user's own Java is the purpose

@@ -57,7 +57,7 @@ def is_begun(folder: ObjectFolder, mark: str) -> bool:
 
 
 def claim_work(work: Location, local: Path | None) -> tuple[ObjectFolder, Path]:
-    """Claim a work folder, and the folder on this machine that a job needs: the same one, or `local` for a URI."""
+    """Claim a work folder, and the folder on this machine that a job needs: the same folder, or `local` for a URI."""
     folder = claim_folder(shared(work))
     if folder.is_local:
         return folder, folder.path

@@ -1,8 +1,8 @@
 """Reindexing: Spark derives a new generation of a store from exports and archives.
 
-    derive (Spark) -> load -> catch up with the live database -> read back -> swap in by a rename
+    derive (Spark) -> load -> catch up with the live database -> read back -> replace it by a rename
 
-The live database is only read until the swap. If a run is killed, the next one continues with the finished work. The
+The live database is only read until the swap. If a run is killed, the next run continues with the finished work. The
 previous generation is kept for a rollback.
 """
 
@@ -110,7 +110,7 @@ def reindex(
     """
     out = store_path(out).absolute()
     beside, scratch = (out.with_name(f"{out.name}.{ending}") for ending in ("reindex", "loading"))
-    if views:  # tombstones too: they are compared with those of the store
+    if views:  # tombstones too: they are compared with the store's
         views = catalog.with_dependencies(views | {catalog.view_of(TOMBSTONE_PREFIX)})
     manifests = read_sources(exports, archives).manifests
     after = covered(manifests, out)
@@ -278,7 +278,7 @@ class _NewGeneration:
             )
 
     def _reject_others(self, live: Reader) -> None:
-        """Raise ExportError if the posts or tombstones in the exports differ from those of the store.
+        """Raise ExportError if the posts or tombstones in the exports differ from the store's.
 
         Otherwise only the rebuilt views would contain the rows of these posts. Tombstones from exports and archives are
         not in the store's log.
@@ -367,8 +367,8 @@ class _NewGeneration:
             )
         if not report.is_clean:
             raise ReindexError(
-                f"the new database is damaged, so the old one remains live. Problems: {report.problem_count:,}. The "
-                f"first: {report.problems[0]}. Remove {self.derived.folder} and run again. If that does not help, "
+                f"the new database is damaged, so the old database remains live. Problems: {report.problem_count:,}. "
+                f"The first: {report.problems[0]}. Remove {self.derived.folder} and run again. If that does not help, "
                 "report it"
             )
         return report

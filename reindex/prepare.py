@@ -68,7 +68,7 @@ def read_sources(exports: Sequence[Location], archives: Sequence[ArchiveSource] 
 
 
 def _derivable(manifest: Manifest) -> list[Segment]:
-    """Return the segments from which rows are derived. Claims of roles are not among them: they are stored later."""
+    """Return the segments from which rows are derived, without the claims of roles, which are stored later."""
     return [segment for segment in manifest.segments if segment.kind != "consents"]
 
 
@@ -129,7 +129,7 @@ def take_sample(
     derivation = Derivation(catalog)
     for digest in sorted(posts):
         derivation.post(posts[digest])
-    derivation.reverse = []  # these rows are in no bucket
+    derivation.reverse = []  # buckets do not contain these rows
     return Sample(derivation.take(), len(posts))
 
 

@@ -140,7 +140,7 @@ def explained(where: str) -> Iterator[None]:
 
 
 def spark_errors() -> tuple[type[Exception], ...]:
-    """Return the types of errors that PySpark raises: its own, and those of the connection to Java."""
+    """Return the types of errors that PySpark raises: its own errors, and errors of the connection to Java."""
     from pyspark.errors import PySparkException  # noqa: PLC0415 - needs the extra cablestore[reindex]
 
     with suppress(ModuleNotFoundError):  # the package pyspark-client has no Java
@@ -164,6 +164,6 @@ def is_disconnected(error: Exception) -> bool:
 
 
 def is_of_ctrl_c(error: BaseException) -> bool:
-    """Return True if Ctrl-C caused an error. It closes the connection, and failing calls of PySpark hide the interrupt."""
+    """Return True if Ctrl-C caused an error: it closes the connection, and failing calls of PySpark hide it."""
     context = error.__context__
     return context is not None and (isinstance(context, KeyboardInterrupt) or is_of_ctrl_c(context))

@@ -1,4 +1,4 @@
-"""Reading back: every row of a new database is compared with what was written, by digests and recorded changes.
+"""Reading back: every row of a new database is compared with the written rows, by digests and recorded changes.
 
 The job returns the number and the digest of the rows of each segment. Later changes of the loaded database are
 recorded. So one pass over the finished database proves that it contains exactly these rows with these changes.
@@ -166,8 +166,9 @@ def compare_range(database: Source, changes: Source, written: RowRange, stop: by
         digest.add(msgpack.packb(rows), len(rows))
     if (digest.rows, digest.hexdigest()) != (written.rows, written.digest):
         raise ReindexError(
-            f"the new database does not contain the rows of {written.source}: read back {digest.rows:,} rows, of which "
-            f"some may differ, expected {written.rows:,}. The old database remains live. Check the disk and run again"
+            f"the new database does not contain the rows of {written.source}: their number or digest differs (read "
+            f"back {digest.rows:,} rows, expected {written.rows:,}). The old database remains live. Check the disk and "
+            "run again"
         )
     return found
 
@@ -207,7 +208,7 @@ class _Copies:
 
     @classmethod
     def open(cls, path: Path, changes: Path, scratch: Path) -> None:
-        """Link both into `scratch` and open the links."""
+        """Link both databases into `scratch` and open the links."""
         copies = [scratch / f"{of.name}-{os.getpid()}" for of in (path, changes)]
         for of, copy in zip((path, changes), copies, strict=True):
             link_database(of, copy)

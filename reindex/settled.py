@@ -8,7 +8,7 @@
     channels       every channel, its topic and its counts
     deletions      every post that its author deleted
 
-The rules are those of the views: a post is dead if a post/delete by its own author names it. Of several posts the
+The rules are the same as for views: a post is dead if a post/delete by its own author names it. Of several posts the
 latest by (timestamp, hash) decides.
 """
 
@@ -112,8 +112,8 @@ def _is_dropped(drops: Drops) -> Column:
 def _deletions(posts: DataFrame, signed: DataFrame, said: DataFrame) -> DataFrame:
     """Return the effective deletions: of posts in the files, and of posts that only a tombstone describes.
 
-    A tombstone counts if its post/delete is in the files and its target is not. Otherwise the columns are those of the
-    post.
+    A tombstone counts if its post/delete is in the files and its target is not. If the target is in the files, the
+    columns contain its fields.
     """
     targets = posts.where("type != 'delete'").select(
         fn.col("hash").alias("target"),

@@ -55,7 +55,7 @@ def write_package(folder: Path) -> Path:
 
 
 def _files() -> Iterator[tuple[str, bytes]]:
-    """Yield the path and content of each module. Links to folders are followed, because a source tree may contain them."""
+    """Yield the path and content of each module. Links to folders, which a source tree may contain, are followed."""
     folders = [Path(cablestore.__path__[0])]
     while folders:
         for path in folders.pop().iterdir():

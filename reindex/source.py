@@ -163,8 +163,8 @@ class SourceOptions(NamedTuple):
         """Read the options of a data source.
 
         `path` or `paths` (a JSON list) is the argument of `load`. `table` is posts or deletions. `columns` names
-        columns with commas between, all by default. `after_ms` <= time < `before_ms` bounds times. `types` names the
-        types of posts, with commas between. With `control_key`, 64 hexadecimal digits, paths are folders of archives
+        columns, separated by commas, by default all. `after_ms` <= time < `before_ms` bounds times. `types` names the
+        types of posts, separated by commas. With `control_key`, 64 hexadecimal digits, paths are folders of archives
         that this node signed. `cabal_key_file` is a file with the key that decrypts them.
 
         Raises ExportError for invalid options, StorageError for a key file that cannot be read.
@@ -249,7 +249,7 @@ class CableReader(DataSourceReader):
 class PushingReader(CableReader):
     """Reader that also uses bounds from the filters of a query.
 
-    Spark 4.3 keeps one list of partitions for a DataFrame, that of the last filters. Another query of the same
+    Spark 4.3 keeps one list of partitions for a DataFrame, the list for the last filters. Another query of the same
     DataFrame, or another part of the same query, then misses rows. So this reader is for a DataFrame that is used once,
     and only an option selects it. Without it Spark applies all filters itself.
     """
@@ -258,7 +258,7 @@ class PushingReader(CableReader):
         """Read bounds from filters. Spark still evaluates all of them, because a segment contains other posts too."""
         for each in filters:
             bounds = self.bounds.narrowed(each)
-            # The type in `deletions` is that of the target, which is not in the manifest.
+            # The type in `deletions` is the type of the target, which is not in the manifest.
             self.bounds = bounds if self.wanted.table == "posts" else bounds._replace(types=self.bounds.types)
         return filters
 

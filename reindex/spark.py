@@ -134,7 +134,7 @@ def _active() -> SparkSession | None:
 
     try:
         return SparkSession.active()
-    except (*spark_errors(), *disconnected()):  # there is none, or its Java was killed
+    except (*spark_errors(), *disconnected()):  # no session is open, or its Java was killed
         return None
 
 

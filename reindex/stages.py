@@ -73,7 +73,7 @@ class SparkOptions:
 class JobReport:
     """Report of a job whose work is in `folder`.
 
-    `local` is a folder on this machine for Spark's own files and its log. It equals `folder` if that is on this
+    `local` is a folder on this machine for Spark's own files and its log. It equals `folder` if `folder` is on this
     machine.
     """
 
@@ -157,7 +157,7 @@ def derive_rows(
 
 
 def _build(run: Stages, job: ReindexJob, partitions: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Build all wanted buckets, and return their reports. Most buckets of a small job contain few rows."""
+    """Build all wanted buckets, and return their reports. Tasks share buckets, because many are small."""
     runs = tuple(report["run"] for report in partitions)
     wanted = [index for index, is_wanted in enumerate(job.wanted) if is_wanted]
     return run.each("build", "built", wanted, tasks.build(job, runs), shares_for(job.inputs))
@@ -339,7 +339,7 @@ def shares_for(inputs: Sequence[Input]) -> int:
 
 
 def in_order(segments: Sequence[RowSegment]) -> list[RowSegment]:
-    """Return segments in order of keys. Raises ReindexError if two overlap."""
+    """Return segments in order of keys. Raises ReindexError if two segments overlap."""
     ordered = sorted(segments, key=lambda segment: segment.first)
     for one, following in itertools.pairwise(ordered):
         if one.last >= following.first:

@@ -48,7 +48,7 @@ _FILE_ROWS: Final = 250_000
 _GROUP_ROWS: Final = 100_000
 _GROUP_SIZE_BYTES: Final = 2**26
 _SHARE_POSTS: Final = 100_000
-"""Posts of a partition of a shuffle. A partition takes 2 s of CPU: a task in each of many shuffles."""
+"""Posts of a partition of a shuffle. In all shuffles together, the tasks of a partition take 2 s of CPU."""
 _LATER: Final = "later"
 """The month of times after the year 9999, and of the file of a table without rows."""
 _EMPTY_FILE: Final = "part-00000.parquet"
@@ -268,7 +268,7 @@ def _writing(place: ObjectFolder, name: str) -> Callable[[Batches], Batches]:
 
 
 def _write_file(place: ObjectFolder, name: str, schema: pa.Schema, batches: Batches) -> int:
-    """Write batches to one file, in groups of rows. Return the number of rows. A file is created only if it has rows."""
+    """Write batches to one file, in groups of rows, unless they are empty. Return the number of rows."""
     groups = _groups(batches, schema)
     first = next(groups, None)
     if first is None:

@@ -54,7 +54,7 @@ REPORTS: Final = pa.schema([pa.field("report", pa.string(), nullable=False)])
 """Output of the other tasks: JSON, one object per segment, partition or bucket; {"error": ...} if it failed."""
 
 NUMBERS: Final = pa.schema([pa.field("number", pa.int64(), nullable=False)])
-"""Input of all tasks but those of partitions: numbers of inputs or buckets."""
+"""Input of all tasks except tasks of partitions: numbers of inputs or buckets."""
 
 _BUFFERED_SIZE_BYTES: Final = 2**25
 """Size at which `read` sends its buffered blobs."""
@@ -251,7 +251,7 @@ def _batch(partitions: Sequence[int], blobs: list[bytes]) -> pa.RecordBatch:
 
 
 def _read(job: ShuffledJob, index: int, blobs: _Blobs, partitions: frozenset[int]) -> Batches:
-    """Yield the content of an input, or for each partition the problem of a damaged one."""
+    """Yield the content of an input or, if it is damaged, the problem for each partition."""
     source = job.inputs[index]
     is_begun = False
     try:

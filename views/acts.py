@@ -10,7 +10,7 @@ opened store only reads the actions of users who may have authority. A record co
 are not read:
 
     author u8[32] | timestamp u64 | number of targets u32 | targets u8[32] each |
-    msgpack [hash, type, number, channel, reason, whether it is private]
+    msgpack [hash, type, number, channel, reason, true if it is private]
 
 Local-only posts (moderation.md 4.5) have no rows. They are few, and are read from their sealed form.
 """
@@ -45,7 +45,7 @@ _ONE_END: Final = _HEAD_SIZE + HASH_SIZE_BYTES
 
 
 def rows(post: Post) -> list[Row]:
-    """Return the row of a post/info or of an action, with one more for each user that it blocks or unblocks."""
+    """Return the row of a post/info or of an action, and a row for each user that the action blocks or unblocks."""
     said = consent_of(post)
     if said is not None:
         return [(CONSENT_PREFIX + post.author_hex + b"!" + post.sort_time, pack((said.hash, said.accepts)))]
@@ -141,7 +141,7 @@ def _consent_in(user: bytes, key: bytes, value: bytes) -> Consent:
 
 
 def all_consents_of(reader: Reader, user: bytes) -> Iterator[Consent]:
-    """Yield all statements of a user about accepting roles, including post/infos that are remembered and not stored."""
+    """Yield all statements of a user about accepting roles, including statements whose post/infos are not stored."""
     held = {said.hash: said for said in consents_of(reader, user)}
     yield from held.values()
     yield from (said for said in remembered_consents(reader, user) if said.hash not in held)
@@ -150,8 +150,8 @@ def all_consents_of(reader: Reader, user: bytes) -> Iterator[Consent]:
 def has_declined(reader: Reader, user: bytes, remembered: Iterable[Consent] | None = None) -> bool:
     """Return True if a user declines roles now.
 
-    `remembered` are the user's statements without a stored post/info, by default the store's. The latest stored
-    post/info is signed, so earlier stored ones do not matter.
+    `remembered` are the user's remembered statements, by default those of the store. The latest stored post/info is
+    signed, so earlier stored post/infos do not matter.
     """
     remembered = remembered_consents(reader, user) if remembered is None else remembered
     latest = reader.last(CONSENT_PREFIX + user.hex().encode() + b"!")

@@ -1,6 +1,6 @@
 """Channel topic: the present topic of a channel (fold over channel state).
 
-    !channel!topic!<channel> -> moment (8 bytes of timestamp, 32 of hash) | topic in UTF-8
+    !channel!topic!<channel> -> moment (timestamp u64, hash u8[32]) | topic in UTF-8
 
 The latest post/topic by (timestamp, hash) counts. An empty topic is a cleared topic (wire.md 5.4.2).
 """

@@ -18,7 +18,7 @@ GROUP: Final = "cablestore.views"
 
 @cache
 def installed_catalog() -> Catalog:
-    """Return cablestore's own views and those of installed packages.
+    """Return cablestore's own views and the views of installed packages.
 
     Raises CableStoreError for a package that cannot be loaded, and ArgumentError for views that a catalog rejects.
     """

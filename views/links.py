@@ -9,8 +9,8 @@ count. Otherwise posts outside of a channel could remove its heads.
 
 The fold keeps a row for unsettled posts: heads (1), missing posts that are linked to (2), and dead posts (5, 7). The
 links of dead posts are kept, because histories depend on them. A stored post that is linked to is settled and has no
-row; most posts are. Other stores may claim several authors for one dead post, so the links of a dead post have its
-author in the key.
+row. Most posts are settled. Other stores may claim several authors for one dead post, so the links of a dead post have
+its author in the key.
 """
 
 from binascii import hexlify
@@ -188,7 +188,7 @@ def _unsettled(reader: Reader, channel: str) -> Iterator[tuple[bytes, int]]:
 
 
 def ends(reader: Reader, channel: str, limit: int) -> list[bytes] | None:
-    """Return the hashes of the channel's posts, including deleted ones, without a link from a post of the channel.
+    """Return the hashes of the channel's stored and deleted posts without a link from a post of the channel.
 
     Return None if that requires more than `limit` rows.
     """
@@ -200,7 +200,7 @@ def ends(reader: Reader, channel: str, limit: int) -> list[bytes] | None:
 
 
 def linking(reader: Reader, digest: bytes) -> Iterator[bytes]:
-    """Yield the hashes of the posts that link to this one, including deleted posts."""
+    """Yield the hashes of the posts, even deleted posts, that link to a post."""
     prefix = LINK_PREFIX + digest.hex().encode() + b"!"
     found = (key[len(prefix) :].split(b"!")[1] for key, _ in reader.prefix(prefix))
     for linking_hex in dict.fromkeys(found):

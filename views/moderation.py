@@ -71,7 +71,10 @@ def act_of(post: Post) -> Act | None:
 
 
 def rows(post: Post) -> list[Row]:
-    """Return one row for post/block or post/unblock, several for post/role or post/moderation, none if local-only."""
+    """Return one row for a post/block or post/unblock, several rows for a post/role or post/moderation.
+
+    Local-only posts have no rows.
+    """
     if isinstance(post.body, Block | Unblock) and not post.is_local_only:
         return [(BLOCK_PREFIX + post.sort_time, post.hash)]
     act = act_of(post)
@@ -93,7 +96,7 @@ def blocks(reader: Reader) -> Iterator[bytes]:
 
 
 def acts(reader: Reader, channel: str, oldest_ms: int = 0) -> Iterator[Act]:
-    """Yield the actions in a channel with timestamp >= oldest, oldest first. The channel "" stands for the whole cabal."""
+    """Yield the actions in a channel with timestamp >= oldest, oldest first. The channel "" means the whole cabal."""
     prefix = STATE_PREFIX + escape(channel) + b"!"
     start = prefix + time_floor(min(oldest_ms, MAX_TIMESTAMP_MS + 1))
     for key, value in reader.scan(start, after_prefix(prefix)):

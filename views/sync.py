@@ -6,9 +6,9 @@
     !sync!sum!<set>!<node>~      -> of each part of a node: label, count u64, XOR u8[32], sum modulo 2^256 u8[32]
     !sync!sum!<set>!~            -> the newest part without a row (size of its name u8, name, the same numbers), then the parts of the set
 
-Each post is in two sets: in the set of all posts, whose name is empty, and in its channel's. Posts without a channel
-are in the set `"`, which is not a channel's name in keys. The rows of a channel's post/text are in `!chat!text!`.
-Local-only posts are not in any set.
+Each post is in two sets: in the set of all posts, whose name is empty, and in the set of its channel. Posts without a
+channel are in the set `"`, which is not a channel's name in keys. The rows of a channel's post/text are in
+`!chat!text!`. Local-only posts, and posts dated after LAST_MS, are not in any set.
 
 Not in cable-core's INDEXES.md. Set reconciliation needs the fingerprint and the k-th post of any range (WAKU-SYNC). A
 node is a prefix of <mono-ts>, and its parts are one digit longer. The whole set and each node with more than 128 posts
@@ -58,7 +58,10 @@ def rows(post: Post) -> list[Row]:
 
 
 def sets_of(channels: frozenset[str] | None) -> list[bytes]:
-    """Return the names of the sets with posts of these channels and without a channel, or for None, of all posts."""
+    """Return the names of the sets that contain the posts of these channels and posts without a channel.
+
+    If `channels` is None, return the name of the set of all posts.
+    """
     return [ALL] if channels is None else sorted({NO_CHANNEL, *map(escape, channels)})
 
 

@@ -277,7 +277,7 @@ class AsyncCableStore(AsyncQueries, ProcessBound):
         return Feed(after, later)
 
     async def _first(self, read: Callable[[], Awaitable[T]], count: Callable[[T], int], timeout_s: float | None) -> T:
-        """Return the first result with items, or an empty one after `timeout_s` or when the store is closed."""
+        """Return the first result with items, or an empty result after `timeout_s` or when the store is closed."""
         loop = asyncio.get_running_loop()
         end = None if timeout_s is None else loop.time() + timeout_s
         while True:

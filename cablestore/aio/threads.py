@@ -1,4 +1,4 @@
-"""The threads of a store for asyncio: a few, independent of the number of calls. No thread waits for events."""
+"""The threads of a store for asyncio: a few threads for any number of calls. Threads do not wait for events."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from cablestore.store.store import CableStore
 
 
 def checkpoint_open(store: CableStore, target: Path) -> None:
-    """Write a checkpoint of a store that is open in this process to an empty folder: see `cablestore.index.checkpoint`."""
+    """Write a checkpoint of a store that is open in this process to an empty folder: see `index.checkpoint`."""
     store.parts.engine.checkpoint(target)
 
 

@@ -92,8 +92,8 @@ class Link(ProcessBound):
         self._numbers = count(1)
         self._sending = threading.Lock()
         self._permits: SimpleQueue[None] = SimpleQueue()
-        """One for each call that may run. Ctrl-C in a semaphore, which is Python code, could leave it locked; here it
-        costs at most one permit.
+        """One item for each call that may run. Ctrl-C in a semaphore, which is Python code, could leave it locked. In a
+        queue, it costs at most one permit.
         """
         for _ in range(limits.MAX_REMOTE_CALLS):
             self._permits.put(None)
@@ -257,7 +257,7 @@ class Link(ProcessBound):
                 raise self._ended(None) from None
 
     def _send_all(self, data: memoryview) -> None:
-        """Send all bytes. Ctrl-C takes effect before the first byte or after the last one."""
+        """Send all bytes. Ctrl-C takes effect before the first byte or after the last byte."""
         sent: list[int] = []
         try:
             while sum(sent) < len(data):
@@ -332,7 +332,7 @@ class Link(ProcessBound):
                     self._buffer += received
                     self._heard += 1
                     self._handle_frames()
-        except (OSError, ValueError):  # the process is gone, or its messages are invalid
+        except (OSError, ValueError):  # the process has ended, or its messages are invalid
             pass
         finally:
             self._end()

@@ -72,7 +72,7 @@ def rejection(theirs: Hello | Offer, what: str) -> str:
 
 
 def line(message: Hello | Offer) -> bytes:
-    """Return a first line as bytes."""
+    """Return a first line as JSON and a newline."""
     return msgspec.json.encode(message) + b"\n"
 
 
@@ -118,7 +118,7 @@ class Cancel(_Message, tag="cancel"):
 
 
 class Ping(_Message, tag="ping"):
-    """Request for a sign of life."""
+    """Request for a `Pong`, to check that the process answers."""
 
 
 # --- from the store -------------------------------------------------------------------------------

@@ -130,7 +130,7 @@ class RemoteMethod:
     def __init__(self, name: str, dialect: Dialect) -> None:
         space, _, self.name = name.rpartition(".")
         self.function: Final = _function(name) if name in FUNCTIONS else None
-        """Function on a store; None for a method."""
+        """Function on a store, None for a method."""
         member = self.function or inspect.getattr_static(SPACES[space], self.name)
         self.is_property: Final = isinstance(member, property)
         self.is_of_snapshot: Final = hasattr(Queries, self.name) and not space
@@ -171,7 +171,8 @@ class RemoteMethod:
     def read(self, raw: msgspec.Raw) -> dict[str, Any]:
         """Return the arguments of a frame by name.
 
-        Arguments of wrong types are returned unconverted: the method then raises the same error as in its own process.
+        Arguments of wrong types are returned unconverted: the method then raises the same error as for a caller in its
+        process.
         """
         try:
             values = self._arguments.decode(raw)
@@ -190,7 +191,7 @@ class RemoteMethod:
 
 @cache
 def method_of(name: str, dialect: Dialect) -> RemoteMethod:
-    """Return a method by name: `messages`, `moderation.hide`, `local.put`. Raises CableStoreError for unknown names."""
+    """Return a method by name, such as `moderation.hide`. Raises CableStoreError for unknown names."""
     if name not in names() and name not in FUNCTIONS:
         raise CableStoreError(f"unknown method {name[:40]!r}. Run the same version of cablestore in both processes")
     return RemoteMethod(name, dialect)

@@ -1,4 +1,4 @@
-"""State of the node that connects a store to peers, for clients in the same process or in another one."""
+"""State of the node that connects a store to peers, for clients in the same process or in another process."""
 
 from __future__ import annotations
 
@@ -179,10 +179,10 @@ class WatchedNode:
         raise NotFoundError(_NOT_RUNNING)
 
     def change_policy(self, action: str, kind: str, name: str) -> bool:
-        """Allow or deny an author, a channel or a peer, or remove it from both lists, and apply this. Thread-safe.
+        """Allow or deny an author, a channel or a peer, or remove it from both lists. Thread-safe.
 
-        Writes the file of the policy. Returns False if the policy does not change. Raises ArgumentError, NotFoundError,
-        NodeError if the file is invalid, and StorageError.
+        Writes the file of the policy, and applies it. Returns False if the policy does not change. Raises
+        ArgumentError, NotFoundError, NodeError if the file is invalid, and StorageError.
         """
         check_text("action", action)
         check_text("kind", kind)

@@ -81,7 +81,7 @@ def _decoded(method: RemoteMethod, value: Any) -> Any:
 
 
 class RemoteItems(Iterator[T], Generic[T]):
-    """Iterator over the items that another process yields. They arrive in parts; one part is read ahead.
+    """Iterator over the items that another process yields. They arrive in parts, and one part is read ahead.
 
     `close`, or the garbage collection of this object, closes the iterator in that process.
     """
@@ -131,7 +131,7 @@ class RemoteItems(Iterator[T], Generic[T]):
         return found
 
     def close(self) -> None:
-        """End the iteration, also in the process that has the store open."""
+        """End the iteration, in this process and in the process that has the store open."""
         if not self._is_over:
             self._is_over = True
             self._link.abandon(self._pending.number)
@@ -293,7 +293,7 @@ class RemoteStore(_Store, Closable, ProcessBound):
         return self._link.offer.is_read_only
 
     def is_answering(self) -> bool:
-        """Wait for a sign of life of the other process. Returns False if it hangs or the connection is closed."""
+        """Return False if the other process does not answer before the timeout, or if the connection is closed."""
         return self._link.is_answering()
 
     @property

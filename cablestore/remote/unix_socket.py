@@ -108,7 +108,7 @@ def short_address(path: Path) -> Iterator[str]:
 
 
 def _inode(path: Path) -> tuple[int, int] | None:
-    """Return device and inode, which identify a socket; None if the path is not a socket."""
+    """Return device and inode, which identify a socket, or None if the path is not a socket."""
     try:
         found = path.lstat()
     except OSError:
