@@ -184,8 +184,7 @@ class ArchiveInput:
     def problem(self, work: ObjectFolder) -> str | None:
         """Verify everything, and return the problem of the archive, or None.
 
-        If the archive is valid, record this in `work`, so that a later run of the job does not verify the signatures
-        again.
+        If the archive is valid, record this in `work`. A later run of the job then does not verify signatures again.
         """
         note = f"{self.digest}.verified"
         try:

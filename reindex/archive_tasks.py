@@ -3,7 +3,7 @@
 1. `tasks.inspect` verifies the inputs, and `tasks.read` sends posts and tombstones to the partitions of their hashes.
 2. `derive` reads all blobs of a partition. It writes live posts and effective tombstones to a run, split into weeks.
 3. `archive` reads all posts of a week, sorted, and creates its archives. Archives also contain the channels of earlier
-   weeks, so this stage runs after the time of the first post of every channel is known.
+   weeks. So this stage begins when the time of every channel's first post is known.
 """
 
 from __future__ import annotations

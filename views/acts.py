@@ -162,7 +162,8 @@ def has_declined(reader: Reader, user: bytes, remembered: Iterable[Consent] | No
 def may_change_roles(reader: Reader, info: Post) -> bool:
     """Return True if a stored post/info may change roles. For a change of name, two rows are read.
 
-    Roles may change if its author starts or stops to decline roles with it, or if it is not the author's latest.
+    Roles may change if its author starts or stops to decline roles with it. They also may if it is not the author's
+    latest post/info.
     """
     said = consent_of(info)
     if said is None:

@@ -4,13 +4,13 @@
     !link!<linked hash>!<channel>!<linking hash>!<author> -> empty, for such posts that their author deleted
     !head!<channel>!<hash>                                -> one byte, a sum of 1 stored, 2 linked to, 4 deleted (fold)
 
-A head is a post of a channel that no post of that channel links to (wire.md 5.1.2.1). Links from other channels do not
-count. Otherwise posts outside of a channel could remove its heads.
+A head is a post to which no post of its channel links (wire.md 5.1.2.1). Links from other channels do not count.
+Otherwise posts outside of a channel could remove its heads.
 
 The fold keeps a row for unsettled posts: heads (1), missing posts that are linked to (2), and dead posts (5, 7). The
 links of dead posts are kept, because histories depend on them. A stored post that is linked to is settled and has no
-row. Most posts are settled. Other stores may claim several authors for one dead post, so the links of a dead post have
-its author in the key.
+row. Most posts are settled. The links of a dead post have its author in the key, because other stores may claim several
+authors.
 """
 
 from binascii import hexlify

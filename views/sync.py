@@ -12,8 +12,8 @@ channel are in the set `"`, which is not a channel's name in keys. The rows of a
 
 Not in cable-core's INDEXES.md. Set reconciliation needs the fingerprint and the k-th post of any range (WAKU-SYNC). A
 node is a prefix of <mono-ts>, and its parts are one digit longer. The whole set and each node with more than 128 posts
-have a row. So the sum of any range requires a few rows and the posts near its ends. The newest part without a row is
-only summed in the row of the set, so that a new post changes one row. Which rows exist depends only on the posts.
+have a row. So the sum of any range requires a few rows and the posts near its ends. Only the row of the set counts the
+newest part without a row, so that a new post changes one row. Which rows exist depends only on the posts.
 """
 
 from collections.abc import Iterator
@@ -48,7 +48,7 @@ def sets(post: Post) -> list[bytes]:
 
 
 def rows(post: Post) -> list[Row]:
-    """Return the row of a post in the set of all posts and, unless it is a post/text, in the set of its channel."""
+    """Return the rows of a post in its two sets. A post/text has no row in the set of its channel."""
     if not _may_travel(post):
         return []
     row = (b"!sync!id!!" + post.sort_time, post.hash)

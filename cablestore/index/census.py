@@ -50,7 +50,7 @@ def census_key(fold: Fold, census: Census, key: bytes) -> bytes:
 
 
 def _census_rows(fold: Fold, census: Census, blocks_of: BlocksOf) -> Iterator[Row]:
-    # The rows of a group are adjacent and the groups are in order, because the parts of keys contain no byte up to `!`.
+    # The rows of a group are adjacent and the groups are in order: parts of keys do not contain bytes up to `!`.
     rows = chain.from_iterable(blocks_of(fold.prefix))
     for key, group in groupby(rows, lambda row: census_key(fold, census, row[0])):
         number = encode_number(sum(1 for _, value in group if census.counts(value)))

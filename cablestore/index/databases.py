@@ -1,4 +1,4 @@
-"""Databases of a locked folder: opening, creating, and rebuilding them beside the live one."""
+"""Databases of a locked folder: opening, creating, and rebuilding them beside the live database."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def build_generation(folder: Folder, build: Build, name: str | None = None) -> R
 
 
 def rebuild_generation(folder: Folder, build: Build) -> RebuildReport:
-    """Build the next generation from the live one, and activate it."""
+    """Build the next generation from the live database, and activate it."""
     return build_generation(folder, without_old_cursors(folder, build))
 
 
@@ -101,7 +101,7 @@ def weighed(evidence: Evidence, build: Build, *, is_complete: bool = True) -> Bu
 
 
 def without_old_cursors(folder: Folder, build: Build) -> Build:
-    """Return a function that builds the next generation from the live one, without rows that only old cursors need."""
+    """Return a function that builds a generation from the live one, without rows that only old cursors need."""
 
     def build_without(path: Path, scratch: Path) -> RebuildReport:
         report = build(path, scratch)

@@ -140,7 +140,7 @@ class Engine(ProcessBound):
         self._live: Source | None = None
         """The state that the writer reads."""
         self._readers: tuple[Reader, Reader]
-        """Two readers of `_live`, without and with the cached recent rows."""
+        """Two readers of `_live`, the first without and the second with the cached recent rows."""
         self._load()
         bind(self)
 
@@ -382,7 +382,7 @@ class Engine(ProcessBound):
         return self._database.approximate_size_bytes(start, stop)
 
     def rebuild(self, progress: Progress) -> RebuildReport:
-        """Build a new database from the posts and replace the open one. Its snapshots become invalid."""
+        """Build a new database from the posts. Replace the open database, whose snapshots become invalid."""
         self.require_writable()
         row = meta.meta_row(self.catalog, self.dialect, FORMAT)
         with self.writing:
@@ -399,7 +399,7 @@ class Engine(ProcessBound):
         return report
 
     def _rebuild_in(self, folder: Folder, reader: Reader, row: Row, progress: Progress) -> RebuildReport:
-        """Build the next generation of a folder, open it, and replace the open one with it."""
+        """Build the next generation of a folder, open it, and replace the open database with it."""
         from cablestore.index.parallel import rebuild_into  # noqa: PLC0415 - not needed to open a store
 
         old = folder.header.generation

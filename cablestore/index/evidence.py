@@ -127,7 +127,7 @@ def _file(database: Path) -> Path:
 
 
 def _read(database: Path) -> _Note:
-    """Return the note about a database, an empty one if it is missing or unreadable."""
+    """Return the note about a database, or an empty note if it is missing or unreadable."""
     try:
         fields = json.loads(_file(database).read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):

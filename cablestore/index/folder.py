@@ -123,8 +123,8 @@ class Folder(ProcessBound):
     def open(cls, path: Path, *, create: bool, dialect: Dialect | None) -> Self:
         """Lock the folder and read its header. With `create`, create a store if none exists.
 
-        Raises OpenError and its subclass StoreLockedError, CorruptStoreError if the header or the database that it
-        names is missing, and StorageError for I/O errors. After an error, nothing was written.
+        Raises OpenError and its subclass StoreLockedError. Raises CorruptStoreError if the header or its database is
+        missing, and StorageError for I/O errors. After an error, nothing was written.
         """
         path = store_path(path).absolute()
         with opening(path, path / HEADER_FILE):
@@ -288,7 +288,7 @@ class Folder(ProcessBound):
         return name
 
     def remove(self, generation: str) -> None:
-        """Remove a generation that is not the live one, first from the header."""
+        """Remove a generation from the header, and then its files. The live generation cannot be removed."""
         self._require_writable()
         if generation == self.header.generation:
             raise ValueError(f"{generation} is the live generation")

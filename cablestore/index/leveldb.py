@@ -1,8 +1,8 @@
 """The database of a store: LevelDB through plyvel.
 
-It adds to plyvel the errors of this package, scans that report damaged blocks, and a `close` that is safe while other
-threads read. plyvel's own iterators stop without an error when the last block is unreadable. Read backwards, they skip
-a row at the start of a range. Deleted rows do not appear again, as they may with LevelDB's snapshots.
+It adds the errors of this package, scans that report damaged blocks, and a `close` that is safe while other threads
+read. plyvel's own iterators stop without an error when the last block is unreadable. Read backwards, they skip a row at
+the start of a range. Deleted rows do not appear again, as they may with LevelDB's snapshots.
 """
 
 from __future__ import annotations
@@ -176,7 +176,7 @@ class LevelDB(forks.ProcessBound):
         """Put rows, and delete keys whose value is None, atomically. With `sync`, return when they are on the disk.
 
         After a failed write all later writes raise StorageError until `mend` succeeds: LevelDB may have left an
-        incomplete record at the end of its log, and the next opening would lose all rows after it.
+        incomplete record in its log, and the next opening would lose all rows after it.
         """
         with self._lock:
             self._require_open()

@@ -68,7 +68,7 @@ def _link_tables(path: Path, copy: Path) -> None:
 
 
 def _unlink_unlisted(copy: Path) -> None:
-    """Remove the links to tables that the copied list lacks, such as one that LevelDB was just writing."""
+    """Remove the links to tables that the copied list lacks, such as a table that LevelDB was just writing."""
     for table in set(copy.glob("*.ldb")).difference(listed_tables(copy)):
         table.unlink()
 

@@ -68,8 +68,8 @@ def find_silent_end(data: bytes) -> tuple[int, bool]:
     """Return where LevelDB stops reading a log without an error, and True if later records are lost.
 
     An incomplete record at the end is normal: the process was killed while it wrote, and had not acknowledged it.
-    Records are lost if LevelDB skips a block because of zeros, or if a record claims to be longer than the file and
-    complete records follow it. Damage that LevelDB reports is ignored.
+    Records are lost if LevelDB skips a block because of zeros. They are also lost if a record claims to be longer than
+    the file, and complete records follow it. Damage that LevelDB reports is ignored.
     """
     at = 0
     while at + _CHUNK.size <= len(data):

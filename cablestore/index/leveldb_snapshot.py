@@ -1,6 +1,6 @@
 """Snapshots of a LevelDB that do not use LevelDB's own snapshots.
 
-While one of LevelDB's snapshots exists, a compaction keeps several versions of a key, and may put them into two tables
+While one of LevelDB's snapshots exists, a compaction keeps several versions of a key. It may put them into two tables
 of a level. A later compaction can read only the newer table, and drop a deletion with it: then the older table's value
 appears again (LevelDB 1.22 and 1.23). A cursor keeps a state as well, and compactions ignore it.
 """

@@ -1,9 +1,9 @@
 """Position in the history of a database, for files beside the database that depend on it.
 
-A statement such as "all posts up to here are read" is only valid for one database, and as long as its posts exist. So
-the file also stores a position. If the position is not valid when the file is read, the file is void. Posts may be lost
-by a power failure, by damage and a rebuild, with `--recover`, `--back-to`, a restored backup, or an older copy of the
-folder. Then the name of the database differs, or the arrival log has another entry at this number.
+A statement such as "all posts up to here are read" is only valid for one database while its posts exist. So the file
+also stores a position. If the position is not valid when the file is read, the file is void. Causes of lost posts are a
+power failure, damage and a rebuild, `--recover`, `--back-to`, a restored backup, or an older copy of the folder. Then
+the name of the database differs, or the arrival log has another entry at this number.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _NUMBER_SIZE_BYTES: Final = 8
 
 
 class LogPosition(NamedTuple):
-    """A database, and the number and content of the last entry of a post in its arrival log (0 and b"" without one).
+    """A database, and the number and content of its last log entry of a post (0 and b"" if it does not exist).
 
     Entries of local changes do not count: a later change of the same row replaces them.
     """

@@ -12,8 +12,9 @@ write anything itself, so an unused plan has no effect.
       |
       +-- PlannedWrite: one atomic write, with the sizes of the views and the entries of the arrival log
 
-A row that follows from one post is put or deleted immediately. The changes of a row that many posts share (a membership,
-the number of posts of a channel, the sums of a tree) are collected. `finish` reads and writes that row once per batch.
+A row that follows from one post is put or deleted immediately. Many posts share a membership, the number of posts of a
+channel, or the sums of a tree. The changes of such a row are collected, and `finish` reads and writes it once per
+batch.
 
 A part is added to a fold by a merge with the stored part. It cannot be removed that way: a maximum cannot be undone. A
 fold that loses a part is computed again from the remaining rows (`Fold.refold`). So `finish` does this while the

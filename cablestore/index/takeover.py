@@ -49,7 +49,7 @@ def take_over(
     """Add the data of `live` to `target`, which already contains the posts up to number `after` of the arrival log.
 
     Posts for which `keeps` returns False are omitted. If `live` is None, only the log is written. Then `hashes` are the
-    hashes of all posts of the target in order, or None if the caller does not know them. A second call changes nothing.
+    hashes of all posts of the target in order, or None if they are unknown. A second call changes nothing.
     """
     report = TakeoverReport()
     if live is not None:

@@ -2,7 +2,8 @@
 
 A tree of a set of posts branches by the digits of <mono-ts>, the time and the hash of a post. The name of a node is the
 common prefix of its posts: 5 digits of the time on the first level, then one digit more on each level. The row of a
-node lists its parts, the nodes one level below, with the number of their posts, the XOR and the sum of their hashes:
+node lists its parts, which are the nodes one level below. For each part, it contains the number of its posts, and the
+XOR and the sum of their hashes:
 
     set      "" row:   tail 170012  |  16998: 910, XOR, sum  |  16999: 400, XOR, sum  |  17001: 150, XOR, sum
                                          |                        |                        |

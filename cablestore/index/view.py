@@ -1,7 +1,7 @@
 """The interface of views, for cablestore's own views and for custom views.
 
-A view consists of a few pure functions of one post. The store adds and removes rows with them, the rebuild and the
-Spark job derive whole databases with them, and `check` compares a database with them.
+A view consists of a few pure functions of one post. With these functions, the store adds and removes rows, the rebuild
+and the Spark job derive whole databases, and `check` checks a database.
 
 There are five kinds of rows:
 
@@ -72,8 +72,8 @@ def _as_it_is(part: bytes) -> bytes | None:
 class Census:
     """Numbers of rows of a fold that count, one number per group.
 
-    A group consists of all rows of the fold whose keys are the same up to their last `!`. The row of the group has the
-    key of the fold's rows with `prefix` instead of the fold's prefix and without the last part. Its value is the
+    A group consists of all rows of the fold whose keys are the same up to their last `!`. The key of the group's row is
+    the key of these rows with `prefix` instead of the fold's prefix, and without the last part. Its value is the
     number, u64 big-endian. A group with the number 0 has no row.
 
     For example, a fold with `!channel!member!<channel>!<pubkey>` and a census with the prefix `!channel!members!`
@@ -282,8 +282,9 @@ class View:
 class Catalog:
     """The views of a store, sorted by the types of their posts. Immutable.
 
-    Raises ArgumentError for two views with the same name, and for prefixes that overlap, are reserved or do not have
-    the form `!word!`. Also raises it for a fold, tally, census or tree whose prefix is not one of its view's prefixes.
+    Raises ArgumentError for two views with the same name. Raises it for prefixes that overlap, are reserved, or do not
+    have the form `!word!`. Also raises it for a fold, tally, census or tree whose prefix is not one of its view's
+    prefixes.
     """
 
     def __init__(self, views: Iterable[View]) -> None:

@@ -91,7 +91,7 @@ def connect(folder: Path) -> socket.socket | None:
 
 @contextmanager
 def short_address(path: Path) -> Iterator[str]:
-    """Yield a path of the socket that fits into an address, even if the paths of its folder and of TMPDIR are long."""
+    """Yield a path of the socket that fits into an address, even if the path of its folder is long."""
     if len(os.fsencode(path)) <= _MAX_ADDRESS_SIZE_BYTES:
         yield str(path)
     elif _DESCRIPTORS.is_dir():
