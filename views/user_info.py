@@ -1,7 +1,7 @@
 """User info: the properties that users set for themselves.
 
     !user!info!<pubkey>!<mono-ts>  -> hash of the post/info
-    !user!latest!info!<pubkey>     -> moment (8 bytes of timestamp, 32 of hash) | msgpack list of [key, value] (fold)
+    !user!latest!info!<pubkey>     -> moment (timestamp u64, hash u8[32]) | msgpack list of [key, value] (fold)
 
 The latest post/info replaces all earlier post/infos (wire.md 6.2.4). A property that it omits has its default again. So
 properties do not have separate rows, unlike in cable-core.
