@@ -121,7 +121,7 @@ def test_the_bytes_of_an_invalid_post_are_found(folder: Path) -> None:
 
 def test_a_row_of_an_unknown_view_is_found(folder: Path) -> None:
     change(folder, **{"!nobody!knows": b"x"})
-    assert any("belongs to no view" in problem for problem in problems(folder))
+    assert any("does not belong to a view" in problem for problem in problems(folder))
 
 
 def test_a_restored_deleted_post_is_found(folder: Path) -> None:

@@ -85,10 +85,10 @@ def test_writes_after_an_interrupted_rebuild_are_kept(
             if rejection is None:
                 written.add(f"after {step}")
             else:
-                assert "opened again" in rejection
+                assert "open it again" in rejection
                 refused += 1
                 assert store.messages("default").messages
-                with pytest.raises(CableStoreError, match="opened again"):
+                with pytest.raises(CableStoreError, match="open it again"):
                     store.rebuild()
         with CableStore.open(folder, identity=ANN.identity) as store:
             assert store.check().is_clean

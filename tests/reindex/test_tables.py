@@ -259,8 +259,8 @@ def test_filters_choose_segments(filters: list[Filter], first: int, last: int, m
     [
         ({}, "nothing to read"),
         ({"path": "x", "after_ms": "yesterday"}, "milliseconds since 1970"),
-        ({"path": "x", "types": "text,song"}, "expects some of text"),
-        ({"path": "x", "table": "deletions", "types": "text"}, "only for posts"),
+        ({"path": "x", "types": "text,song"}, "some of text"),
+        ({"path": "x", "table": "deletions", "types": "text"}, "expected the table posts"),
         ({"path": "x", "table": "users"}, "posts or deletions"),
         ({"path": "x", "columns": "hash,colour"}, "column not found in posts: 'colour'"),
         ({"path": "x", "table": "deletions", "columns": "text"}, "column not found in deletions: 'text'"),

@@ -70,7 +70,7 @@ def test_a_newer_format_is_rejected(tmp_path: Path) -> None:
     CableStore.open(tmp_path).close()
     header = json.loads((tmp_path / "STORE").read_text())
     (tmp_path / "STORE").write_text(json.dumps(header | {"format": 99}))
-    with pytest.raises(OpenError, match=r"format 99, this version of cablestore reads 1\. Install a newer version"):
+    with pytest.raises(OpenError, match=r"format 99, but this version of cablestore reads 1\. Install a newer version"):
         CableStore.open(tmp_path)
 
 

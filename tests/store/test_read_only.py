@@ -219,7 +219,7 @@ def test_a_lost_database_is_reported(made: tuple[Path, str]) -> None:
     (generation,) = made[0].glob("generation-*")
     for file in generation.iterdir():
         file.unlink()
-    with pytest.raises(CorruptStoreError, match="contains no database"):
+    with pytest.raises(CorruptStoreError, match="does not contain a database"):
         CableStore.open(made[0], read_only=True)
 
 

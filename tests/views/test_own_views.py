@@ -167,8 +167,8 @@ def test_a_worker_without_the_package_or_with_another_version_reports_it(
     ("module", "message"),
     [
         ("import nonsense", "ModuleNotFoundError: No module named 'nonsense'. Repair or remove the package"),
-        ("VIEW = 3", "has the type int, expected a View or a list of them"),
-        ("VIEW = [3]", "has the type list, expected a View or a list of them"),
+        ("VIEW = 3", "has the type int, expected a View or a list of views"),
+        ("VIEW = [3]", "has the type list, expected a View or a list of views"),
         (block("python").replace('"mentions",', '"links",'), "the prefix !x!mentions! of the view links"),
         (block("python").replace("!x!", "!chat!"), "does not begin with !x!mentions!"),
     ],
