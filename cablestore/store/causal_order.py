@@ -4,7 +4,8 @@ The pairwise rule of wire.md 5.1.3 is not transitive, so it is not an order (A l
 A > B > C > A). The order here is transitive and agrees with every link. It compares posts by
 
 1. effective time: the greatest timestamp among the post and all posts that it reaches by links,
-2. steps: 0 if its own timestamp is the effective time, else one more than the maximum of its links with that time,
+2. steps: 0 if its timestamp is later than the effective times of all its links, otherwise one more than the greatest
+   number of steps among the links with the latest effective time,
 3. hash.
 
 If clocks agree, this is the order by (timestamp, hash).

@@ -22,9 +22,9 @@ from cablestore.protocol.keys import escape, unescape
 class LocalValues:
     """Local values of the store's user. Use `CableStore.local`.
 
-    A value has a name, which identifies its kind, and a key under that name. Both are strings of up to
-    `limits.MAX_LOCAL_NAME_SIZE_BYTES` in UTF-8. Values are bytes of up to `limits.MAX_LOCAL_VALUE_SIZE_BYTES`. Larger
-    names, keys and values raise ArgumentError.
+    A value has a name, which identifies its kind, and a key under that name. Both are strings of at most
+    `limits.MAX_LOCAL_NAME_SIZE_BYTES` bytes in UTF-8. Values have at most `limits.MAX_LOCAL_VALUE_SIZE_BYTES` bytes.
+    Larger names, keys and values raise ArgumentError.
 
     Each call of a method that writes is one atomic write. With `sync`, the value is on disk when the call returns.
     """
@@ -40,7 +40,7 @@ class LocalValues:
         return self._get(VALUE, _value_key(name, key))
 
     def put(self, name: str, key: str, value: bytes, *, sync: bool = False) -> None:
-        """Store a value. Replaces an earlier one."""
+        """Store a value, and replace an earlier value."""
         check(value=value)
         self._set(VALUE, _value_key(name, key), value, sync=sync)
 
@@ -123,7 +123,7 @@ class LocalValues:
             return reader.local(row_name, key)
 
     def _rows(self, row_name: bytes, prefix: bytes = b"") -> Iterator[Row]:
-        """Yield the rows under a name whose keys begin with `prefix`: the key without the name, and the value."""
+        """Yield (key without the name, value) of the rows under a name whose keys begin with `prefix`."""
         start = len(local_key(row_name))
         with self._engine.reading() as reader:
             for key, value in reader.prefix(local_key(row_name, prefix)):
