@@ -1,4 +1,4 @@
-"""Look-up of host addresses in daemon threads, so that neither a loop nor the exit of the program waits for it.
+"""Look-up of host addresses in daemon threads, so that neither an event loop nor the exit of the program waits for it.
 
 `getaddrinfo` cannot be cancelled, and blocks for minutes if the name server does not answer. In the executor of an
 event loop, a few such names would delay all other work. The loop's shutdown would also wait for them.

@@ -11,7 +11,7 @@ _TERMS: Final = {
     "archives": ("glossary/#peers", "The posts of one week as one document"),
     "arrival log": ("glossary/#store", "The numbered list of changes to this store"),
     "dialect": ("glossary/#chat", "One of the two versions of Cable"),
-    "generation": ("glossary/#store", "One database of a store. A rebuild writes the next one"),
+    "generation": ("glossary/#store", "One database of a store. A rebuild writes the next generation"),
     "heads": ("glossary/#chat", "Posts to which no other post links yet. A new post links to them"),
     "in step": ("glossary/#peers", "The last complete comparison found the same posts in both stores"),
     "links": ("glossary/#chat", "Hashes of earlier posts. They show that the author had these posts"),

@@ -23,7 +23,7 @@ _UNENCODABLE: Final = re.compile("[\x00\ud800-\udfff]")
 
 
 class Term(NamedTuple):
-    """Consecutive words. With `is_prefix`, the last one is only a prefix."""
+    """Consecutive words. With `is_prefix`, the last word is only a prefix."""
 
     words: tuple[str, ...]
     is_prefix: bool
@@ -55,9 +55,9 @@ def terms_of(text: str, tokenize: Tokenize) -> list[Term]:
 
 
 def with_prefixes(text: str) -> str:
-    """Return a query with prefixes instead of words: `tomato` finds `tomatoes`. Quoted and short ones stay whole.
+    """Return a query with prefixes instead of words: `tomato` finds `tomatoes`. Quoted and short words are not changed.
 
-    Prefixes of one or two characters would find most texts, and take long.
+    Prefixes of one or two characters would find most texts, and make the search slow.
     """
 
     def widened(term: re.Match[str]) -> str:

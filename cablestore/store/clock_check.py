@@ -8,8 +8,8 @@ therefore show that clocks differ:
   author's is slow.
 
 A single user may be wrong. A difference is reported if at least `limits.MIN_CLOCK_WITNESSES` users agree. They must
-also outnumber the users whose texts of the same time show no difference. If all texts are old, no conclusion follows:
-the cabal may be quiet.
+also outnumber the users whose texts of the same time show no difference. The age of the texts is not evidence: the
+cabal may be quiet.
 """
 
 from __future__ import annotations

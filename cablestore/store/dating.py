@@ -87,8 +87,8 @@ def _not_yet(posts: list[DatedPost], own_key: bytes) -> ArgumentError:
     until_ms = latest.timestamp_ms + 2 - limits.MAX_FUTURE_MS
     if is_own:
         hashes = " ".join(post.hash.hex()[:_HASH_DIGITS] for post in listed if post.author == own_key)
-        more = ". Then try again, although more posts follow" if len(posts) > len(listed) else ""
-        remedy = f"Run `cablestore delete {hashes}` first{more}"
+        more = ". Repeat this while more posts follow" if len(posts) > len(listed) else ""
+        remedy = f"Run `cablestore delete {hashes}` and try again{more}"
     else:
         key, digest = latest.author.hex()[:_KEY_DIGITS], latest.hash.hex()[:_HASH_DIGITS]
         remedy = f"Hide the post's author (`cablestore hide {key}`), or drop the post (`cablestore drop {digest}`)"

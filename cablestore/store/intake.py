@@ -62,7 +62,7 @@ class IntakeBatch:
             yield self.signed()
 
     def rejection(self) -> str:
-        """Return how many posts are rejected, and why the first is, "" if none are. Waits for the verification."""
+        """Return the number of rejected posts and the first reason, "" without rejections. Waits for the verification."""
         wrong = [outcome for outcome in self.outcomes if outcome is not None]
         for post, is_right in zip(self.posts, self.signed(), strict=True):
             if not is_right:

@@ -97,7 +97,7 @@ class _Touched:
         self._moderation = moderation
         self._display = Display(reader, moderation)
         self._read: set[bytes] = set()
-        """Hashes of the entries."""
+        """Hashes of the posts of added entries."""
         self._texts: dict[bytes, Post] = {}
         self._gone: dict[bytes, str | None] = {}
         self._acted_on: dict[bytes, str | None] = {}
@@ -190,7 +190,7 @@ class _Touched:
         return None if self._moderation is None else self._moderation.own_key
 
     def _counts(self, author: bytes) -> bool:
-        """Return True if actions of a user may have an effect. Actions of strangers do not notify clients."""
+        """Return True if actions of a user may have an effect. Clients are not notified of other actions."""
         return self._moderation is not None and self._moderation.decisions.may_have_authority(author)
 
     def _add_act(self, act: ModerationAct) -> None:
