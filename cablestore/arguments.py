@@ -40,7 +40,7 @@ def check(**given: object) -> None:
 
 
 def check_given(**given: object) -> None:
-    """Check arguments as `check` does, except those that are None."""
+    """Check arguments as `check` does, except arguments that are None."""
     for name, value in given.items():
         if value is not None:
             _CHECKS[name](name, value)

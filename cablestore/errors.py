@@ -26,7 +26,7 @@ class ArgumentError(CableStoreError, ValueError, TypeError):
 
 
 class NotFoundError(CableStoreError, LookupError):
-    """A typed name matches no user or channel, or several. The message lists the matches."""
+    """A typed name does not match a user or channel, or matches several. The message lists the matches."""
 
 
 class CursorError(CableStoreError, ValueError):
@@ -100,7 +100,7 @@ class BackupError(CableStoreError):
 
 
 class ReindexError(CableStoreError):
-    """A reindexing job fails: Spark or Java fails, workers do not see its folder, or rows do not agree.
+    """A reindexing job fails: Spark or Java fails, workers cannot access its folder, or rows do not agree.
 
     `exit_status` is 1 if Spark or Java fails.
     """

@@ -99,7 +99,7 @@ class Resolver:
             raise
 
     def _look_up(self, host: str) -> Future[Sequence[AddressInfo]]:
-        """Return the future addresses of a host, from the look-up in progress or a new one."""
+        """Return the future addresses of a host, from a look-up in progress or a new look-up."""
         found = self._under_way.get(host)
         if found is None:
             try:

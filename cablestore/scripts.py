@@ -25,7 +25,7 @@ _FILLERS: Final = "\u115f\u1160\u3164\uffa0"
 
 @cache
 def pattern(source: str) -> regex.Pattern[str]:
-    """Return a compiled pattern. The first call imports `regex`, which requires 30 ms and is often not needed."""
+    """Return a compiled pattern. The first call imports `regex`, which takes 30 ms and is often not needed."""
     import regex  # noqa: PLC0415 - see above
 
     return regex.compile(source, regex.VERSION1)

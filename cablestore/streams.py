@@ -62,7 +62,7 @@ def open_standard_streams() -> None:
         replaced: io.TextIOWrapper | None = getattr(sys, name)
         if replaced is not None:
             replaced.flush()
-        # Without a byte buffer: after a signal, it would write bytes again that are already written.
+        # Without a byte buffer: after a signal, a buffer would write bytes again that are already written.
         text = io.TextIOWrapper(
             StandardStream(descriptor),
             encoding=None if replaced is None else replaced.encoding,

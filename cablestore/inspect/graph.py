@@ -146,7 +146,7 @@ def _ruler(moments: list[tuple[int, int | None]], height: int) -> list[str]:
 
 
 def roles_picture(edges: Iterable[dict[str, Any]], names: dict[str, str], first: Iterable[str]) -> Markup:
-    """Return the graph of roles, from users who assigned roles on the left to recipients. `first` are leftmost users."""
+    """Return the graph of roles, with users who assigned roles left of the recipients. `first` are leftmost users."""
     found = list(edges)
     levels = _levels(found, list(first))
     columns: dict[int, list[str]] = defaultdict(list)

@@ -44,7 +44,7 @@ class LiveEvents:
         return response
 
     def end(self) -> None:
-        """End all connections."""
+        """Close all connections."""
         for task in self._tasks:
             task.cancel()
 

@@ -123,8 +123,8 @@ class InspectServer:
         self._live.end()
 
     async def _answer(self, make: Callable[[Query], Awaitable[Page]], request: web.Request) -> web.Response:
-        """Answer with a page as HTML or JSON. A thread creates it, so that other work of the loop does not wait."""
-        sequence = self._store.last_sequence  # events after it may be missing on the page
+        """Answer with a page as HTML or JSON. A thread renders it, so that other work of the loop does not wait."""
+        sequence = self._store.last_sequence  # the page may lack later events
         query = Query(request.query)
         try:
             page = await make(query)

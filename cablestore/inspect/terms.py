@@ -21,8 +21,8 @@ _TERMS: Final = {
     "reverse hash map": ("INDEXES/#the-views", "For each post, the keys of all rows that refer to it"),
     "roles": ("explanation/moderation/", "Admins and mods, whose actions take effect"),
     "rows": ("glossary/#store", "Keys and their values in the database"),
-    "seed": ("glossary/#chat", "Roles that the store got when it joined a cabal"),
-    "views": ("INDEXES/", "Rows that answer one kind of query. They follow from the posts alone"),
+    "seed": ("glossary/#chat", "Roles that the store assigned when it joined a cabal"),
+    "views": ("INDEXES/", "Rows that answer one kind of query. The posts alone determine them"),
 }
 
 

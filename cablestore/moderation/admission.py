@@ -62,7 +62,7 @@ def _add_acts(plan: Plan, moderation: AppliedModeration, posts: list[Post], foun
 
 
 def _decide(reader: Reader, bodies: list[Body]) -> bool:
-    """Return True if one of the bodies is an action, or deletes one, stored or new.
+    """Return True if one of the bodies is an action, or deletes a stored action.
 
     Then blocks of the batch decide about all later actions and deletions, also about deletions of other posts.
     """

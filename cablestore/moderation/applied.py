@@ -1,6 +1,6 @@
 """Moderation of a store: the effect of the decisions on incoming and stored posts.
 
-It is derived from the posts of a reader: moderation posts including local-only ones, post/infos, and the seed.
+It is derived from the rows of a store: the moderation posts, including local-only posts, the post/infos, and the seed.
 """
 
 from __future__ import annotations
@@ -223,7 +223,7 @@ def act_key(post: Post) -> bytes:
 
 
 def seed_of(reader: Reader) -> Seed | None:
-    """Return the moderation seed of a store, None if it joined without one."""
+    """Return the moderation seed of a store, None if it joined without a seed."""
     value = reader.local(SEED, b"")
     if value is None:
         return None

@@ -1,6 +1,6 @@
 """Blocks of one user: the start of the present block, and the end of the drops (moderation.md 4.6, 5.1.4).
 
-The actions on the user are applied in order of (timestamp, hash), each to the state after the earlier ones:
+The actions on the user are applied in order of (timestamp, hash), each to the state after the earlier actions:
 
 * Actions of the local user take effect. Others take effect if they are applicable (4.4.3, 4.4.5) and the local user has
   no earlier relevant action (4.4.5 rule 1). An overruled action changes nothing.
@@ -112,7 +112,7 @@ class _Timeline:
 
 
 def _undoes(act: ModerationAct, old: ModerationAct) -> bool:
-    """Return True if an action undoes `old` of the same author (4.4.2). Only private actions undo private ones (4.5.1)."""
+    """Return True if an action undoes `old` of the same author (4.4.2). Private actions are undone privately (4.5.1)."""
     return act.author == old.author and act.type != old.type and (act.is_private or not old.is_private)
 
 

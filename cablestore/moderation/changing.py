@@ -107,7 +107,7 @@ def store_drops(plan: Plan, moderation: AppliedModeration, *, noted: bool) -> Ap
 def _decided_of(
     plan: Plan, since: Position = BEGINNING
 ) -> tuple[list[ModerationAct | Consent], list[ModerationAct | Consent]]:
-    """Return the actions and statements that a plan adds and removes after a position. Both lists may contain the same."""
+    """Return the actions and statements that a plan adds and removes after a position. An item may be in both."""
     came, gone = plan.added[since.added :], plan.removed[since.removed :]
     remembered, discarded = plan.remembered[since.remembered :], plan.discarded[since.discarded :]
     added = {post.hash: act_of(post) or consent_of(post) for post in came if post.type in _DECIDING}
@@ -144,7 +144,7 @@ def _with_drops(
 ) -> AppliedModeration:
     """Return a moderation with the required drops of some keys, and add their local rows to the plan.
 
-    With `begin_again`, the removal of posts starts again from the first row, because other code may have added posts.
+    With `begin_again`, the removal starts again from the first post: a reindexing may have added dropped posts.
     """
     drops = dict(moderation.drops)
     is_comparing = moderation.is_comparing or begin_again

@@ -34,7 +34,7 @@ class ActResult(StrEnum):
     UNDONE = "undone"
     """Its author replaced or undid it (4.2.2, 4.4.2)."""
     NO_AUTHORITY = "no authority"
-    """Its author lacked authority when it was issued. For roles also: its author has lost the role of admin (4.2.5, 4.4.3)."""
+    """Its author lacked authority when it was issued. Or its author has lost the admin role that a post/role needs (4.2.5, 4.4.3)."""
     EXEMPT = "exempt"
     """Its target had authority when it was issued (4.4.5)."""
     OVERRULED = "overruled"
@@ -46,7 +46,7 @@ class ActResult(StrEnum):
 
 
 class Decision(NamedTuple):
-    """Decision about an action for one of its targets: applied, or why not. The target of a channel action is b""."""
+    """Decision about an action for one of its targets. The target of an action on a channel is b""."""
 
     act: ModerationAct
     target: bytes
@@ -214,7 +214,7 @@ class Decisions:
         return self._doing(Action.DROP_CHANNEL, channel, channel, None)
 
     def user_dropped(self, user: bytes) -> UserDrop | None:
-        """Return the drop of a user's posts (5.1.4, 5.1.5), None if it is not dropped."""
+        """Return the drop of a user's posts (5.1.4, 5.1.5), None if they are not dropped."""
         return self.blocks_of(user).drop
 
     def text_hidden_by(self, post_hash: bytes, author: bytes, channel: str, timestamp_ms: int) -> ModerationAct | None:
@@ -332,7 +332,7 @@ class Decisions:
     def _effective(
         self, pair: int, target: bytes | str, channel: str | None, subject: bytes | None
     ) -> ModerationAct | None:
-        """Return the action of a pair that takes effect on a target in a context, whether it does or undoes.
+        """Return the action of a pair that takes effect on a target in a context: the doing or the undoing action.
 
         The local user's action takes precedence, then the latest action. An action for the cabal applies to all
         channels (4.1.1, 4.4.5). `subject` is the affected user.
@@ -396,7 +396,7 @@ class Decisions:
     ) -> Iterator[Decision]:
         """Yield each action in a context by users who may ever have had authority, oldest first, with its result.
 
-        The actions for a channel include those for the cabal. An action on a post does not contain the post's author:
+        The actions for a channel include the actions for the cabal. An action on a post does not contain the post's author:
         `author_of_post` returns it, or None.
         """
         roles = sorted(chain.from_iterable(self._known.roles.values()), key=lambda act: act.moment)
@@ -455,7 +455,7 @@ class Decisions:
 
 
 def blocks_in_force(acts: Iterable[ModerationAct]) -> dict[tuple[bytes, bytes], ModerationAct]:
-    """Return the post/block of each pair (blocking user, blocked user) that is in force by the user's own action (4.6.1).
+    """Return the post/block in force for each pair (blocking user, blocked user), by the users' own actions (4.6.1).
 
     Private actions do not count, because others cannot know them.
     """

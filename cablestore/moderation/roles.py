@@ -123,7 +123,7 @@ class RoleHistory:
         return user in self._declining
 
     def is_applied(self, act: ModerationAct) -> bool:
-        """Return True if an action is among those that determine its recipient's role."""
+        """Return True if an action is one of the actions that determine its recipient's role."""
         return self._given.get(act.targets[0], {}).get((act.author, act.channel)) == act
 
     # --- one event after the other -------------------------------------------------------------------
@@ -181,7 +181,7 @@ class RoleHistory:
     def _issue(self, act: ModerationAct) -> bool:
         """Replace the author's role for a recipient in a context. Apply the new role if its author was admin.
 
-        Return True if this may have lowered the recipient's role, or ended a role that no longer needed an authority.
+        Return True if this may have lowered the recipient's role, or replaced a role that stayed after a revocation.
         """
         recipient, slot = act.targets[0], (act.author, act.channel)
         before = self._withdraw(recipient, slot)
@@ -203,7 +203,7 @@ class RoleHistory:
         return act
 
     def _end_seed(self) -> None:
-        """Assign the default role to the seed's users. Roles from its admins until now stay applied (4.7.2)."""
+        """Assign the default role to the seed's users. Roles that its admins have assigned stay applied (4.7.2)."""
         by_seed = {user for user in self._admin_since if self._is_admin_by_seed(user)}
         self._defaults = {}
         for user in by_seed - self._vouched_for():

@@ -76,5 +76,5 @@ class Seed:
         return b"".join(bytes((role,)) + key for key, role in self.roles)
 
     def revoked(self, at_ms: int, kept: Iterable[bytes] = ()) -> Self:
-        """Return the seed, revoked by the local user at this time. Roles applied until then stay (4.7.2)."""
+        """Return the seed, revoked by the local user at this time. Roles applied until then stay applied (4.7.2)."""
         return type(self)(self.roles, self.given_at_ms, at_ms, frozenset(kept))

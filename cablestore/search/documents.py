@@ -32,7 +32,7 @@ Document = NewType("Document", bytes)
     text       the prepared text"""
 ID, HASH = slice(0, 19), slice(19, 27)
 _CHANNEL, _AUTHOR = "ǀǁ"
-"""Letters with which words begin only in Khoisan languages: other prefix searches do not read these lists."""
+"""Letters with which words begin only in Khoisan languages. Other prefix searches do not read these words."""
 _HASH_BITS: Final = 8 * PREFIX_SIZE_BYTES
 
 

@@ -35,10 +35,10 @@ class Term(NamedTuple):
 
 
 def terms_of(text: str, tokenize: Tokenize) -> list[Term]:
-    """Return the distinct terms of a query. Raises ArgumentError if there are none or too many."""
+    """Return the distinct terms of a query. Raises ArgumentError if it contains no words, or exceeds a limit."""
     if len(text) > limits.MAX_SEARCH_CHARACTERS:
         raise ArgumentError(
-            f"the search has {len(text):,} characters, the maximum is {limits.MAX_SEARCH_CHARACTERS:,}. Use fewer words"
+            f"search too long: {len(text):,} characters, the maximum is {limits.MAX_SEARCH_CHARACTERS:,}. Use fewer words"
         )
     found: dict[Term, None] = {}
     for quoted, after, plain in _TERM.findall(_UNENCODABLE.sub(" ", text)):
@@ -49,7 +49,7 @@ def terms_of(text: str, tokenize: Tokenize) -> list[Term]:
         raise ArgumentError(f"no words to search for in {text!r}. Words consist of letters and digits")
     if len(found) > limits.MAX_SEARCH_TERMS:
         raise ArgumentError(
-            f"the search has {len(found)} terms, the maximum is {limits.MAX_SEARCH_TERMS}. Use fewer words"
+            f"too many search terms: {len(found)}, the maximum is {limits.MAX_SEARCH_TERMS}. Use fewer words"
         )
     return list(found)
 

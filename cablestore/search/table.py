@@ -181,7 +181,7 @@ class IndexTable(ProcessBound):
         self._connection = connection
         try:
             if not self._read_only:
-                # In exclusive mode, SQLite needs no shared memory beside the file. It overwrites freed space.
+                # In exclusive mode, SQLite does not need shared memory beside the file. It overwrites freed space.
                 for name, value in (("locking_mode", "exclusive"), ("journal_mode", "wal"), ("synchronous", "normal")):
                     connection.pragma(name, value)
                 # `PageSums` makes all checkpoints.
@@ -256,7 +256,7 @@ class IndexTable(ProcessBound):
             with self._connection:
                 is_made = state.read_to is None and self.state().read_to is not None
                 self._remove(removed)
-                self._add(sorted(docs))  # FTS5 writes a part to the disk where an id is smaller than the previous one
+                self._add(sorted(docs))  # FTS5 writes a part to the disk before an id that is smaller than the last
                 self._query("UPDATE state SET source = ?, position = ?, mark = ?, read_to = ?", *state)
                 if is_made:
                     for name, (_, later) in _MERGES.items():

@@ -37,7 +37,7 @@ _REMEMBERED_CHARACTERS: Final = 16
 _FIRST_SPACELESS: Final = "\u0e00"
 _LETTER_AND_MARKS: Final = r"[^\p{M}\s]\p{M}*"
 _LEFT_OUT: Final = (
-    # Accents have a combining class above that of viramas. The vowels and tones of Southeast Asia have one too.
+    # Accents have a higher combining class than viramas, and so do the vowels and tones of Southeast Asian scripts.
     r"[[\p{Mn}--[\p{ccc=0}\p{ccc=7}\p{ccc=8}\p{ccc=9}]]--[\p{Line_Break=SA}\p{Script=Tibetan}]]"
     r"|[\p{Me}\p{Default_Ignorable_Code_Point}\p{Joining_Type=Join_Causing}]"
 )

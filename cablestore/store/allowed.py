@@ -47,7 +47,8 @@ def require_allowed(reader: Reader, body: Body, own_key: bytes | None) -> None:
 def _require_private(known: list[ModerationAct]) -> None:
     if known:
         raise ArgumentError(
-            f"your action in the private post {known[0].hash.hex()} can only be undone privately (moderation.md 4.5.1)"
+            f"cannot publicly undo the action in your private post {known[0].hash.hex()} (moderation.md 4.5.1). Undo it "
+            "privately"
         )
 
 

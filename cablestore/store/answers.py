@@ -58,7 +58,7 @@ def _is_going(reader: Reader, going: AppliedDrops, digest: bytes) -> bool:
 def channel_time_range(
     reader: Reader, channel: str, time_start_ms: int, time_end_ms: int, limit: int = 0
 ) -> Iterator[bytes]:
-    """Yield the hashes of a channel's texts and deletions with time_start <= timestamp < time_end (wire.md 6.3.2.3).
+    """Yield the hashes of a channel's texts and deletions in a time range, end excluded (wire.md 6.3.2.3).
 
     Yields at most `limit` hashes, newest first. A `time_end_ms` or `limit` of 0 means no bound.
     """
@@ -121,7 +121,7 @@ def moderation_state(reader: Reader, channels: Iterable[str], oldest_ms: int = 0
 
     * each user's latest role for a recipient, unless the recipient declines roles (4.2.3, 4.2.4);
     * actions that their authors have not undone for all targets (4.4.2). A repeated action does not undo the earlier
-      one, so both are yielded.
+      action, so both are yielded.
 
     Each part is sorted from oldest to newest, the order in which posts must be applied (4.2.5, 4.4.4). Each hash is
     yielded once. The keys contain all required fields, so posts are not read. One row is read for each post since

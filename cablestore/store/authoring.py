@@ -62,7 +62,7 @@ class Composer:
         if isinstance(body, Text | Topic | Join | Leave):
             channel = reader.dialect.channel_id(body.channel)
             if isinstance(body, Leave) and not _is_member(reader, channel, own_key):
-                raise ArgumentError(f"cannot leave {body.channel!r}: you are not a member of it. Nothing was written")
+                raise ArgumentError(f"cannot leave {body.channel!r}: you are not a member. Nothing was written")
             joins = isinstance(body, Text | Topic) and not _is_member(reader, channel, own_key)
             if joins or isinstance(body, Join):
                 require_visible("channel", body.channel)

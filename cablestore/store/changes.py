@@ -1,4 +1,4 @@
-"""Changes that a chat client displays. Each contains the current value, so applying one twice is harmless.
+"""Changes that a chat client displays. Each contains the current value, so applying a change twice is harmless.
 
 Changes are dataclasses, because named tuples of two types can be equal. A subclass without fields has no decorator,
 because each decorator slows the import as much as a small module.

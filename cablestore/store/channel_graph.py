@@ -1,4 +1,4 @@
-"""The graph of a channel: its posts, and the earlier posts to which they link, including absent ones."""
+"""The graph of a channel: its posts, and the earlier posts to which they link, including absent posts."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class ChannelGraph:
 def channel_graph(reader: Reader, channel: str, limit: int, start_ms: int, end_ms: int) -> ChannelGraph:
     """Return the newest `limit` posts of a channel with start <= timestamp < end, and absent posts that they link to.
 
-    The graph also contains the absent heads of the period. Absent posts are added up to 2 * `limit` nodes.
+    The graph also contains the absent heads of the period. Absent posts are added until it has 2 * `limit` nodes.
     """
     newest = list(islice(_newest(reader, channel, time_floor(start_ms), time_floor(end_ms)), limit + 1))
     heads = frozenset(links.heads(reader, channel))

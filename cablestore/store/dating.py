@@ -1,4 +1,4 @@
-"""Timestamps of new posts that replace earlier ones: a name, a topic, a membership, a moderation action.
+"""Timestamps of new posts that replace earlier posts: a name, a topic, a membership, a moderation action.
 
 The latest post by (timestamp, hash) is in effect. A new post must therefore be dated after the post that it replaces,
 even if that post is dated in the future by a fast clock. Peers reject posts dated a week or more in the future. A new

@@ -141,7 +141,7 @@ class Display:
                 yield self._user(member.author, channel, is_member=True)
 
     def is_member(self, public_key: bytes, channel: str) -> bool:
-        """Return True if a user is a member of a channel. Dropped users are not."""
+        """Return True if a user is a member of a channel. Dropped users are not members."""
         found = membership.of_user(self._reader, channel, public_key)
         return found is not None and found.is_member and not self.is_gone(public_key, channel)
 

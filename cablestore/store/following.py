@@ -33,7 +33,7 @@ class Follower:
         self._present = present
 
     def events(self, after: int, timeout_s: float | None) -> Iterator[Event]:
-        """Yield every event after number `after`, until none occurs for `timeout_s` or the store is closed."""
+        """Yield every event after number `after`. Ends after `timeout_s` without an event, or when the store is closed."""
         check(after=after)
         check_given(timeout_s=timeout_s)
         return self._each_event(after, timeout_s)
@@ -57,7 +57,7 @@ class Follower:
     def changes(
         self, channel: str | None, after: ChangesCursor | None, timeout_s: float | None, *, local: bool
     ) -> Iterator[Change]:
-        """Yield every change after a cursor, until none occurs for `timeout_s` or the store is closed."""
+        """Yield every change after a cursor. Ends after `timeout_s` without a change, or when the store is closed."""
         check(local=local)
         check_given(timeout_s=timeout_s)
         _check_channel(channel)

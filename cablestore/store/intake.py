@@ -52,9 +52,9 @@ class IntakeBatch:
         return self._signed
 
     def attempts(self) -> Iterator[list[bool]]:
-        """Yield the signatures to treat as valid in a plan: all if planned ahead, then the valid ones.
+        """Yield the signatures to treat as valid in a plan: first all, if planned ahead, then only valid signatures.
 
-        The second value is left out if it equals the first.
+        The second value is left out if it equals the first value.
         """
         if self.is_planned_ahead:
             yield [True] * len(self.posts)
@@ -86,7 +86,7 @@ class IntakeBatch:
 
 @dataclass(slots=True)
 class Intake:
-    """Builder of batches. It seals local-only posts of the store's `identity`, and rejects those of other users."""
+    """Builder of batches. It seals local-only posts of the store's `identity`, and rejects other local-only posts."""
 
     dialect: Dialect
     verifier: SignatureVerifier

@@ -41,7 +41,7 @@ class StoreIdentity:
         with self._identifying:
             identity = self.load()
             if identity is None and self._read_only:
-                raise IdentityError("the store has no readable key, and cannot create one because it is open read-only")
+                raise IdentityError("the store has no readable key, and cannot create a key because it is read-only")
             if identity is None:
                 identity = Identity.generate()
                 self._keep(identity)
@@ -133,7 +133,7 @@ def draft_identity(identity: Identity, path: Path) -> Path:
 
 def _draft(secret: bytes, path: Path, what: str) -> Path:
     if path.is_dir():
-        raise IdentityError(f"cannot write the {what} to {path}: it is a folder. Name a new file in it")
+        raise IdentityError(f"cannot write the {what} to {path}: it is a folder. Name a new file")
     draft = path.with_name(path.name + unique_suffix())
     with storage_errors(f"cannot write the {what} to {path}"):
         descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, MODE)
@@ -192,11 +192,11 @@ def load_identity(path: Path, *, any_mode: bool = False) -> Identity:
     try:
         return parse_identity(text)
     except IdentityError as error:
-        raise IdentityError(f"{path} is not a valid key file: {error}") from None
+        raise IdentityError(f"invalid key file {path}: {error}") from None
 
 
 def parse_identity(text: str) -> Identity:
-    """Parse an identity from 64 hex digits of a seed, or 128 of a libsodium secret key.
+    """Parse an identity: 64 hex digits of a seed, or 128 hex digits of a libsodium secret key.
 
     Raises IdentityError, whose message does not contain the digits.
     """

@@ -75,7 +75,7 @@ class LocalValues:
         try:
             encoded = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
         except (TypeError, ValueError, RecursionError) as error:
-            raise ArgumentError(f"the value of {name!r}, {key!r} cannot be encoded as JSON: {error}") from None
+            raise ArgumentError(f"cannot encode the value of {name!r}, {key!r} as JSON: {error}") from None
         self.put(name, key, encoded, sync=sync)
 
     # --- values that all clients share ---------------------------------------------------------
@@ -115,7 +115,7 @@ class LocalValues:
 
     def _channel_key(self, channel: str) -> bytes:
         check(channel=channel)
-        _utf8(channel, "channel")  # the dialect would raise the error class of posts
+        _utf8(channel, "channel")  # first, for an error that names the argument
         return _part(self._engine.dialect.channel_id(channel), "channel")
 
     def _get(self, row_name: bytes, key: bytes) -> bytes | None:

@@ -55,8 +55,8 @@ from cablestore.store.repeated import without_repeated
 class Effect:
     """Effect of a moderation action: the written posts (none in a dry run), and the changes for the store's user.
 
-    A dry run reports all changes, including those from earlier actions of a user who receives a role. Otherwise, only
-    changes on the action's own targets are reported.
+    A dry run reports all changes, including changes by earlier actions of a user who receives a role. Otherwise, only
+    changes of the action's own targets are reported.
 
     `dropped_posts` is the number of stored posts that are dropped and removed. `unchanged` lists the users and posts
     that `skip_repeated` left out, b"" for a channel.
@@ -273,12 +273,12 @@ class Moderator:
     def revoke_seed(self, *, dry_run: bool = False) -> Effect:
         """Revoke the moderation seed. Earlier actions of its users stay applied (4.7.2).
 
-        Raises ArgumentError if no seed is in force.
+        Raises ArgumentError if the store has no seed, or if it is already revoked.
         """
         check(dry_run=dry_run)
         known = self.seed
         if known is None or known.revoked_at_ms is not None:
-            raise ArgumentError("no moderation seed is in force")
+            raise ArgumentError("cannot revoke the moderation seed: the store has no seed, or it is already revoked")
         return self._with_seed(known.revoked(self._clock()), dry_run=dry_run)
 
     def sweep(self, progress: Progress = no_progress) -> int:
@@ -450,8 +450,8 @@ class Moderator:
             name = getattr(post.body, "channel", None) if post else (bones.channel if bones else channel)
             if name is None or (bones is None and not acts.on_posts % 2):
                 raise ArgumentError(
-                    f"the post {digest.hex()} is not stored, so its channel is unknown. To undo an action on it, name "
-                    "its channel"
+                    f"the post {digest.hex()} is not stored, so its channel is unknown. To undo an action on this "
+                    "post, name the channel"
                 )
             found.setdefault(name, []).append(digest)
         return {name: tuple(targets) for name, targets in found.items()}

@@ -339,7 +339,7 @@ class Queries(Inspection):
             return list(links.heads(reader, reader.dialect.channel_id(channel)))
 
     def missing(self, channel: str) -> Iterator[bytes]:
-        """Yield the hashes to which posts of a channel link, of posts that are neither stored, deleted nor dropped."""
+        """Yield the hashes to which posts of a channel link, if the posts are neither stored, deleted nor dropped."""
         check(channel=channel)
         return self._missing(channel)
 

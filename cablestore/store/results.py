@@ -61,7 +61,7 @@ class Channel:
 
 
 def with_last_message(channel: Channel) -> Channel:
-    """Return the channel with its latest message, read now."""
+    """Read the latest message of a channel, and return the channel with this message."""
     message = channel.last_message
     return replace(channel, _latest=lambda _: message)
 
@@ -81,8 +81,8 @@ class ReadState(NamedTuple):
 class WriteState:
     """State of a store's writes.
 
-    `failure` is the reason why the last write failed and the store accepts no writes, or "". Each further write retries.
-    `failed_writes` counts the writes that the disk refused since the store was opened.
+    `failure` is the reason why the last write failed, "" if the store accepts writes. Each further write tries again.
+    `failed_writes` counts the failed writes since the store was opened.
     """
 
     failure: str

@@ -70,8 +70,8 @@ def summary(reader: Reader, hashes: Iterable[bytes], progress: Progress = no_pro
 def older_than(reader: Reader, oldest_ms: Callable[[str], int]) -> Iterator[bytes]:
     """Yield the hashes of texts dated before the oldest date of their channel, and of superseded state posts.
 
-    The latest three joins, leaves and infos of each user, and topics of each channel, are kept (wire.md 5.1.5.1). Infos
-    belong to the channel "".
+    The latest three joins, leaves and infos of each user are kept, and the latest three topics of each channel (wire.md
+    5.1.5.1). Infos belong to the channel "".
     """
     for channel in messages.channels(reader):
         before_ms = oldest_ms(channel)

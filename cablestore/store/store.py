@@ -74,7 +74,7 @@ def own_key(store: CableStore) -> bytes:
 
 
 class CableStore(Queries, Closable, ProcessBound):
-    """Open store. It is thread-safe within its process; one process at a time has it open.
+    """Open store. It is thread-safe. Only one process at a time can open a store, except with `read_only`.
 
     Read methods (`messages`, `channels`, `members`, ...) are defined by `Queries` and read the current state;
     `snapshot` returns a fixed state. The attribute `moderation` provides the moderation actions (`Moderator`), and
@@ -297,7 +297,7 @@ class CableStore(Queries, Closable, ProcessBound):
         others: Mapping[str, bytes | None] | None = None,
         sync: bool = True,
     ) -> Post | None:
-        """Change values of the user's post/info. Omitted values, and those that are None, stay unchanged.
+        """Change values of the user's post/info. Values that are omitted or None stay unchanged.
 
         The name "" removes the name, and None as the value of a key in `others` removes the key. `others` cannot
         contain the keys `name` and `accept-role`, which have arguments of their own. Concurrent changes of different
@@ -311,7 +311,7 @@ class CableStore(Queries, Closable, ProcessBound):
     def delete(self, hashes: bytes | Iterable[bytes], *, sync: bool = True, force: bool = False) -> list[Post]:
         """Delete posts of the user, here and on peers that receive the deletion.
 
-        Returns one post/delete, or several if needed.
+        Returns the written posts: one post/delete for up to `limits.MAX_DELETIONS_WRITTEN` posts.
 
         Local-only posts are discarded instead, because a post/delete would reveal their hash. Raises ArgumentError,
         and deletes nothing, for posts of others, for deletions and for unknown hashes. With `force`, hashes may be
@@ -422,7 +422,7 @@ class CableStore(Queries, Closable, ProcessBound):
 
     @property
     def write_state(self) -> WriteState:
-        """State of writes: whether they fail, why, and how many have failed."""
+        """State of writes: the reason of a failure, and the number of failed writes."""
         return WriteState(self._engine.write_failure, self._engine.failed_writes)
 
     def retry_writes(self) -> None:
@@ -464,7 +464,7 @@ class CableStore(Queries, Closable, ProcessBound):
     def mark_seen(
         self, channel: str, seen: Iterable[MessageCursor], *, upto: MessageCursor | None = None, sync: bool = False
     ) -> None:
-        """Mark single messages of a channel as read, such as those on a screen. `seen` contains their cursors.
+        """Mark single messages of a channel as read, such as the messages on a screen. `seen` contains their cursors.
 
         With `upto`, the cursor of a message, all messages from the read mark up to it become read too, as for a screen
         that follows the end of the channel. Before the mark, only messages in `seen` become read: late messages that
@@ -535,7 +535,7 @@ class CableStore(Queries, Closable, ProcessBound):
     def update_search_index(self, *, progress: Progress = no_progress, timeout_s: float | None = None) -> int:
         """Create or update the search index, until it is complete or `timeout_s` is over.
 
-        Without `timeout_s`, the index file contains no word of a removed message afterwards. `progress` counts posts
+        Without `timeout_s`, it also deletes all words of removed messages from the index file. `progress` counts posts
         and events. Returns the approximate number of posts and events left. An interrupted call can be repeated.
         """
         check(progress=progress)
