@@ -13,8 +13,7 @@ SQLite writes to its log, search.sqlite-wal, and copies pages from the log to th
 
 When the file is opened, each page must match its sum. If a process was killed in step 2 and the log matches the record,
 its pages are copied again. A log whose salt differs from the salt in the sums belongs to another state, and is removed.
-Therefore, if a log is lost, truncated or from another copy, the index returns to the state before it, or the damage is
-detected.
+If a log is lost, truncated or from another copy, the index returns to the state before it, or the damage is detected.
 """
 
 from __future__ import annotations

@@ -48,9 +48,9 @@ class Composer:
         """Return the signed posts of one write, in order. The last post contains `body`.
 
         It links to the heads of its channel. It is dated at the current time or just after the user's last post, and
-        after the posts that it replaces. If the author of a text or a topic is not a member, a post/join comes first,
-        normally dated one millisecond earlier (wire.md 5.4.3). The join then links to the heads, and the text or topic
-        links to the join.
+        after the posts that it replaces. If the author of a text or a topic is not a member, a post/join comes first. It
+        is normally dated one millisecond earlier (wire.md 5.4.3). The join then links to the heads, and the text or
+        topic links to the join.
 
         Raises ArgumentError in three cases: the author of a post/leave is not a member, so the post would create the
         channel for everyone; a replaced post is dated too far ahead; or the name of a user or a channel is invisible.

@@ -3,8 +3,8 @@
 Cursors are strings. A program can save a cursor, and restores it with its type: `ChangesCursor(text)`. A type checker
 finds a cursor that is passed to the wrong method. At run time, the method rejects it.
 
-A cursor of changes contains the name of the database, the number of the last entry that was read from the arrival log,
-and digits that identify the log up to this entry.
+A cursor of changes contains the name of the database, and the number of the last entry that was read from the arrival
+log. It also contains digits that identify the log up to this entry.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ def cursor_of(reader: Reader) -> ChangesCursor:
 def sequence_of(reader: Reader, cursor: ChangesCursor) -> int:
     """Return the number of the entry after which a cursor continues.
 
-    Raises CursorError if the cursor is invalid, belongs to another database, or points to an entry that this database
-    never contained or has lost.
+    Raises CursorError if the cursor is invalid or belongs to another database, or if its entry never existed or is
+    lost.
     """
     found = _FORM.fullmatch(cursor)
     if found is None:

@@ -1,8 +1,8 @@
 """Timestamps of new posts that replace earlier posts: a name, a topic, a membership, a moderation action.
 
-The latest post by (timestamp, hash) is in effect. A new post must therefore be dated after the post that it replaces,
-even if that post is dated in the future by a fast clock. Peers reject posts dated a week or more in the future. A new
-post that would need such a date cannot take effect yet.
+The latest post by (timestamp, hash) is in effect. A new post must therefore be dated after the post that it replaces.
+This applies even if a fast clock dated the replaced post in the future. Peers reject posts dated a week or more in the
+future. A new post that would need such a date cannot take effect yet.
 """
 
 from __future__ import annotations

@@ -45,8 +45,9 @@ class Inspection(ABC):
     def rows_of(self, digest: bytes) -> list[Row]:
         """Return the rows of a stored or deleted post.
 
-        These are the post's own rows in the views, rows that refer to it (in the reverse hash map, and tombstones), and
-        the folds and tallies of cablestore's own views into which it is merged.
+        * the post's own rows in the views;
+        * rows that refer to the post: in the reverse hash map, and tombstones;
+        * folds and tallies of cablestore's own views, which merge values of the post.
         """
         check_id("digest", digest)
         with self._reading() as reader:

@@ -138,7 +138,7 @@ class CableStore(Queries, Closable, ProcessBound):
         StoreLockedError means that the store is already open; OutdatedViewError means that it needs an upgrade. Raises
         StorageError for I/O errors. Its subclass CorruptStoreError means that the header or the database is lost, or
         that an upgrade would lose a post; then nothing is changed. Raises IdentityError if the key file is unreadable,
-        malformed, empty or readable by others, and if the key of local-only posts is missing.
+        malformed, empty or readable by others, or if the key of local-only posts is missing.
         """
         check(create=create, upgrade=upgrade, progress=progress, read_only=read_only)
         _check_parts(dialect, identity, options)
@@ -262,7 +262,7 @@ class CableStore(Queries, Closable, ProcessBound):
     def write(self, body: Body, *, sync: bool = True) -> Post:
         """Sign and store a post that links to the heads of its channel, dated now or just after the user's last post.
 
-        If the author of a text or topic is not a member of the channel, the same write adds a post/join before it
+        If the author of a text or topic is not a member of the channel, the same write first adds a post/join
         (wire.md 5.4.3). With `sync`, the post is on disk when the call returns. Raises ArgumentError if the post is
         invalid or cannot take effect.
         """
@@ -466,9 +466,9 @@ class CableStore(Queries, Closable, ProcessBound):
     ) -> None:
         """Mark single messages of a channel as read, such as the messages on a screen. `seen` contains their cursors.
 
-        With `upto`, the cursor of a message, all messages from the read mark up to it become read too, as for a screen
-        that follows the end of the channel. Before the mark, only messages in `seen` become read: late messages that
-        the user has not scrolled to stay unread. Read messages stay read. Raises CursorError for an invalid cursor.
+        With `upto`, the cursor of a message, all messages from the read mark up to it become read too. Use it for a
+        screen that follows the end of the channel. Before the mark, only messages in `seen` become read: late messages
+        that the user has not scrolled to stay unread. Read messages stay read. Raises CursorError for an invalid cursor.
         """
         self._writer.mark_seen(channel, seen, upto, sync=sync)
 
