@@ -133,7 +133,7 @@ class LocalValues:
         check(sync=sync)
         if value is not None and len(value) > limits.MAX_LOCAL_VALUE_SIZE_BYTES:
             raise ArgumentError(
-                f"the value has {len(value):,} bytes, the maximum is {limits.MAX_LOCAL_VALUE_SIZE_BYTES:,}"
+                f"value too large: {len(value):,} bytes, the maximum is {limits.MAX_LOCAL_VALUE_SIZE_BYTES:,}"
             )
         with self._engine.transaction() as transaction:
             plan = transaction.plan()
@@ -152,7 +152,7 @@ def _part(text: str, what: str) -> bytes:
     """Escape a string as a part of a key. Raises ArgumentError if it is too long or cannot be encoded."""
     size_bytes = len(_utf8(text, what))
     if size_bytes > limits.MAX_LOCAL_NAME_SIZE_BYTES:
-        raise ArgumentError(f"the {what} has {size_bytes} bytes, the maximum is {limits.MAX_LOCAL_NAME_SIZE_BYTES}")
+        raise ArgumentError(f"{what} too long: {size_bytes} bytes, the maximum is {limits.MAX_LOCAL_NAME_SIZE_BYTES}")
     return escape(text)
 
 
