@@ -91,7 +91,7 @@ def test_a_block_that_notified_stays_in_force_until_it_is_undone() -> None:
         (Block("", LOCAL_ONLY, (BOB.key,), 0, 1), "private block"),
         (Unblock("", PUBLIC, (CYD.key,), 0), "Undo it privately"),
         (Moderation("", PUBLIC, "c", (CYD.key,), Action.UNHIDE_USER), "Undo it privately"),
-        (Moderation("", PUBLIC, "d", (), Action.UNDROP_CHANNEL), "undone privately"),
+        (Moderation("", PUBLIC, "d", (), Action.UNDROP_CHANNEL), "Undo it privately"),
     ],
 )
 def test_writing_rejects_what_an_act_rejects(body: Body, message: str) -> None:
