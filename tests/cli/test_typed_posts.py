@@ -59,6 +59,6 @@ def test_the_hash_sign_before_a_channel_is_removed(run: Run, path: Path) -> None
 def test_an_invisible_name_is_rejected(run: Run, path: Path) -> None:
     status, out, err = run("name", "\u200b\u3164", "-s", path)
     assert (status, out) == (2, "")
-    assert "has only invisible characters. Choose a visible name" in err
+    assert "contains only invisible characters. Choose a visible name" in err
     with CableStore.open(path) as store:
         assert store.user(store.identity.public_key).name == "ann"

@@ -229,7 +229,7 @@ def test_an_unwritable_index_raises_an_error_and_does_not_change_the_store(tmp_p
     (path / store_folder.SEARCH_INDEX).mkdir(parents=True)
     with CableStore.open(path) as store:
         store.ingest(raws(*some(3)))
-        with pytest.raises(StorageError, match="the search index cannot be"):
+        with pytest.raises(StorageError, match="cannot read, write or remove the search index"):
             store.search("word")
         assert len(store.messages("default").messages) == 3
 

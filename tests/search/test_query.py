@@ -54,7 +54,7 @@ def test_a_search_without_a_word_is_rejected(text: str) -> None:
 
 def test_the_terms_and_characters_of_a_search_are_limited() -> None:
     assert len(read(" ".join(f"w{i}" for i in range(limits.MAX_SEARCH_TERMS)))) == limits.MAX_SEARCH_TERMS
-    with pytest.raises(ArgumentError, match="33 terms, the maximum is 32"):
+    with pytest.raises(ArgumentError, match="too many search terms: 33, the maximum is 32"):
         read(" ".join(f"w{i}" for i in range(limits.MAX_SEARCH_TERMS + 1)))
     assert read("a" * limits.MAX_SEARCH_CHARACTERS)
     with pytest.raises(ArgumentError, match="1,001 characters, the maximum is 1,000"):

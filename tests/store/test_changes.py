@@ -261,7 +261,7 @@ def test_cursors_of_other_states_are_rejected(tmp_path: Path) -> None:
         cursor = store.cursor
         generation, number = cursor.rsplit(".", 1)
         for malformed in ("", "x", cursor + "x", generation, number, "ä.1", f"{generation}.-1"):
-            with pytest.raises(CursorError, match="not a cursor"):
+            with pytest.raises(CursorError, match="invalid cursor of changes"):
                 store.next_changes(ChangesCursor(malformed))
         with pytest.raises(CursorError, match="never had"):
             store.next_changes(ChangesCursor(f"{generation}.{int(number) + 1}"))

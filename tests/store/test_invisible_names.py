@@ -26,7 +26,7 @@ INVISIBLE = [
 def test_invisible_names_are_rejected_and_not_written(store: CableStore, name: str) -> None:
     store.set_name("ann")
     for write in (store.set_name, lambda name: store.set_info(name=name), lambda name: store.write(Info.of(name=name))):
-        with pytest.raises(ArgumentError, match=r"has only invisible characters\. Choose a visible name"):
+        with pytest.raises(ArgumentError, match=r"contains only invisible characters\. Choose a visible name"):
             write(name)
     assert store.user(store.identity.public_key).name == "ann"
 
@@ -37,7 +37,7 @@ def test_a_channel_with_an_invisible_name_cannot_be_created(store: CableStore, n
     store.import_identity(BOB.identity)
     for write in (store.join, lambda name: store.post(name, "hi"), lambda name: store.set_topic(name, "hi")):
         with pytest.raises(
-            ArgumentError, match=r"channel name .* has only invisible characters\. Choose a visible name"
+            ArgumentError, match=r"channel name .* contains only invisible characters\. Choose a visible name"
         ):
             write(name)
     assert [channel.name for channel in store.channels()] == []

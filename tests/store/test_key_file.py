@@ -101,7 +101,7 @@ def test_a_kill_while_a_backup_writes_the_key_leaves_a_valid_backup_folder(tmp_p
 def test_an_empty_key_file_is_rejected_with_what_to_do(tmp_path: Path) -> None:
     CableStore.open(tmp_path).close()
     (tmp_path / "identity").touch(0o600)
-    with pytest.raises(IdentityError, match=r"identity is empty.*copy.*remove"):
+    with pytest.raises(IdentityError, match=r"identity: the file is empty.*copy.*remove"):
         CableStore.open(tmp_path)
     (tmp_path / "identity").unlink()
     with CableStore.open(tmp_path) as store:

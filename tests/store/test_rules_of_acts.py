@@ -89,9 +89,9 @@ def test_a_block_that_notified_stays_in_force_until_it_is_undone() -> None:
         (Role("", LOCAL_ONLY, "c", BOB.key, MOD), "does not accept roles"),
         (Block("", PUBLIC, (ANN.key,), 0, 0), "cannot block yourself"),
         (Block("", LOCAL_ONLY, (BOB.key,), 0, 1), "private block"),
-        (Unblock("", PUBLIC, (CYD.key,), 0), "undone privately"),
-        (Moderation("", PUBLIC, "c", (CYD.key,), Action.UNHIDE_USER), "undone privately"),
-        (Moderation("", PUBLIC, "d", (), Action.UNDROP_CHANNEL), "undone privately"),
+        (Unblock("", PUBLIC, (CYD.key,), 0), "Undo it privately"),
+        (Moderation("", PUBLIC, "c", (CYD.key,), Action.UNHIDE_USER), "Undo it privately"),
+        (Moderation("", PUBLIC, "d", (), Action.UNDROP_CHANNEL), "Undo it privately"),
     ],
 )
 def test_writing_a_post_rejects_invalid_actions(body: Body, message: str) -> None:

@@ -158,7 +158,7 @@ def test_a_rebuild_during_a_read_does_not_end_followers(is_async: bool, monkeypa
         rebuilt_in_the_next_read()
         assert [change.what for change in store.moderation.since(position)[0]] == ["hidden"]
         rebuilt_in_the_next_read()
-        with pytest.raises(CursorError, match="it was rebuilt"):
+        with pytest.raises(CursorError, match="the store was rebuilt"):
             list(store.changes(after=cursor, timeout_s=0))
 
     async def read_async() -> None:
@@ -168,7 +168,7 @@ def test_a_rebuild_during_a_read_does_not_end_followers(is_async: bool, monkeypa
             rebuilt_in_the_next_read()
             assert [change.what for change in (await later.moderation.since(position))[0]] == ["hidden"]
             rebuilt_in_the_next_read()
-            with pytest.raises(CursorError, match="it was rebuilt"):
+            with pytest.raises(CursorError, match="the store was rebuilt"):
                 await later.next_changes(cursor, timeout_s=0)
 
     if is_async:

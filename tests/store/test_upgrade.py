@@ -76,9 +76,7 @@ def test_an_upgrade_does_not_remove_a_damaged_post(outdated: Path) -> None:
     database.write({key: raw[:-1]}, sync=True)
     database.close()
     before = sorted(entry.name for entry in outdated.iterdir())
-    with pytest.raises(
-        CorruptStoreError, match=r"cannot be upgraded without loss: post.*: 1\. Run `cablestore rebuild"
-    ):
+    with pytest.raises(CorruptStoreError, match=r"without loss: post.*: 1\. Run `cablestore rebuild"):
         CableStore.open(outdated, upgrade=True)
     assert sorted(entry.name for entry in outdated.iterdir()) == before
     assert ClosedStore(outdated).rebuild().lost_posts == 1
