@@ -1,6 +1,6 @@
 """All commands by name.
 
-The module of a command is imported on first use, so that a command starts without the others.
+The module of a command is imported on first use, so that a command does not load the others.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ _SECTIONS: Final = {
         "inspect": ("inspect", "Show a store in the browser, until Ctrl-C."),
     },
     "Moderate": {
-        "moderation": ("moderate", "Show who moderates, and what is hidden, dropped or blocked."),
+        "moderation": ("moderate", "List moderators, and hidden, dropped and blocked targets."),
         "role": ("moderate", "Assign a role to USER."),
-        "hide": ("moderate", "Hide messages: all of a user, or single ones."),
+        "hide": ("moderate", "Hide all messages of a user, or single messages."),
         "unhide": ("moderate", "Show hidden messages again."),
         "drop": ("moderate", "Remove posts from this store, and reject them from now on."),
         "undrop": ("moderate", "Accept dropped posts again."),
-        "block": ("moderate", "Reject the posts of USERS, and exchange no posts with them."),
+        "block": ("moderate", "Reject the posts of USERS, and do not exchange posts with them."),
         "unblock": ("moderate", "Accept the posts of USERS again."),
     },
     "Peers": {
@@ -104,7 +104,7 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Return the loaded command named by the arguments. Names similar ones, as only new versions of click do."""
+        """Import the command that the arguments name. For an unknown name, the error suggests similar commands."""
         similar = get_close_matches(args[0], self.commands)
         if similar and args[0] not in self.commands and not ctx.resilient_parsing:
             ctx.fail(f"No such command {args[0]!r}. Did you mean {' or '.join(map(repr, similar))}?")

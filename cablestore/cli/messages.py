@@ -27,7 +27,7 @@ class MessagePrinter:
         self._names: Mapping[bytes, str] = {}
 
     def show(self, messages: Sequence[Message], names: Mapping[bytes, str] | None = None) -> None:
-        """Print messages after those of earlier calls. `names` has the names of users who hid messages."""
+        """Print further messages. `names` contains the names of users who hid messages."""
         self._names = names or {}
         if self.out.as_json or not self.out.console.is_terminal:
             for message in messages:
