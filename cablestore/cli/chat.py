@@ -62,7 +62,7 @@ def _own_file() -> Path | None:
     """Return the user's settings file of the client, None if it does not exist."""
     try:
         path = user_config_path("cablestore", appauthor=False) / "chat.toml"
-    except RuntimeError:  # a user without a name, and no HOME
+    except RuntimeError:  # the user has no name, and HOME is not set
         return None
     return path if os.path.lexists(path) else None
 

@@ -16,7 +16,7 @@ from cablestore.gc_pause import end_start
 
 _SECTIONS: Final = {
     "Write": {
-        "init": ("write", "Create a new store, or show an existing one."),
+        "init": ("write", "Create a new store, or show an existing store."),
         "identity": ("write", "Show your public key and name, or export the secret key."),
         "keygen": ("write", "Write a new secret key to a file."),
         "name": ("write", "Change your name to NAME."),

@@ -131,7 +131,7 @@ def print_import(out: Output, report: ImportReport, found: Survey) -> None:
     rows += [{"item": f"post/{kind}", "count": number} for kind, number in report.posts.most_common()]
     rows += [{"item": f"posts {verdict}", "count": number} for verdict, number in report.verdicts.most_common()]
     rows += [{"item": f"lines skipped: {why}", "count": number} for why, number in report.skips.reasons.most_common()]
-    rows += [{"item": "messages cut to the limit", "count": report.skips.cut}] if report.skips.cut else []
+    rows += [{"item": "texts split or cut at the limit", "count": report.skips.cut}] if report.skips.cut else []
     rows += [{"item": f"lines read as {name}", "count": number} for name, number in report.encodings.most_common()]
     rows += [{"item": "private conversations left out", "count": len(found.private)}] if found.private else []
     rows += [{"item": "files that are not logs", "count": len(found.not_logs)}] if found.not_logs else []

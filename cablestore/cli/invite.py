@@ -138,7 +138,7 @@ def _print(out: Output, invitation: Invitation, roles: dict[bytes, UserRole]) ->
     else:
         out.note("anyone with this invitation can join the cabal and read its messages")
     if not invitation.peers:
-        out.note("the invitation lacks a peer. Use --peer HOST:PORT to add the address of a member")
+        out.note("the invitation does not contain peers. Use --peer HOST:PORT to add the address of a member")
 
 
 COMMANDS: Final = (invite,)

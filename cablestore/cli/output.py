@@ -77,7 +77,7 @@ class Output:
 
     @property
     def draws(self) -> bool:
-        """True if a table can replace an earlier one: on a terminal, without --json."""
+        """True if a table can replace an earlier table: on a terminal, without --json."""
         return self.console.is_terminal and not self.as_json
 
     @staticmethod
@@ -145,8 +145,8 @@ def _cell(value: Any) -> Text:
 def safe(text: str) -> str:
     """Return untrusted text in a form that is safe to print.
 
-    Characters that move the cursor, end a line or change its direction are replaced by their numbers. All others stay,
-    because words of many languages have invisible characters.
+    Characters that move the cursor, end a line or change its direction are replaced by their numbers. Other
+    invisible characters are kept, because words of many languages contain them.
     """
     return controls_replaced(text, lambda character: f"\\u{{{ord(character):x}}}")
 
@@ -165,7 +165,7 @@ def local_time(timestamp_ms: int) -> datetime | None:
 
 
 def size(size_bytes: float) -> str:
-    """Return a readable size: 1.2 MB."""
+    """Return a readable size, such as 1.2 MB."""
     for unit in ("B", "kB", "MB", "GB"):
         if size_bytes < 1000 or unit == "GB":
             return f"{size_bytes:.0f} {unit}" if unit == "B" else f"{size_bytes:.1f} {unit}"
