@@ -42,8 +42,8 @@ _JSON_NAMES: Final = {"sealed": "local_only", "is_full": "full", "is_signed": "s
 @click.option(
     "--keep",
     metavar="RULE",
-    help="Rule for keeping restore points. 7d4w12m keeps the last point of each of 7 days, 4 weeks and 12 months. Later "
-    "runs use the same rule [default: keep only the newest].",
+    help="Rule for restore points. 7d4w12m keeps the last point of each of 7 days, 4 weeks and 12 months. Later runs "
+    "use the same rule [default: keep only the newest].",
 )
 @click.option("--list", "lists", is_flag=True, help="Only list the restore points in DIR.")
 @click.option(
@@ -162,7 +162,8 @@ def _check(folder: ObjectFolder, out: Output) -> int:
         out.note("the backup is not signed. A restore leaves out local rows and causal logs")
     else:
         out.note(
-            f"the backup is signed by {manifest.signed_by}. Compare this with the public key that `cablestore identity` prints"
+            f"the backup is signed by {manifest.signed_by}. Compare this with the public key that `cablestore "
+            "identity` prints"
         )
     return 1 if problems else 0
 
@@ -210,8 +211,9 @@ def restore_command(
 ) -> int:
     """Create a store from a backup.
 
-    DIR is a path or a URI. --store names the new store, whose folder must not exist or must be empty. Every post is verified,
-    and every view is rebuilt. Exit status 1 if posts are rejected or files are damaged; the rest is restored.
+    DIR is a path or a URI. --store names the new store, whose folder must not exist or must be empty. The command
+    verifies every post and rebuilds every view. Exit status 1 if posts are rejected or files are damaged; other posts
+    are restored.
 
     Example: `cablestore restore backup -s restored --key identity-copy`
     """

@@ -222,7 +222,7 @@ def deletions_of(store: CableStore, messages: Iterable[Message]) -> list[tuple[M
 
 
 def busiest_channel(store: CableStore) -> str:
-    """Return the channel with the most messages. Raises ArgumentError if the logs contain neither messages nor joins."""
+    """Return the channel with the most messages. Raises ArgumentError if no message or join was imported."""
     channels = list(store.channels())
     if not channels:
         raise ArgumentError("no messages or joins found in these logs. Choose other logs")

@@ -41,7 +41,7 @@ inspect_options = all_of(
         "--inspect-behind-proxy",
         type=values.host_name,
         metavar="NAME",
-        help="Host name under which a TLS proxy publishes the page. Required with a token to listen beyond this machine.",
+        help="Host name under which a TLS proxy publishes the page. Required with a token for other machines.",
     ),
     click.option("--inspect-public", is_flag=True, help="Leave out local and private data on the page."),
 )

@@ -120,8 +120,8 @@ def _note_public(store: CableStore, out: Output, names: UserNames, act: str, tar
         if any(not own.is_private for own in store.moderation.own_acts(kind, target)):
             name = safe(names.of(target))
             out.note(
-                f"{name} is still {state} for others because of your public action. Use `{act}` without --private to undo "
-                "it"
+                f"{name} is still {state} for others because of your public action. Use `{act}` without --private to "
+                "undo it"
             )
 
 

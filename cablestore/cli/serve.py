@@ -263,9 +263,9 @@ def serve(
 ) -> int:
     """Run a peer until SIGTERM or Ctrl-C. It answers other peers and follows channels.
 
-    Environment variables also set options, such as CABLESTORE_SERVE_LISTEN, with spaces between several values. The file
-    of --config sets options too. Options override the environment, and the environment overrides the file. On SIGHUP,
-    `serve` reads the file and the policy again. Peers, limits, intervals and the log level change at once.
+    Environment variables also set options, such as CABLESTORE_SERVE_LISTEN, with spaces between several values. So does
+    the file of --config. Options override the environment, and the environment overrides the file. On SIGHUP, `serve`
+    reads the file and the policy again. Peers, limits, intervals and the log level change at once.
 
     Example: `cablestore serve --listen 0.0.0.0:13333 --cabal-key @cabal-key`
     """
@@ -388,8 +388,8 @@ async def _sync_once(
 
 def _print_sync(out: Output, report: SyncReport) -> None:
     text = (
-        f"fetched {counted(report.posts, 'new post')} in {counted(report.channels, 'channel')}, {report.seconds:.1f} s, "
-        f"{size(report.received_size_bytes)} received, {size(report.sent_size_bytes)} sent"
+        f"fetched {counted(report.posts, 'new post')} in {counted(report.channels, 'channel')}, "
+        f"{report.seconds:.1f} s, {size(report.received_size_bytes)} received, {size(report.sent_size_bytes)} sent"
     )
     if report.refused:
         text += f"; {report.refused:,} rejected"

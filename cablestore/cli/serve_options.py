@@ -54,8 +54,8 @@ joining_options = all_of(
         "--cabal-key",
         type=cabal_key,
         metavar="@FILE|HEX",
-        help="Shared key of all members, 64 hex digits. It encrypts connections; peers without it cannot connect. Use a "
-        "file, an invitation or the environment: every user of the machine can see the command line.",
+        help="Shared key of all members, 64 hex digits. It encrypts connections; peers without it cannot connect. Use "
+        "a file, an invitation or the environment: every user of the machine can see the command line.",
     ),
     click.option(
         "--channels", type=channel_name, multiple=True, help="Follow only this channel; repeatable [default: all]."

@@ -49,7 +49,7 @@ class ServePages(Closable):
         self._stack = ExitStack()
 
     def open(self) -> StatusPages | None:
-        """Open the pages, unless they are open, and print their address. Raises NodeError. Do not call this in a loop."""
+        """Open the pages, unless they are open, and print their address. Raises NodeError. Not for event loops."""
         if self._wanted is not None and self._pages is None:
             wanted = self._wanted
             self._pages = self._stack.enter_context(StatusPages(run_on_loop(lambda: _by_address(wanted))))

@@ -13,7 +13,7 @@ from cablestore.irc.dates import MINUTE_MS, SECOND_MS, Clock
 from cablestore.irc.lines import LineKind, LogLine, shortened
 
 LONG_CHARACTERS: Final = 1_000
-"""Number of characters of a line that recognition of a format reads. Longer unparsed lines do not count against a file."""
+"""Maximum number of characters of a line that recognition reads. Longer unparsed lines do not count against a file."""
 EXAMPLES_KEPT: Final = 3
 """Number of reported examples of unparsed lines."""
 WITHOUT_SECONDS_MS: Final = 500

@@ -102,7 +102,7 @@ class LogConverter:
         return self.roster.find(event.nick, self._time_ms, event.mask, self._present.values())
 
     def _renamed(self, event: LogEvent) -> Person:
-        """Return the person of a nick change: in the channel, or known from the store or another log, or found by nick."""
+        """Return the person of a nick change: in the channel, else known from another log, else found by nick."""
         here = self._present.get(folded(event.nick))
         if here is not None:
             return here

@@ -56,8 +56,8 @@ def _score(known: LogFormat, lines: Iterable[str]) -> tuple[int, int]:
 def _unknown(sample: list[str], readable: int, where: str) -> str:
     strange = next(_unread(sample), "")
     return (
-        f"{where} is not a chat log of a known format: {readable} of the first {len(sample)} lines can be parsed, but not "
-        f'"{shortened(strange)}". Known formats: {", ".join(known.name for known in FORMATS)}'
+        f"{where} is not a chat log of a known format: {readable} of the first {len(sample)} lines can be parsed, but "
+        f'not "{shortened(strange)}". Known formats: {", ".join(known.name for known in FORMATS)}'
     )
 
 
@@ -66,7 +66,7 @@ def _unread(lines: Iterable[str]) -> Iterator[str]:
 
 
 def with_marks_of(known: LogFormat, lines: Iterable[str]) -> LogFormat:
-    """Return the format of WeeChat with the marks in the lines, which users configure. Return other formats unchanged."""
+    """Return the format of WeeChat with the user's marks, learned from lines. Return other formats unchanged."""
     if known is not WEECHAT:
         return known
     rests: dict[str, list[str]] = {}
@@ -87,7 +87,7 @@ def with_marks_of(known: LogFormat, lines: Iterable[str]) -> LogFormat:
 
 
 def _is_of_events(mark: str, rests: list[str]) -> bool:
-    """Return True if a mark means events, such as joins. For a possible nick, all lines with the mark must be events."""
+    """Return True if a mark means events, such as joins. If it may be a nick, all its lines must be events."""
     if _names_somebody(mark):
         return all(map(_EVENT.match, rests)) and (len(rests) > 1 or any(map(_CERTAIN_EVENT.match, rests)))
     return any(map(_EVENT.match, rests))

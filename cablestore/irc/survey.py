@@ -39,9 +39,9 @@ _SIGNS: Final = frozenset({LineKind.JOIN, LineKind.LEAVE, LineKind.TOPIC, LineKi
 class LogFile:
     """One file of a channel's log, and the day on which it begins.
 
-    `path` includes the archives that contain the file, and `number` counts the files in `source`. `start_ms` is the time
-    of its beginning, in milliseconds since 1970. `zone` applies to times without a zone. `channel` is the channel of the
-    store, and `conversation` the conversation of the log. `encoding` applies to lines that are not UTF-8.
+    `path` includes the archives that contain the file, and `number` counts the files in `source`. `start_ms` is the
+    time of its beginning, in milliseconds since 1970. `zone` applies to times without a zone. `channel` is the channel
+    of the store, and `conversation` the conversation of the log. `encoding` applies to lines that are not UTF-8.
     """
 
     source: Path
@@ -140,7 +140,7 @@ def _nothing(result: Survey) -> ArgumentError:
 
 
 def _public(found: list[tuple[LogFile, bool]], options: Options, result: Survey) -> list[LogFile]:
-    """Return the logs that may be published, and record the others. `found` contains True for a log that is itself a path."""
+    """Return the logs that may be published, and record the others. `found` contains True for a given file."""
     groups: dict[tuple[str, str], list[LogFile]] = {}
     for log, _ in found:
         groups.setdefault((log.conversation.network, log.conversation.name), []).append(log)
@@ -310,8 +310,7 @@ def _beginning(sample: list[LogLine | None], path: PurePath, given: date | None)
     begin = in_path or given
     if begin is None:
         raise NotALogError(
-            f"no date found for {path}: neither its lines nor its path contain a date such as 2022-01-31 or 2022/01/31. Use "
-            "--date"
+            f"no date found for {path}: neither its lines nor its path contain a date such as 2022-01-31. Use --date"
         )
     return begin, first
 
