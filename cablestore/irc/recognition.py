@@ -56,8 +56,8 @@ def _score(known: LogFormat, lines: Iterable[str]) -> tuple[int, int]:
 def _unknown(sample: list[str], readable: int, where: str) -> str:
     strange = next(_unread(sample), "")
     return (
-        f"{where} is not a chat log of a known format: {readable} of the first {len(sample)} lines can be parsed, but "
-        f'not "{shortened(strange)}". Known formats: {", ".join(known.name for known in FORMATS)}'
+        f"{where} is not a chat log of a known format: {readable} of the first {len(sample)} lines can be parsed. "
+        f'An unparsed line: "{shortened(strange)}". Known formats: {", ".join(known.name for known in FORMATS)}'
     )
 
 

@@ -440,7 +440,7 @@ def test_a_damaged_archive_is_reported_and_older_weeks_are_imported(made: Made) 
         peer = ("--peer", f"{HERE}:{seed.port}")
         done = archive("fetch", seed.magnet, made.folder.with_name("got"), *made.of_member, *peer, store=made.member)
         assert done.returncode == 1
-        assert "1 damaged archive not imported" in " ".join(done.stderr.split())
+        assert "left out 1 damaged archive" in " ".join(done.stderr.split())
         assert "Traceback" not in done.stderr
     data.write_bytes(right)
     assert len(run_json("import", made.folder, *made.of_member, store=made.member)) == 1

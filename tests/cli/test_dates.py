@@ -192,9 +192,9 @@ def test_an_unblock_that_is_dated_ahead_reports_which_posts_stay_dropped(run: Ru
         store.ingest(raws(BOB.text("garden", "hello", at=now_ms())))
         store.moderation.block([BOB.key], drop=True)
     code, _, notes = run("unblock", BOB.key.hex())
-    assert (code, "stay dropped" in notes) == (0, True)
+    assert (code, "are still dropped" in notes) == (0, True)
     code, _, notes = run("unblock", BOB.key.hex(), "--undrop")
-    assert (code, "stay dropped" in notes) == (0, False)
+    assert (code, "are still dropped" in notes) == (0, False)
     with CableStore.open(folder) as store:
         store.ingest(raws(BOB.text("garden", "back", at=now_ms())))
         assert [message.text for message in store.messages("garden").messages] == ["back"]

@@ -143,7 +143,7 @@ def test_the_file_of_the_documents_sets_every_key_to_what_it_is_anyway(
         (["--listen", HERE, "--metrics", "x:y"], "is not an address"),
         (["--listen", HERE, "--cabal-key", KEY[:-1]], "invalid cabal key: expected 64 hex digits, got 63 characters"),
         (["--listen", HERE, "--cabal-key", "secret" * 20], "invalid cabal key: expected 64 hex digits"),
-        (["--listen", HERE, "--cabal-key", "@/nowhere/at/all"], "cannot be read from /nowhere/at/all"),
+        (["--listen", HERE, "--cabal-key", "@/nowhere/at/all"], "cannot read the cabal key from /nowhere/at/all"),
         (["--listen", HERE, "--cabal-key", f"@{__file__}"], "cabal key"),
         (["--listen", HERE, "--channels", ""], "expected 1 to 64 code points, got 0"),
         (["--listen", HERE, "--channels", "x" * 65], "expected 1 to 64 code points, got 65"),
@@ -182,9 +182,9 @@ def test_bad_values_have_status_2_and_open_nothing(
     ("text", "reason"),
     [
         ("listen = [", "cannot be read"),
-        ('listen = ["a:1"]', "expected only a table [serve], found listen"),
+        ('listen = ["a:1"]', "expected only a table [serve], got listen"),
         ("serve = 1", "expected only a table [serve]"),
-        ("[server]", "expected only a table [serve], found server"),
+        ("[server]", "expected only a table [serve], got server"),
         (
             '[serve]\nlistn = ["a:1"]\nmax_peers = 3',
             ": listn, max_peers. Did you mean listen, max-peers? Known settings: backup-every, ",

@@ -68,7 +68,7 @@ def test_settings_stay_when_the_file_is_wrong(tmp_path: Path, serving: Callable[
     reasons: list[str] = []
 
     def said() -> list[str]:
-        return [line["reason"] for line in served.logged("settings not reloaded, the old ones stay active")]
+        return [line["reason"] for line in served.logged("cannot reload the settings: the old settings remain active")]
 
     for text, reason in WRONG.items():
         if text is None:

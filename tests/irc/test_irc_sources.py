@@ -317,8 +317,8 @@ def test_a_log_without_a_channel_asks_for_one(tmp_path: Path, run: Run) -> None:
 def test_limits_of_archives(tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     archive = tar_of(tmp_path / "logs.tar.gz", *many_days())
     for name, value, words in (
-        ("MAX_LOGS_UNPACKED_SIZE_BYTES", 10_000, "more than 10,000 bytes when decompressed"),
-        ("MAX_LOG_ARCHIVE_ENTRIES", 18, "has more than 18 entries"),
+        ("MAX_LOGS_UNPACKED_SIZE_BYTES", 10_000, "the maximum is 10,000 bytes after decompression"),
+        ("MAX_LOG_ARCHIVE_ENTRIES", 18, "too many entries: the maximum is 18"),
         ("MAX_LOG_WRAPPINGS", 1, "compressed more than 1 times"),
     ):
         with monkeypatch.context() as patch:
