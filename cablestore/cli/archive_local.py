@@ -113,7 +113,7 @@ def verify(out: Output, found: LocalArchives, dialect: Dialect, key: bytes | Non
             wrong += 1
             out.say(f"✗ {entry.archive_id}: {problem}", archive=entry.archive_id, problem=problem)
     archives = counted(len(found.verified.index.entries), "archive")
-    verdict = f"{wrong:,} damaged or missing. Fetch them again" if wrong else NO_PROBLEMS
+    verdict = f"{wrong:,} damaged or missing. Fetch the archives again" if wrong else NO_PROBLEMS
     out.say(f"{archives}, {counted(posts, 'post')}: {verdict}", posts=posts, damaged=wrong)
     return 1 if wrong else 0
 

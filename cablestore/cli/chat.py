@@ -137,7 +137,7 @@ def chat(
     once. Otherwise the first client opens the store and acts as a peer. Further clients and other commands connect to
     it. Without addresses and invitations, the client is offline and shows the stored messages.
 
-    Environment variables also set options, such as CABLESTORE_CHAT_CABAL_KEY.
+    Environment variables such as CABLESTORE_CHAT_CABAL_KEY also set options.
 
     Example: `cablestore chat --invitation FILE`
     """

@@ -55,7 +55,7 @@ def reconcile(
 
     This store and the store of the peer at HOST:PORT exchange the posts that either of them lacks. The cost depends on
     the difference of the stores, not on their sizes. Exit status 1 if an audit finds a difference. The peers in an
-    invitation are ignored. Environment variables also set options, such as CABLESTORE_RECONCILE_CABAL_KEY.
+    invitation are ignored. Environment variables such as CABLESTORE_RECONCILE_CABAL_KEY also set options.
 
     Example: `cablestore reconcile peer.example:13334 --cabal-key @cabal-key`
     """

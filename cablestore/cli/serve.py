@@ -263,7 +263,7 @@ def serve(
 ) -> int:
     """Run a peer until SIGTERM or Ctrl-C. It answers other peers and follows channels.
 
-    Environment variables also set options, such as CABLESTORE_SERVE_LISTEN, with spaces between several values. So does
+    Environment variables such as CABLESTORE_SERVE_LISTEN also set options, with spaces between several values. So does
     the file of --config. Options override the environment, and the environment overrides the file. On SIGHUP, `serve`
     reads the file and the policy again. Peers, limits, intervals and the log level change at once.
 
@@ -341,8 +341,8 @@ def sync(path: Path, out: Output, address: Address | None, create: bool, **chose
 
     A peer that runs cablestore also receives the posts that it lacks. Other peers may request them during the sync.
 
-    Without HOST:PORT, the command uses the first peer of the invitation that it can reach. Environment variables also
-    set options, such as CABLESTORE_SYNC_CABAL_KEY.
+    Without HOST:PORT, the command uses the first peer of the invitation that it can reach. Environment variables such as
+    CABLESTORE_SYNC_CABAL_KEY also set options.
 
     Example: `cablestore sync peer.example:13333 --cabal-key @cabal-key`
     """

@@ -117,7 +117,7 @@ def test_the_theme_of_the_file_gives_way_to_an_option_and_for_a_session_to_a_key
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("theme = ", "cannot be read: Invalid value (at "),
+        ("theme = ", "other.toml: Invalid value (at "),
         ('theme = "blue"', 'theme must be "dark" or "light"'),
         ("theme = {}", 'theme must be "dark" or "light"'),
         ('bell = "no"', "bell must be true or false"),
@@ -153,7 +153,7 @@ def test_a_file_that_is_named_must_be_there_and_the_users_own_one_need_not(
 ) -> None:
     status, out, err = run("chat", "-s", tmp_path / "store", "--config", tmp_path / "none.toml")
     assert (status, out) == (2, "")
-    assert f"{tmp_path}/none.toml cannot be read: No such file" in err
+    assert f"cannot read {tmp_path}/none.toml: No such file" in err
     own_file(tmp_path, "[keys]\nquit = ['q']")
     client = start_chat("-s", "store")
     client.shows("chat.toml: keys.quit: 'q' can be part of a text")
