@@ -67,7 +67,7 @@ def backup_command(
 
     DIR is a path, or a URI such as s3://BUCKET/FOLDER with credentials in the environment. The backup contains posts,
     deletions, local-only posts (encrypted), causal logs and local data of this store. Only data that changed since the
-    last backup is written. The last backup stays valid until the new one is complete. With --check or --list, exit
+    last backup is written. The last backup remains valid until the new one is complete. With --check or --list, exit
     status 1 if problems are found.
 
     Example: `cablestore backup /media/disk/backup`
@@ -254,12 +254,12 @@ def _print_restored(report: RestoreReport, out: Output) -> None:
         )
     if report.left_out_rows:
         out.note(
-            f"left out {counted(report.left_out_rows, 'row')} of local data and causal logs: no signature of the store's "
-            "key was verified. Pass the key with --key FILE, or use --unverified if the backup is not signed and you "
+            f"left out {counted(report.left_out_rows, 'row')} of local data and causal logs: a signature of the "
+            "store's key is missing or was not verified. Pass the key with --key FILE, or use --unverified if the backup is not signed and you "
             "trust its folder"
         )
     if not report.has_key:
-        out.note("the store has no key. Restore its file identity, or the next use creates a new key")
+        out.note("the new store does not contain a key. Restore its file identity, or the next use creates a new key")
 
 
 COMMANDS: Final = (backup_command, restore_command)

@@ -35,7 +35,7 @@ inspect_options = all_of(
         "--inspect-token",
         type=values.token,
         metavar="@FILE|TEXT",
-        help="Token of the page, at least 16 characters [default: a random one].",
+        help="Token of the page, at least 16 characters [default: random].",
     ),
     click.option(
         "--inspect-behind-proxy",

@@ -27,7 +27,7 @@ from cablestore.store.store import CableStore
 
 @text_value("address", str)
 def _peer(text: str) -> str:
-    """Return the address of a peer that others can reach, as a string."""
+    """Return the address of a peer that other machines can reach, as a string."""
     try:
         address = Address.parse(text)
     except NodeError as error:
@@ -60,7 +60,7 @@ def _with_store_if_any(function: Callable[..., Any]) -> Callable[..., Any]:
     type=_peer,
     multiple=True,
     metavar="HOST:PORT",
-    help="Address at which others reach a member; repeatable [default: the peers of the running `serve`].",
+    help="Address at which peers reach a member; repeatable [default: the peers of the running `serve`].",
 )
 @click.option(
     "--cabal-key",

@@ -89,7 +89,7 @@ def _sign(message: Message) -> str:
 
 
 def message_fields(message: Message) -> dict[str, Any]:
-    """Return the fields of a message for JSON. A hidden message has additional fields."""
+    """Return the fields of a message for JSON. The fields of a hidden message say who hid it, why and when."""
     fields = {
         "hash": message.hash.hex(),
         "channel": message.channel,

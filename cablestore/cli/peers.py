@@ -36,7 +36,7 @@ def peers(store: CableStore, out: Output, action: str, names: tuple[str, ...], l
     how long the peer has not answered, such as `not for 30 s`.
 
     `kick` disconnects a peer, which may connect again. `ban` also rejects later connections of the peer's key, or of
-    its host if the key is unknown. A ban remains after a restart, until `unban`. `bans` lists all bans.
+    its host if the peer has no key. A ban remains after a restart, until `unban`. `bans` lists all bans.
 
     PEER is an address or a host that `list` shows, or at least the first 4 digits of a key. To ban a peer that is not
     connected, use its IP address or its complete key.

@@ -125,7 +125,7 @@ def reindex(exports: tuple[ObjectFolder, ...], as_json: bool, **chosen: Any) -> 
     """
     out = Output(as_json=as_json)
     if (chosen["store"] is None) == (chosen["verified"] is None):
-        raise click.UsageError("exactly one of --out STORE and --verify STORE is required")
+        raise click.UsageError("use exactly one of --out STORE and --verify STORE")
     if chosen["verified"] is not None:
         if exports or chosen["communities"]:
             raise click.UsageError(

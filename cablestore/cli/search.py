@@ -94,7 +94,7 @@ def _show(
     following = None if cursor is None else SearchCursor(cursor)
     user = None if author is None else full_users(store, [author])[0]
     shown = 0
-    while True:  # a page has fewer messages than requested if many are hidden
+    while True:  # a page contains fewer messages than requested if many are hidden
         page = store.search(
             " ".join(words),
             channel=channel if channel is None else stored_channel(store, channel),

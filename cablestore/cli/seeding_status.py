@@ -86,6 +86,6 @@ def seeding_now(community_folder: Path) -> dict[str, Any]:
         try:
             with connection.makefile("rb") as file:
                 found = json.loads(file.readline(_MAX_REPORT_SIZE_BYTES))
-        except (OSError, ValueError, RecursionError):  # the process ended, hangs, or has another version
+        except (OSError, ValueError, RecursionError):  # the process ended, hangs, or runs another version
             return nothing
     return nothing | found if isinstance(found, dict) else nothing

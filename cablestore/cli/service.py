@@ -60,7 +60,7 @@ def run_on_loop(
 ) -> T:
     """Create an event loop, by default of asyncio, then call `work` and run its coroutine.
 
-    Python warns about a coroutine that was never started, so an interrupted one is closed.
+    Python warns about a coroutine that was never started, so the coroutine is always closed.
     """
     logging.getLogger("cablestore.node").addHandler(_NOWHERE)
     made: Coroutine[Any, Any, T] | None = None

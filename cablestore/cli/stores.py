@@ -166,7 +166,7 @@ def required_node(store: CableStore) -> WatchedNode:
     node = node_of(store)
     if node is None:
         raise NodeError(
-            "no running `serve` has this store open. Start one, for example: cablestore serve --connect HOST:PORT"
+            "no running `serve` has this store open. Start `serve`, for example: cablestore serve --connect HOST:PORT"
         )
     return node
 

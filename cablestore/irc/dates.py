@@ -164,9 +164,9 @@ class Clock:
         return self.now_ms
 
     def tick(self, stamp: Stamp | None) -> int:
-        """Advance to the time of a line, if it has one. Returns milliseconds since 1970.
+        """Advance to the time of a line, if any. Returns milliseconds since 1970.
 
-        A time without a date never goes back: if it is much earlier than before, noon or midnight has passed. A time
+        A time without a date never goes back: a much earlier time means that noon or midnight has passed. A time
         with a date is trusted, except for small steps back, which are corrections.
         """
         if stamp is None:

@@ -76,7 +76,7 @@ def _likeliest(year: int, day: int, text: str) -> date | None:
     """Return the date that the words of a text name in one language; None if it is invalid or ambiguous.
 
     Languages in which a word is a weekday precede languages in which only the month is known. Languages whose weekday
-    is that of the date come first. Among equal languages, the majority decides.
+    matches the date come first. Among equal languages, the majority decides.
     """
     words = [_plain(word) for word in _WORD.findall(text)]
     ranked: dict[int, Counter[date | None]] = {}

@@ -53,7 +53,7 @@ def _is_hidden(path: PurePath) -> bool:
 def files_below(path: Path) -> list[Path]:
     """Return a file, or the files below a folder except hidden files and files in hidden folders.
 
-    Raises ArgumentError if the path does not exist or contains no such files.
+    Raises ArgumentError if the path does not exist or does not contain such files.
     """
     with storage_errors(path):
         if path.is_dir():
@@ -69,7 +69,7 @@ def files_below(path: Path) -> list[Path]:
 
 
 def logs_in(source: Path) -> Iterator[LogStream]:
-    """Yield the files of lines in a source, including empty ones, in stored order.
+    """Yield the files of lines in a source, including empty files, in stored order.
 
     A packed file is read to its end, so that a damaged file is never accepted as complete.
     """
@@ -372,8 +372,8 @@ class _Forward:
         self._left -= size_bytes
         if self._left < 0:
             raise ArgumentError(
-                f"{self._name} contains an entry with too many header bytes: the maximum is "
-                f"{limits.MAX_LOG_ENTRY_HEADER_SIZE_BYTES:,}. Extract it first"
+                f"{self._name} contains an entry whose header is too large: the maximum is "
+                f"{limits.MAX_LOG_ENTRY_HEADER_SIZE_BYTES:,} bytes. Extract it first"
             )
         found = self._file.read(size_bytes)
         self._position += len(found)

@@ -510,7 +510,7 @@ def test_bad_input_is_reported_in_words(made: Made, tmp_path: Path, run: Run) ->
         (("list", made.folder, *control), "Pass the cabal key"),
         (("list", made.folder, *control, "--cabal-key", "ab" * 32), "another cabal key"),
         (("list", made.folder, *control, "--cabal-key", "12"), "64 hex digits"),
-        (("list", made.folder, *control, "--cabal-key", f"@{tmp_path / 'none'}"), "cannot be read"),
+        (("list", made.folder, *control, "--cabal-key", f"@{tmp_path / 'none'}"), "cannot read the cabal key from"),
         (("verify", made.folder, "--control", STRANGER, "--cabal-key", CABAL_KEY), "no archives of"),
         (("import", file, *control, *member), "is a file"),
         (("import", tmp_path / "nowhere", *control, *member), "Create or fetch them"),
