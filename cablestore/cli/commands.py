@@ -47,7 +47,7 @@ _SECTIONS: Final = {
         "unhide": ("moderate", "Show hidden messages again."),
         "drop": ("moderate", "Remove posts from this store, and reject them from now on."),
         "undrop": ("moderate", "Accept dropped posts again."),
-        "block": ("moderate", "Reject the posts of USERS, and do not exchange posts with them."),
+        "block": ("moderate", "Reject posts of USERS, and do not exchange posts with them."),
         "unblock": ("moderate", "Accept the posts of USERS again."),
     },
     "Peers": {

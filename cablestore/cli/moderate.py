@@ -223,7 +223,7 @@ def _require_one(targets: tuple[str, ...], channel: str | None) -> None:
 @_act_options
 @_act
 def block(store: CableStore, users: tuple[str, ...], **how: Any) -> Effect:
-    """Reject the posts of USERS, and do not exchange posts with them.
+    """Reject posts of USERS, and do not exchange posts with them.
 
     Peers that receive the block do not send your posts to the users, nor their posts to you. With --private, the block
     only rejects their posts in this store. USERS are names, or first digits of public keys.

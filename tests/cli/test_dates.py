@@ -209,6 +209,6 @@ def test_a_private_undo_says_that_the_public_act_remains(
     assert run(act, "bob", "-s", folder)[0] == 0
     _, out, err = run(undo, "--private", "bob", "-s", folder)
     assert f"is no longer {state}" in out
-    assert f"stays {state} for others because of your public action. Use `{undo}` without" in " ".join(err.split())
+    assert f"is still {state} for others because of your public action. Use `{undo}` without" in " ".join(err.split())
     _, _, err = run(undo, "bob", "-s", folder)
     assert "stays" not in err

@@ -163,7 +163,7 @@ def test_the_file_of_the_documents_sets_every_key_to_what_it_is_anyway(
         (["--listen", HERE, "--max-queued-size", "1"], "1 is not in the range"),
         (["--listen", HERE, "--log-format", "xml"], "'xml' is not one of"),
         (["--listen", HERE, "--log-level", "loud"], "'loud' is not one of"),
-        (["--config", "/nowhere/at/all"], "/nowhere/at/all cannot be read"),
+        (["--config", "/nowhere/at/all"], "cannot read /nowhere/at/all: "),
     ],
 )
 def test_bad_values_have_status_2_and_open_nothing(
@@ -181,7 +181,7 @@ def test_bad_values_have_status_2_and_open_nothing(
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("listen = [", "cannot be read"),
+        ("listen = [", "cannot read"),
         ('listen = ["a:1"]', "expected only a table [serve], got listen"),
         ("serve = 1", "expected only a table [serve]"),
         ("[server]", "expected only a table [serve], got server"),
@@ -213,7 +213,7 @@ def test_bad_values_have_status_2_and_open_nothing(
         ('[serve]\nchannels = ["a\\u0000b"]', r'invalid channels = ["a\u0000b"]: it must not contain NUL characters'),
         ('[serve]\nstore = "a\\u0000b"', r'invalid store = "a\u0000b": it must not contain NUL characters'),
         ('[serve]\nlisten = ["a\\u0000b:1"]', r'invalid listen = ["a\u0000b:1"]: it must not contain NUL characters'),
-        (f"serve = {'[' * 100_000}", "cannot be read"),
+        (f"serve = {'[' * 100_000}", "cannot read"),
     ],
 )
 def test_bad_files_have_status_2_and_open_nothing(
@@ -279,7 +279,7 @@ def test_each_key_rejects_a_value_of_another_type_in_one_line(run: Command, key:
         status, out, err = run("serve", "--create", "-s", Path(folder) / "store", "--listen", HERE, "--config", path)
         assert (status, out, err.count("\n")) == (2, "", 1)
         assert err.startswith("cablestore: ")
-        if "cannot be read" not in err:  # a number that is too long for TOML
+        if "cannot read" not in err:  # a number that is too long for TOML
             assert err.startswith(f"cablestore: {path}: invalid {key} = ")
             assert ": expected " in err
         assert [each.name for each in Path(folder).iterdir()] == ["serve.toml"]

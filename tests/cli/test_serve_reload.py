@@ -52,7 +52,7 @@ def test_peers_limits_and_the_log_level_change_while_it_runs(tmp_path: Path, ser
 
 WRONG = {
     "[serve]\nmax-peers = 0\n": "invalid max-peers = 0: expected a whole number, at least 1",
-    "[serve]\nmax-peers\n": "cannot be read",
+    "[serve]\nmax-peers\n": "cannot read",
     "[serve]\nlisten = []\n": "missing address",
     "[serve]\nfavourite = 1\n": ": favourite. Known settings:",
     None: "No such file",
