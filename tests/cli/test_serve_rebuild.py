@@ -151,7 +151,10 @@ def test_a_rebuild_that_would_lose_a_post_has_status_2(outdated: Path) -> None:
     found = cablestore("serve", "--listen", HERE, store=outdated)
     assert found.returncode == 2
     assert found.stderr.splitlines()[-1].startswith("cablestore: cannot rebuild outdated views: ")
-    with ServePages(None, Output(as_json=False)) as pages, pytest.raises(OpenError, match="cannot rebuild outdated views"):
+    with (
+        ServePages(None, Output(as_json=False)) as pages,
+        pytest.raises(OpenError, match="cannot rebuild outdated views"),
+    ):
         open_served(outdated, pages, create=False)
 
 
