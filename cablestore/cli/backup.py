@@ -255,8 +255,8 @@ def _print_restored(report: RestoreReport, out: Output) -> None:
     if report.left_out_rows:
         out.note(
             f"left out {counted(report.left_out_rows, 'row')} of local data and causal logs: a signature of the "
-            "store's key is missing or was not verified. Pass the key with --key FILE, or use --unverified if the backup is not signed and you "
-            "trust its folder"
+            "store's key is missing or was not verified. Pass the key with --key FILE, or use --unverified if the backup "
+            "is not signed and you trust its folder"
         )
     if not report.has_key:
         out.note("the new store does not contain a key. Restore its file identity, or the next use creates a new key")

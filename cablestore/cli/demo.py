@@ -209,7 +209,7 @@ def sample() -> Path:
 def deletions_of(store: CableStore, messages: Iterable[Message]) -> list[tuple[Message, Post]]:
     """Sign deletions of some of these messages as their authors. Returns each message with its post/delete.
 
-    Authors who changed their nick are left out, because their keys are derived from a nick that is not in the messages.
+    Authors who changed their nick are left out: their keys are derived from a nick that the messages lack.
     """
     found: list[tuple[Message, Post]] = []
     for message in messages:

@@ -84,7 +84,7 @@ def import_irc(
 
     Files may be compressed. docs/how-to/import-logs.md lists the supported clients. Lines that were imported before,
     from this or another log, are skipped. Private conversations are left out. Exit status 1 if a file is not a log,
-    contains an invalid date, or contains too many lines that cannot be parsed.
+    or contains an invalid date or too many lines that cannot be parsed.
 
     Example: `cablestore import-irc logs --timezone Europe/Berlin`
     """

@@ -153,7 +153,8 @@ def role(store: CableStore, user: str, role: str, **how: Any) -> Effect:
 def hide(store: CableStore, targets: tuple[str, ...], **how: Any) -> Effect:
     """Hide all messages of a user, or single messages. They remain in the store.
 
-    A TARGET is a user (a name, or the first digits of a public key) or a message (the first digits of its hash).
+    A TARGET is a user or a message. Identify a user by a name or the first digits of a public key, and a message by the
+    first digits of its hash.
 
     Example: `cablestore hide bob --reason spam`
     """
@@ -183,7 +184,7 @@ def drop(store: CableStore, targets: tuple[str, ...], channel: str | None, **how
     """Remove posts from this store, and reject them from now on.
 
     Drop single posts, all posts of a user, or a channel. Unlike a deletion, a drop applies only to you and the users
-    for whom you moderate, and it can be undone. A drop of a user applies only to you, as `block --drop --private` does.
+    for whom you moderate. It can be undone. A drop of a user applies only to you, as `block --drop --private` does.
     A TARGET is a user or a post, as for `hide`.
 
     Example: `cablestore drop 5ab64a0c --reason illegal`

@@ -341,7 +341,7 @@ def sync(path: Path, out: Output, address: Address | None, create: bool, **chose
 
     A peer that runs cablestore also receives the posts that it lacks. Other peers may request them during the sync.
 
-    Without HOST:PORT, the command uses the first peer of the invitation that it can reach. Environment variables such as
+    Without HOST:PORT, the command uses the first reachable peer of the invitation. Environment variables such as
     CABLESTORE_SYNC_CABAL_KEY also set options.
 
     Example: `cablestore sync peer.example:13333 --cabal-key @cabal-key`

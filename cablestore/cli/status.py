@@ -27,8 +27,8 @@ _DAY_S: Final = 86_400
 def status(store: CableStore, out: Output, live: bool) -> None:
     """Show the state of the store and of a running `serve`.
 
-    For `serve`, the table shows health, peers, rates, queues and lag. For the store, it shows the size, the free space
-    on the disk, the last backup, and the time and result of the last `check`.
+    For `serve`, the table shows health, peers, rates, queues and lag. For the store, it shows the size, the free disk
+    space, the last backup, and the result of the last `check`.
 
     Example: `cablestore status`
     """

@@ -110,8 +110,8 @@ def or_connect(open_here: Callable[[], CableStore], path: Path) -> CableStore:
 def on_closed_store(path: Path, work: Callable[[Path], T]) -> T:
     """Call a long-running function that needs a store that no process has open, and return its result.
 
-    If another process has the store open and serves it, the function works on a checkpoint of its present state, at low
-    priority. The other process continues to answer.
+    If another process has the store open and serves it, the function works on a checkpoint of its present state.
+    The function then has low priority, and the other process continues to answer.
     """
     try:
         return work(path)
@@ -151,7 +151,7 @@ def offered(store: CableStore, owner: str, node: WatchedNode) -> Iterator[None]:
 
 
 def node_of(store: CableStore) -> WatchedNode | None:
-    """Return the node that connects a store to peers, None if the process that has it open does not run a node."""
+    """Return the node that connects a store to peers, None if its process does not run a node."""
     if type(store) is CableStore:  # type checkers also see a RemoteStore as a CableStore
         return None
     from cablestore.remote.store import RemoteStore  # noqa: PLC0415 - most commands do not need it

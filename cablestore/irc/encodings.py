@@ -1,7 +1,7 @@
 """Decoding of chat logs: their encoding, and the control codes that clients write into them.
 
 Clients write the bytes from the network, so a log may contain lines in UTF-8 and lines in another encoding. A line with
-a few invalid bytes and more valid bytes beyond ASCII is read as UTF-8, because servers truncate long messages within a
+a few invalid bytes and more valid bytes beyond ASCII is read as UTF-8: servers truncate long messages within a
 character. All other lines are read in the other encoding of the file.
 """
 

@@ -195,8 +195,8 @@ class _Side:
 def channel_names(channel: str, logs: Iterable[tuple[Conversation, str, LogEvidence]], known: Names) -> dict[str, str]:
     """Return the store's channel for each network with logs of a channel, given their formats and evidence.
 
-    Each network becomes a separate channel. Two folders are one network if their logs share lines, or if two programs
-    wrote them and not both networks are certain.
+    Each network becomes a separate channel. Two folders are one network if their logs share lines. They are also one
+    network if two programs wrote them and not both networks are certain.
     """
     sides: list[_Side] = []
     of: dict[str, _Side] = {}

@@ -75,7 +75,7 @@ def is_part_of_date(part: str) -> bool:
 def plain_channel(path: PurePath) -> str:
     """Return the channel of a path without a `#`: the file's name, or the folder's name if the file's name is a date.
 
-    A file with a date like 2022-01-31 in its name is one of a channel's many files, so the folder is the channel.
+    A file with a date such as 2022-01-31 in its name is one file of many, so the folder is the channel.
     """
     name = without_date(path.name)
     if name and not is_named_by_day(path) and not _PART_OF_DATE.fullmatch(name):

@@ -1,8 +1,7 @@
 """People of chat logs: the owner of each nick at each time, and the key of each person. Pure.
 
-A person keeps its key after a change of nick. The next user of an abandoned nick is another person, unless the address
-or a similar nick shows that the person has returned. IRC ignores the case of nicks. A client uses `ann_` if `ann` is
-in use.
+A person keeps its key after a change of nick. The next user of an abandoned nick is another person, unless an equal
+address or a similar nick identifies the person. IRC ignores the case of nicks. A client uses `ann_` if `ann` is in use.
 """
 
 from __future__ import annotations
@@ -118,7 +117,7 @@ class Roster:
         self._counts = {nick_stem: len(keys) for nick_stem, keys in self._authors.items()}
 
     def named(self, nick: str) -> list[Person]:
-        """Return the people who have a nick with the same stem at any time, in the order in which they became known."""
+        """Return the people who have a nick with the same stem at any time, in the order of discovery."""
         nick_stem = stem(nick)
         for key in self._authors.pop(nick_stem, ()):
             self._recognise(key)

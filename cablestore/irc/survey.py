@@ -102,7 +102,7 @@ def survey(paths: Iterable[Path], options: Options, names: Names = _NO_NAMES) ->
     * the name of the file or the folder
 
     The date comes from the lines, else from the path, else from the options. Raises ArgumentError for a path that does
-    not exist or does not contain lines, and if no file is a log.
+    not exist or is empty, and if no file is a log.
     """
     result = Survey()
     found: dict[tuple[Path, int], tuple[LogFile, bool]] = {}
@@ -140,7 +140,7 @@ def _nothing(result: Survey) -> ArgumentError:
 
 
 def _public(found: list[tuple[LogFile, bool]], options: Options, result: Survey) -> list[LogFile]:
-    """Return the logs that may be published, and record private conversations. `found` contains True for a given file."""
+    """Return the logs that may be published. Record private conversations. `found` contains True for a given file."""
     groups: dict[tuple[str, str], list[LogFile]] = {}
     for log, _ in found:
         groups.setdefault((log.conversation.network, log.conversation.name), []).append(log)
