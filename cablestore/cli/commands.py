@@ -93,7 +93,7 @@ _MODULE_OF: Final = {name: module for commands in _SECTIONS.values() for name, (
 
 
 class LazyGroup(click.Group):
-    """Group that knows the names and summaries of commands, and loads a command on first use."""
+    """Group that lists the names and summaries of all commands, and imports a command on first use."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)

@@ -88,7 +88,7 @@ PARAMETERS: Final = frozenset(
 
 
 def maintenance_of(chosen: Mapping[str, Any]) -> MaintenancePlan:
-    """Return the plan that options select."""
+    """Return the maintenance plan that options select. Raises UsageError for an option without effect."""
     to = chosen["backup_to"]
     backup = None
     if to is not None:

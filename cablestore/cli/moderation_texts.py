@@ -140,7 +140,7 @@ def unchanged_text(command: str, target: bytes, names: UserNames) -> str:
 
 
 def change_fields(change: Difference) -> dict[str, Any]:
-    """Return a change for JSON."""
+    """Return the fields of a change for JSON."""
 
     def plain(value: UserRole | bool) -> str | bool:
         return value.name.lower() if isinstance(value, UserRole) else value

@@ -142,7 +142,7 @@ def strict(command: click.Command) -> click.Command:
 
 
 def full_users(store: CableStore, texts: Iterable[str]) -> list[bytes]:
-    """Return the public keys of users, from names, 64 hex digits, or at least 4 first digits of a known key."""
+    """Return the public keys of users. Texts are names, 64 hex digits, or at least the first 4 of a known key."""
     return [_one(text, _users_of(store, text), "user found with the name or public key prefix") for text in texts]
 
 

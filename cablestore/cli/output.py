@@ -46,7 +46,7 @@ class Output:
         self.notes.soft_wrap = not self.notes.is_terminal
 
     def say(self, text: str | Text, /, **fields: Any) -> None:
-        """Print `text` as a line. With --json, print `fields` instead, if there are any."""
+        """Print `text` as a line. With --json, print `fields` instead, if any."""
         if self.as_json:
             if fields:
                 self._print_json(fields)
@@ -59,7 +59,7 @@ class Output:
         file.flush()
 
     def has_reader(self) -> bool:
-        """Return False after the reader of the output has closed it, so that a long listing can stop."""
+        """Return False if the reader of the output has closed it. A long listing can then stop."""
         return is_read(self.console.file)
 
     def note(self, text: str) -> None:
@@ -93,7 +93,7 @@ class Output:
         return table
 
     def when(self, timestamp_ms: int, form: str = "%Y-%m-%d %H:%M") -> str:
-        """Return a time as readable text."""
+        """Return a time as text in the machine's time zone, by default to the minute."""
         moment = local_time(timestamp_ms)
         return f"{timestamp_ms} ms" if moment is None else moment.strftime(form)
 

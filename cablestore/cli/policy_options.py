@@ -23,7 +23,7 @@ _MOST_BYTES: Final = 10**15
 
 @text_value("size", int)
 def storage_size(text: str) -> int:
-    """Return a size like 500MB or 20GB in bytes."""
+    """Return a size such as 500MB or 20GB in bytes."""
     found = re.fullmatch(r"([0-9]{1,15}) ?([kmgt]b)", text.strip().lower())
     size_bytes = 0 if found is None else int(found[1]) * _UNITS[found[2].upper()]
     if not 0 < size_bytes <= _MOST_BYTES:

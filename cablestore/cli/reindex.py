@@ -246,7 +246,7 @@ def _size_of(name: str, value: str) -> None:
 
 
 def print_reindexed(out: Output, report: ReindexReport, store: Path) -> None:
-    """Print the inputs, the parts that were left out and why, the size of each view, and the time of each stage."""
+    """Print the inputs that were left out, the size of each view, and the time of each stage."""
     derived = report.derived
     sizes = derived.sizes
     if out.as_json:

@@ -296,7 +296,7 @@ def serve(
 
 
 def _log_new(store: CableStore, path: Path) -> None:
-    """Log that a store is new. If the disk of an older store is not mounted, the user must notice."""
+    """Log that a store is new. The reason may be that the disk of an existing store is not mounted."""
     _LOG.warning(
         "created a new store with a new key, because none was found",
         extra={"store": str(path), "public_key": store.identity.public_key.hex()},

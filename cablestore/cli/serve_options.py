@@ -153,7 +153,7 @@ def invited(chosen: dict[str, Any], known: Invitation | None = None) -> Invitati
 
 
 def settings_of(chosen: dict[str, Any]) -> NodeSettings:
-    """Return the settings that options select."""
+    """Return the settings of a node that options select."""
     more: dict[str, Any] = {}
     for name, setting in _SETTINGS.items():
         param = name.replace("-", "_")

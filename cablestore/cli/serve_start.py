@@ -40,7 +40,7 @@ _LONGEST_STEP_S: Final = 3600.0
 
 
 class ServePages(Closable):
-    """The status pages of `serve`: none without --metrics, and none before `open`."""
+    """Status pages of `serve`. They exist only with --metrics, and after `open`."""
 
     def __init__(self, wanted: Address | None, out: Output) -> None:
         self._wanted = wanted
@@ -49,7 +49,7 @@ class ServePages(Closable):
         self._stack = ExitStack()
 
     def open(self) -> StatusPages | None:
-        """Open the pages, unless they are open, and print their address. Raises NodeError. Not for event loops."""
+        """Open the pages once, and print their address. Raises NodeError. Do not call this in an event loop."""
         if self._wanted is not None and self._pages is None:
             wanted = self._wanted
             self._pages = self._stack.enter_context(StatusPages(run_on_loop(lambda: _by_address(wanted))))
@@ -71,7 +71,7 @@ async def _by_address(wanted: Address) -> Address:
 
 
 def open_served(path: Path, pages: ServePages, *, create: bool, manager: ServiceManager | None = None) -> CableStore:
-    """Open the store of `serve`. If views are outdated, rebuild them first; a signal leaves the store unchanged.
+    """Open the store of `serve`. Rebuild outdated views first. A signal then leaves the store unchanged.
 
     Raises OpenError if posts would be lost, so that a service manager does not try again.
     """

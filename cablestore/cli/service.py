@@ -34,7 +34,7 @@ def _act_by_default(number: signal.Signals) -> None:
 
 
 def has_terminal() -> bool:
-    """Return True if the process has a controlling terminal. It loses the terminal when that is closed."""
+    """Return True if the process has a controlling terminal. A closed terminal does not count."""
     try:
         os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY))
     except OSError:

@@ -94,7 +94,7 @@ def config_keys(command: click.Command) -> dict[str, click.Option]:
 
 
 def _config_value(ctx: click.Context, path: Path, key: str, option: click.Option, value: Any) -> Any:
-    """Return the value after checking its type and that the option accepts it."""
+    """Return a value. Raises SettingsError if its type is wrong, or if the option rejects it."""
     expected, is_right = _expected(option, value)
     found = "a secret value" if option.type in _SECRET else _shown(value)
     if not is_right:
@@ -144,5 +144,5 @@ def variables(command: click.Command) -> frozenset[str]:
 
 
 def unknown_variables(command: click.Command) -> list[str]:
-    """Return unknown environment variables with our prefix, such as a misspelt key, which would have no effect."""
+    """Return unknown environment variables with the prefix of `serve`, such as misspelt names."""
     return sorted(name for name in os.environ.keys() - variables(command) if name.startswith(f"{PREFIX}_"))

@@ -108,7 +108,7 @@ def or_connect(open_here: Callable[[], CableStore], path: Path) -> CableStore:
 
 
 def on_closed_store(path: Path, work: Callable[[Path], T]) -> T:
-    """Call a long-running function that needs a store that no process has open, and return its result.
+    """Call a long-running function with the path of a closed store, and return its result.
 
     If another process has the store open and serves it, the function works on a checkpoint of its present state.
     The function then has low priority, and the other process continues to answer.
@@ -185,7 +185,7 @@ def identity_of(store: CableStore) -> Identity:
 
 @cache
 def _print_waits() -> None:
-    """Print a line, from now on, when the process that has the store open does not answer."""
+    """Print a line whenever the process that has the store open does not answer."""
     handler = logging.StreamHandler()
     handler.setFormatter(logging.Formatter("cablestore: %(message)s"))
     log = logging.getLogger("cablestore.remote")

@@ -166,7 +166,7 @@ class Moment(ParamType[int]):
 
 @text_value("duration", int)
 def duration(text: str) -> int:
-    """Return a duration like 90s, 12h or 20w in milliseconds, at least 1,000."""
+    """Return a duration such as 90s, 12h or 20w in milliseconds, at least 1,000."""
     match = _DURATION.fullmatch(text.strip())
     try:
         found = timedelta() if match is None else int(match[1]) * _UNITS[match[2]]
