@@ -47,7 +47,9 @@ def sds() -> None:
 @click.command()
 @reading_options
 def status(path: Path, out: Output, read_only: bool) -> None:
-    """Show for each channel how many messages are in the log, waiting, missing, unacknowledged, lost, or unread.
+    """Show for each channel how many messages are in the log, waiting, missing, unacknowledged, or lost.
+
+    `effects` is the number of effects that the application has not confirmed.
 
     Example: `cablestore sds status -s my-store`
     """
