@@ -441,7 +441,7 @@ def test_a_damaged_archive_is_reported_and_older_weeks_are_imported(made: Made) 
         peer = ("--peer", f"{HERE}:{seed.port}")
         done = archive("fetch", seed.magnet, made.folder.with_name("got"), *made.of_member, *peer, store=made.member)
         assert done.returncode == 1
-        assert "1 damaged archive not imported" in " ".join(done.stderr.split())
+        assert "left out 1 damaged archive" in " ".join(done.stderr.split())
         assert "Traceback" not in done.stderr
     data.write_bytes(right)
     assert len(run_json("import", made.folder, *made.of_member, store=made.member)) == 1
@@ -511,7 +511,7 @@ def test_bad_input_is_reported_with_a_suggestion(made: Made, tmp_path: Path, run
         (("list", made.folder, *control), "Pass the cabal key"),
         (("list", made.folder, *control, "--cabal-key", "ab" * 32), "another cabal key"),
         (("list", made.folder, *control, "--cabal-key", "12"), "64 hex digits"),
-        (("list", made.folder, *control, "--cabal-key", f"@{tmp_path / 'none'}"), "cannot be read"),
+        (("list", made.folder, *control, "--cabal-key", f"@{tmp_path / 'none'}"), "cannot read the cabal key from"),
         (("verify", made.folder, "--control", STRANGER, "--cabal-key", CABAL_KEY), "no archives of"),
         (("import", file, *control, *member), "is a file"),
         (("import", tmp_path / "nowhere", *control, *member), "Create or fetch them"),

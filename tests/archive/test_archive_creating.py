@@ -228,7 +228,7 @@ def test_the_command_reports_omitted_posts(
     errors = " ".join(outputs[0].err.split())
     for line in (
         "time and links of 2 deleted posts",
-        f"{len(report['deletions_left_out'])} post/deletes for posts of earlier weeks left out",
+        f"left out the largest {len(report['deletions_left_out'])} post/deletes for posts of earlier weeks",
     ):
         assert errors.count(line) == 1
 

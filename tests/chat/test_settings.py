@@ -115,7 +115,7 @@ def test_an_option_and_a_key_override_the_theme_of_the_file(start_chat: Start, t
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("theme = ", "cannot be read: Invalid value (at "),
+        ("theme = ", "other.toml: Invalid value (at "),
         ('theme = "blue"', 'theme must be "dark" or "light"'),
         ("theme = {}", 'theme must be "dark" or "light"'),
         ('bell = "no"', "bell must be true or false"),
@@ -153,7 +153,7 @@ def test_a_named_file_must_exist_but_the_default_one_is_optional(
 ) -> None:
     status, out, err = run("chat", "-s", tmp_path / "store", "--config", tmp_path / "none.toml")
     assert (status, out) == (2, "")
-    assert f"{tmp_path}/none.toml cannot be read: No such file" in err
+    assert f"cannot read {tmp_path}/none.toml: No such file" in err
     own_file(tmp_path, "[keys]\nquit = ['q']")
     client = start_chat("-s", "store")
     client.shows("chat.toml: keys.quit: 'q' can be part of a text")

@@ -192,9 +192,9 @@ def test_an_unblock_that_is_dated_ahead_reports_which_posts_stay_dropped(run: Ru
         store.ingest(raws(BOB.text("garden", "hello", at=now_ms())))
         store.moderation.block([BOB.key], drop=True)
     code, _, notes = run("unblock", BOB.key.hex())
-    assert (code, "stay dropped" in notes) == (0, True)
+    assert (code, "are still dropped" in notes) == (0, True)
     code, _, notes = run("unblock", BOB.key.hex(), "--undrop")
-    assert (code, "stay dropped" in notes) == (0, False)
+    assert (code, "are still dropped" in notes) == (0, False)
     with CableStore.open(folder) as store:
         store.ingest(raws(BOB.text("garden", "back", at=now_ms())))
         assert [message.text for message in store.messages("garden").messages] == ["back"]
@@ -209,6 +209,6 @@ def test_a_private_undo_reports_that_the_public_action_remains(
     assert run(command, "bob", "-s", folder)[0] == 0
     _, out, err = run(undo, "--private", "bob", "-s", folder)
     assert f"is no longer {state}" in out
-    assert f"stays {state} for others because of your public action. Use `{undo}` without" in " ".join(err.split())
+    assert f"is still {state} for others because of your public action. Use `{undo}` without" in " ".join(err.split())
     _, _, err = run(undo, "bob", "-s", folder)
     assert "stays" not in err

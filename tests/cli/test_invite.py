@@ -41,7 +41,7 @@ def test_an_invitation_connects_people_without_keys_in_process_lists(
         me = store.identity.public_key.hex()
     made = cablestore("invite", "--new-key", "--admin", me, store=tmp_path / "a")
     assert made.returncode == 0, made.stderr
-    assert "the invitation has no peer" in made.stderr
+    assert "the invitation does not contain peers" in made.stderr
     key = Invitation.parse(made.stdout).cabal_key
     assert key is not None
     file = tmp_path / "cabal"
@@ -123,17 +123,17 @@ def test_serve_uses_the_key_peers_and_seed_of_an_invitation(
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        (["serve", "--invitation", "FILE", "--cabal-key", OTHER_KEY], "differs from that of the invitation"),
+        (["serve", "--invitation", "FILE", "--cabal-key", OTHER_KEY], "differs from the key in the invitation"),
         (["serve", "--invitation", "FILE", "--moderation-seed", f"01{BOB.key.hex()}"], "seed differs from"),
         (["serve", "--invitation", "missing"], "cannot read an invitation from missing: No such file"),
-        (["serve", "--invitation", "KEYLESS", "--cabal-key", KEY], "differs from that of the invitation"),
+        (["serve", "--invitation", "KEYLESS", "--cabal-key", KEY], "differs from the key in the invitation"),
         (["serve", "--invitation", "PEERLESS"], "missing address"),
         (["serve", "--invitation", "NONE"], "it does not begin with cable:"),
-        (["sync", "--invitation", "PEERLESS"], "the invitation has no peer. Add HOST:PORT"),
+        (["sync", "--invitation", "PEERLESS"], "the invitation does not contain peers. Add HOST:PORT"),
         (["sync"], "Missing argument 'HOST:PORT'"),
         (["sync", "--invitation", "NONE"], "it does not begin with cable:"),
         (["reconcile", "peer.example", "--invitation", "NONE"], "it does not begin with cable:"),
-        (["invite"], "no cabal key: use --cabal-key @FILE, use --new-key for a new cabal, or run `cablestore serve`"),
+        (["invite"], "missing cabal key: use --cabal-key @FILE, use --new-key for a new cabal, or run `cablestore"),
         (["invite", "--new-key", "--cabal-key", KEY], "cannot be combined"),
         (["invite", "--new-key", "--peer", "0.0.0.0"], "invalid peer address"),
         (["invite", "--new-key", "--peer", "a:b"], "is not an address"),

@@ -131,7 +131,7 @@ def test_a_disconnected_peer_can_connect_again(tmp_path: Path, serving: Serving)
     wait_until(lambda: one.logged("disconnected", reason="disconnected by `cablestore peers kick`"))
     found = cablestore("peers", "kick", one.address, store=two.store)
     assert found.returncode == 0
-    assert found.stderr == f"`serve` connects again to {one.address}, a peer of --connect. `ban` prevents it\n"
+    assert found.stderr == f"`serve` connects again to {one.address}, because of --connect. Use `ban` to prevent this\n"
     wait_until(lambda: len(one.logged("connected")) >= 3)
 
 
@@ -190,7 +190,7 @@ def test_a_ban_also_prevents_outgoing_connections(tmp_path: Path, serving: Servi
         (["ban", "abcdef"], "use its IP address or all 64 digits of its key"),
         (["ban", "192.0.2.9:1"], "use its IP address or all 64 digits of its key"),
         (["ban"], "missing argument PEER of `peers ban`"),
-        (["list", "192.0.2.9"], "`peers list` needs no PEER"),
+        (["list", "192.0.2.9"], "`peers list` does not accept PEER"),
         (["ban", "192.0.2.9", "--live"], "--live shows the list"),
         (["expel", "192.0.2.9"], "'expel' is not one of"),
     ],

@@ -87,8 +87,8 @@ def test_commands_and_sighup_change_the_policy_of_a_running_serve(tmp_path: Path
     file = one.store / "policy.toml"
     file.write_text("[posts]\nmax-size = x\n")
     one.process.send_signal(signal.SIGHUP)
-    wait_until(lambda: one.logged("policy not reloaded, the old one stays active"))
-    [warning] = one.logged("policy not reloaded, the old one stays active")
+    wait_until(lambda: one.logged("cannot reload the policy: the old policy remains active"))
+    [warning] = one.logged("cannot reload the policy: the old policy remains active")
     assert str(file) in warning["reason"]
     assert shown(one)["denied_authors"] == [KEY]
     file.write_text("[posts]\nmax-size = 4096\n")
@@ -106,7 +106,7 @@ def test_invalid_arguments_of_the_command_have_no_effect(tmp_path: Path, serving
     for arguments, message in (
         (("deny", "author", "bob"), "invalid author 'bob': expected a public key of 64 hex digits"),
         (("deny", "author"), "`policy deny` needs author, channel or peer, and NAME"),
-        (("show", "author"), "`policy show` needs no more arguments"),
+        (("show", "author"), "`policy show` does not accept more arguments"),
         (("deny",), "`policy deny` needs author, channel or peer, and NAME"),
     ):
         found = cablestore("policy", *arguments, store=one.store)

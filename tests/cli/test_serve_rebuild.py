@@ -150,8 +150,11 @@ def test_a_rebuild_that_would_lose_a_post_results_in_status_2(outdated: Path) ->
     database.close()
     found = cablestore("serve", "--listen", HERE, store=outdated)
     assert found.returncode == 2
-    assert found.stderr.splitlines()[-1].startswith("cablestore: outdated views cannot be rebuilt: ")
-    with ServePages(None, Output(as_json=False)) as pages, pytest.raises(OpenError, match="cannot be rebuilt"):
+    assert found.stderr.splitlines()[-1].startswith("cablestore: cannot rebuild outdated views: ")
+    with (
+        ServePages(None, Output(as_json=False)) as pages,
+        pytest.raises(OpenError, match="cannot rebuild outdated views"),
+    ):
         open_served(outdated, pages, create=False)
 
 

@@ -52,7 +52,7 @@ def test_peers_limits_and_the_log_level_are_changed_by_a_reload(tmp_path: Path, 
 
 WRONG = {
     "[serve]\nmax-peers = 0\n": "invalid max-peers = 0: expected a whole number, at least 1",
-    "[serve]\nmax-peers\n": "cannot be read",
+    "[serve]\nmax-peers\n": "cannot read",
     "[serve]\nlisten = []\n": "missing address",
     "[serve]\nfavourite = 1\n": ": favourite. Known settings:",
     None: "No such file",
@@ -68,7 +68,7 @@ def test_an_invalid_file_does_not_change_the_settings(tmp_path: Path, serving: C
     reasons: list[str] = []
 
     def said() -> list[str]:
-        return [line["reason"] for line in served.logged("settings not reloaded, the old ones stay active")]
+        return [line["reason"] for line in served.logged("cannot reload the settings: the old settings remain active")]
 
     for text, reason in WRONG.items():
         if text is None:

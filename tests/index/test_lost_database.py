@@ -171,7 +171,7 @@ def test_a_lost_header_is_recreated(run: Run, folder: Path, lose: Callable[[Path
     lose(folder)
     status, said, complaint = run("generations", "--recover", FIRST, "-s", folder)
     assert status == 0, complaint
-    assert f"{posts} posts recovered" in said
+    assert f"recovered {posts} posts" in said
     with CableStore.open(folder) as store:
         assert store.dump_digest() == before
         assert store.check().is_clean
@@ -257,7 +257,7 @@ def test_unnamed_generations_are_removed_only_if_requested_by_name(run: Run, fol
     assert content_of(kept) == before
     assert run("generations", "--back-to", NINTH, "-s", folder)[0] == 2
     status, said, _ = run("generations", "--recover", NINTH, "-s", folder)
-    assert (status, "1 post recovered" in said) == (0, True)
+    assert (status, "recovered 1 post" in said) == (0, True)
     assert run("generations", "--remove", "generation-000014", "-s", folder)[0] == 0
     assert not (folder / "generation-000014").exists()
 

@@ -175,7 +175,7 @@ def test_a_file_that_is_not_a_log_is_reported_without_patterns(tmp_path: Path) -
     file = laid(tmp_path, "2013/01/07/#garden.txt", "Dear diary,\nnothing happened.\n")
     with pytest.raises(ArgumentError) as error:
         find_logs([file])
-    assert 'A line that cannot: "Dear diary,"' in str(error.value)
+    assert 'An unparsed line: "Dear diary,"' in str(error.value)
     assert all(known.name in str(error.value) for known in FORMATS)
     assert "?P<" not in str(error.value)
     assert "\\" not in str(error.value)

@@ -321,8 +321,8 @@ def test_the_sizes_and_entries_of_archives_are_limited(
 ) -> None:
     archive = tar_of(tmp_path / "logs.tar.gz", *many_days())
     for name, value, words in (
-        ("MAX_LOGS_UNPACKED_SIZE_BYTES", 10_000, "more than 10,000 bytes when decompressed"),
-        ("MAX_LOG_ARCHIVE_ENTRIES", 18, "has more than 18 entries"),
+        ("MAX_LOGS_UNPACKED_SIZE_BYTES", 10_000, "the maximum is 10,000 bytes after decompression"),
+        ("MAX_LOG_ARCHIVE_ENTRIES", 18, "too many entries: the maximum is 18"),
         ("MAX_LOG_WRAPPINGS", 1, "compressed more than 1 times"),
     ):
         with monkeypatch.context() as patch:
@@ -336,7 +336,7 @@ def test_an_overlong_header_of_an_archive_is_rejected(tmp_path: Path, run: Run) 
     """A name of a gigabyte packs into a megabyte, and a tar reader holds names in memory."""
     info = entry("x" * (limits.MAX_LOG_ENTRY_HEADER_SIZE_BYTES + 1))
     archive = tar_of(tmp_path / "logs.tar.gz", (info, LINE))
-    assert "header of more than" in rejection(run, tmp_path, archive)
+    assert "header is too large: the maximum is" in rejection(run, tmp_path, archive)
 
 
 def test_an_xz_file_that_needs_too_much_memory_is_rejected(tmp_path: Path, run: Run) -> None:

@@ -61,7 +61,7 @@ def test_reconcile_exchanges_posts_with_serve_at_both_ports(tmp_path: Path, serv
     for_people = cablestore("reconcile", port, *secret, store=tmp_path / "c")
     assert "no store" in refused(for_people) or "--create" in for_people.stderr
     for_people = cablestore("reconcile", port, "--create", *secret, store=tmp_path / "c")
-    assert "new posts received, 0 sent in" in for_people.stdout
+    assert "new posts, sent 0 in" in for_people.stdout
     assert "cannot connect to" in refused(cablestore("reconcile", port, "--cabal-key", OTHER_KEY, store=there))
     assert one.metric("cablestore_reconcile_sessions_total", side="them", outcome="done") == 3
     assert len(one.logged("reconciled", outcome="done")) == 3

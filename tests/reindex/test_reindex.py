@@ -428,7 +428,7 @@ def test_verify_reports_missing_extra_and_different_rows(run: Run, tmp_path: Pat
     with CableStore.open(path) as store:
         store.post("default", "own")
         add_local_only(store)
-    assert "the store equals a rebuilt one" in run("reindex", "--verify", path).stdout
+    assert "the store equals a rebuilt store" in run("reindex", "--verify", path).stdout
     database = LevelDB(path / "generation-000001")
     with database.snapshot() as state:
         texts = [key for key, _ in state.scan(b"!chat!text!", b'!chat!text"')]
