@@ -388,7 +388,7 @@ def test_it_is_cancelled_from_another_thread_and_what_came_is_kept(tmp_path: Pat
 
 def test_nobody_to_ask_and_nobody_there(tmp_path: Path) -> None:
     cid = Cid.parse("zDvZRwzmBQeyz9bfNB98bM9qwWCgRHr4ZyvgdHbjzBokpPhgtVKk")
-    with pytest.raises(ArchiveError, match="no node to fetch from"):
+    with pytest.raises(ArchiveError, match="no node given"):
         ContentRemote(cid, CidFolder(tmp_path), [])
     with store_of(()) as member, pytest.raises(UnreachableError, match="Try again later, or use another node"):
         fetched(member, cid, tmp_path, "http://127.0.0.1:9")

@@ -383,7 +383,7 @@ def test_a_folder_that_was_fetched_in_part_is_not_seeded(partly: tuple[Path, str
     assert torrent.read_bytes() == before
     done = archive("seed", folder, "--community", community, "--listen", f"{HERE}:0", "--cabal-key", CABAL_KEY)
     assert done.returncode == 2
-    assert f"2 of {WEEKS} archives missing or damaged: those of the weeks of 2023-11-13, 2023-11-20" in done.stderr
+    assert f"archives missing or damaged: 2 of {WEEKS}, for weeks that begin on 2023-11-13, 2023-11-20" in done.stderr
     assert torrent.read_bytes() == before
 
     torrent.unlink()  # as in a copy of the folder only: the holes show what is missing
@@ -392,9 +392,9 @@ def test_a_folder_that_was_fetched_in_part_is_not_seeded(partly: tuple[Path, str
     assert not torrent.exists()
 
 
-@pytest.mark.parametrize(("weeks", "others"), [(1, ""), (3, ""), (4, " and others")])
-def test_the_message_about_missing_archives_tells_of_others_only_if_there_are_other_weeks(
-    tmp_path: Path, weeks: int, others: str
+@pytest.mark.parametrize(("weeks", "later"), [(1, ""), (3, ""), (4, " and later")])
+def test_the_message_about_missing_archives_names_later_weeks_only_if_there_are_later_weeks(
+    tmp_path: Path, weeks: int, later: str
 ) -> None:
     """A week may have several archives."""
     plan, folder = plan_of(), tmp_path / CONTROL.public_key.hex()
@@ -405,7 +405,7 @@ def test_the_message_about_missing_archives_tells_of_others_only_if_there_are_ot
         archived(store_of([*said, *late[: count + 1]]), folder, plan)
     (folder / "data").write_bytes(b"")
     days = [Period(FIRST_MS + week * WEEK_MS, 0).first_day for week in range(min(weeks, 3))]
-    with pytest.raises(IncompleteError, match=rf"those of the weeks of {', '.join(days)}{others}\. Fetch all"):
+    with pytest.raises(IncompleteError, match=rf"for weeks that begin on {', '.join(days)}{later}\. Fetch all"):
         are_whole(tmp_path, folder.name, None)
 
 
