@@ -90,7 +90,7 @@ DAMAGES: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
     "no pieces": (lambda fields: fields.pop("pieces"), "missing required field pieces"),
     "another kind": (lambda fields: fields["pieces"][0].update(kind="x" * 999), "invalid enum value 'xxx"),
     "dialect": (lambda fields: fields.update(dialect="klingon"), "its dialect 'klingon' is unknown"),
-    "another field": (lambda fields: fields.update(more=0), "its fields are not those of this format"),
+    "another field": (lambda fields: fields.update(more=0), "its fields do not match its format"),
     "a text in its place": (lambda fields: fields.update(format="2"), "format: expected whole number, got string"),
 }
 

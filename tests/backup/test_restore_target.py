@@ -48,7 +48,7 @@ def test_a_restore_that_ends_early_removes_only_its_own_files(
         restore(out, target, progress=meanwhile)
     assert left_in(target) == {name: name for name in ("notes.txt", "dir/x", "identity", "sds/y")}
     assert not (target / RESTORING).exists()
-    with pytest.raises(BackupError, match="overwrites nothing"):
+    with pytest.raises(BackupError, match="does not overwrite files"):
         restore(out, target)
 
 
@@ -66,14 +66,14 @@ def test_a_restore_removes_nothing_of_a_target_that_it_rejects(
         return open_(path, *arguments, **options)
 
     monkeypatch.setattr(os, "open", slow_open)
-    with pytest.raises(BackupError, match="overwrites nothing"):
+    with pytest.raises(BackupError, match="does not overwrite files"):
         restore(out, target)
     assert left_in(target) == {name: name for name in names}
 
 
 def test_a_restore_replaces_no_file_that_came_meanwhile(tmp_path: Path, out: Path) -> None:
     target = tmp_path / "restored"
-    with pytest.raises(BackupError, match=r"during the restore: identity\. A restore overwrites nothing\. Choose"):
+    with pytest.raises(BackupError, match=r"during the restore: identity\. A restore does not overwrite files\. Choose"):
         restore(out, target, progress=lambda _: put(target, "identity", "notes.txt"))
     assert left_in(target) == {"identity": "identity", "notes.txt": "notes.txt"}
 
