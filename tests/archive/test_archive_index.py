@@ -339,7 +339,7 @@ def test_an_index_has_only_so_many_archives(monkeypatch: pytest.MonkeyPatch) -> 
         encode_index(Index(RFC61, made.entries[:1] * (most + 1)))
     data = encode_index(made.index)
     monkeypatch.setattr(index_format, "MAX_INDEX_ARCHIVES", 2)
-    with pytest.raises(ArchiveError, match="more than 2 archives"):
+    with pytest.raises(ArchiveError, match="too many archives in the index: the maximum is 2"):
         decoded(data, made)
 
 
