@@ -229,7 +229,7 @@ def test_a_current_folder_that_was_removed(tmp_path: Path, run_here: Run, monkey
         ("folder", "it is a folder"),
         ("folder/", "it is a folder"),
         ("file", "already exists"),
-        ("file/key", "a file, not a folder"),
+        ("file/key", "one of its folders is a file"),
         ("dangling", "a link to missing"),
         ("missing/key", "No such file or directory"),
         ("k" * 256, "too long"),

@@ -206,8 +206,8 @@ def test_no_segment_raises_anything_foreign(blocks: list[Any], is_posts: bool, t
     [
         (lambda posts: posts.reverse(), "is out of order"),
         (lambda posts: posts.append(posts[-1]), "is out of order"),
-        (lambda posts: posts.insert(0, b"no post"), "cannot be decoded"),
-        (lambda posts: posts.insert(0, bytes(limits.MAX_POST_SIZE_BYTES)), "cannot be decoded"),
+        (lambda posts: posts.insert(0, b"no post"), "cannot decode a post"),
+        (lambda posts: posts.insert(0, bytes(limits.MAX_POST_SIZE_BYTES)), "cannot decode a post"),
         (lambda posts: posts.insert(0, bytes(limits.MAX_POST_SIZE_BYTES + 1)), "item that is not a post"),
         (lambda posts: posts.insert(0, "text"), "item that is not a post"),
         (lambda posts: posts.insert(0, 5), "item that is not a post"),

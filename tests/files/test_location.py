@@ -84,10 +84,10 @@ def test_a_folder_below_a_uri_without_a_host_is_a_uri_too() -> None:
 @pytest.mark.parametrize(
     ("uri", "what"),
     [
-        ("s3://bucket//export", "empty part"),
-        ("s3://bucket/a//b", "empty part"),
-        ("s3://bucket/a//", "empty part"),
-        ("s3://bucket//", "empty part"),
+        ("s3://bucket//export", "empty folder name"),
+        ("s3://bucket/a//b", "empty folder name"),
+        ("s3://bucket/a//", "empty folder name"),
+        ("s3://bucket//", "empty folder name"),
         ("s3://bucket/./a", "not the name of a folder"),
         ("s3://bucket/a/..", "not the name of a folder"),
         ("s3://bucket/%2e%2e/a", "not the name of a folder"),
