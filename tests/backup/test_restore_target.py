@@ -73,7 +73,9 @@ def test_a_restore_removes_nothing_of_a_target_that_it_rejects(
 
 def test_a_restore_replaces_no_file_that_came_meanwhile(tmp_path: Path, out: Path) -> None:
     target = tmp_path / "restored"
-    with pytest.raises(BackupError, match=r"during the restore: identity\. A restore does not overwrite files\. Choose"):
+    with pytest.raises(
+        BackupError, match=r"during the restore: identity\. A restore does not overwrite files\. Choose"
+    ):
         restore(out, target, progress=lambda _: put(target, "identity", "notes.txt"))
     assert left_in(target) == {"identity": "identity", "notes.txt": "notes.txt"}
 

@@ -223,7 +223,9 @@ class ContentStore(Closable, ProcessBound):
     def _check_fits(self, manifest: DatasetManifest, manifest_size_bytes: int) -> None:
         """Raise NoRoomError if one more manifest, or the blocks of a new tree, would exceed a limit."""
         if len(self._manifests) >= limits.MAX_DATASETS:
-            raise NoRoomError(f"too many datasets: the content store contains {len(self._manifests)}. Delete datasets")
+            raise NoRoomError(
+                f"too many datasets: the content store contains the maximum of {len(self._manifests)}. Delete datasets"
+            )
         blocks = 0 if self._users[manifest.tree] else manifest.block_count
         if self._used_size_bytes + blocks * BLOCK_SIZE_BYTES + manifest_size_bytes > self.quota_size_bytes:
             raise NoRoomError(
