@@ -146,7 +146,7 @@ class _FetchTask:
         )
 
     def _check_not_older(self, verified: VerifiedIndex, local: _Local) -> None:
-        """Raise ArchiveError for an index whose archives are a proper subset of those of the stored index."""
+        """Raise ArchiveError if the stored index contains all archives of this index and others."""
         try:
             here = local(self.folder, self.control_key, self.dialect, self.key)
         except ArchiveError:  # the stored index is damaged or has another key, and is replaced

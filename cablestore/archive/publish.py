@@ -80,7 +80,7 @@ class NodeTarget:
         self._runner.close()
 
     def datasets(self) -> list[tuple[Cid, DatasetManifest]]:
-        """Return the datasets that the node lists, without those whose manifests do not match their ids."""
+        """Return the datasets that the node lists, except datasets whose manifests do not match their ids."""
         return self._runner.run(self._client.datasets())[0]
 
     def is_intact(self, cid: Cid) -> bool:
@@ -112,8 +112,8 @@ class Publisher:
     ) -> PublishReport:
         """Publish all archives of a folder and their index. `progress` is called after each archive.
 
-        Raises ArchiveError if the folder has no archives of this control node or if one does not match its index entry,
-        and the errors of the target. Datasets sent before an error are not sent again by the next call.
+        Raises ArchiveError if the folder does not contain archives of this control node, or if an archive does not
+        match its index entry. Raises the errors of the target. The next call does not send the same datasets again.
         """
         verified = self._verified(folder)
         sender = _Sender(target)

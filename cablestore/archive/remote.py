@@ -33,7 +33,7 @@ class Remote(Protocol[PlaceT]):
         ...
 
     def fetch(self, places: Sequence[PlaceT], progress: ByteProgress | None = None) -> Iterator[tuple[PlaceT, bytes]]:
-        """Yield the bytes of these archives, each as soon as it and those before it are complete.
+        """Yield the bytes of these archives, each as soon as it and all earlier archives are complete.
 
         Archives are fetched in the given order, so pass the newest first. Received data is not fetched again, even
         after the process was killed. Fetching ends when the caller stops iterating. The caller must verify the bytes.

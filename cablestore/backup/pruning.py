@@ -22,7 +22,7 @@ class Points:
     made_ms: int
     """Time of the new point. Every other point has another time."""
     keep: str | None
-    """Rule that selects points, or None if the backup has no rule."""
+    """Rule that selects points, or None without a rule."""
     kept: tuple[BackupManifest, ...]
     earlier: EarlierPoints
     others: int

@@ -99,7 +99,7 @@ class BackupReading:
         text = f"wrong key {identity.public_key.hex()}: {self.folder} {what} the key {named}"
         if not self.salvage:
             raise IdentityError(
-                f"{text}. Name the key of the store. If it is the key of the store, someone changed the backup. Use "
+                f"{text}. Pass the key of the store. If it is the key of the store, someone changed the backup. Use "
                 "another copy, or restore the authentic part with --salvage"
             )
         self.problems[self.file] = BackupProblem(self.file, f"{text}. Someone changed the backup, or the key is wrong")

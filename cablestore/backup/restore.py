@@ -159,7 +159,7 @@ def _key_of(reading: BackupReading, given: Identity | None, *, without_sealed: b
     if manifest.key is None:
         if given is None and manifest.sealed and not without_sealed:
             raise IdentityError(
-                f"{source} contains {manifest.sealed:,} local-only posts, but not the key that decrypts them. Name the "
+                f"{source} contains {manifest.sealed:,} local-only posts, but not the key that decrypts them. Pass the "
                 "key file with --key. If it is lost, omit these posts with --without-local-only"
             )
         return given
@@ -172,11 +172,11 @@ def _key_of(reading: BackupReading, given: Identity | None, *, without_sealed: b
         if without_sealed:
             return None
         raise IdentityError(
-            f"{error}. Or name a copy of the key with --key. If it is lost, restore the rest with --without-local-only"
+            f"{error}. Or pass a copy of the key with --key. If it is lost, restore the rest with --without-local-only"
         ) from None
     if found.public_key.hex() != manifest.key:
         raise BackupError(
-            f"{source.file(KEY_FILE)} is not the key {manifest.key} of this backup. Name a copy of that key with --key"
+            f"{source.file(KEY_FILE)} is not the key {manifest.key} of this backup. Pass a copy of that key with --key"
         )
     return found
 

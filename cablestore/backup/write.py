@@ -88,7 +88,7 @@ class BackupReport:
     removed_points: int
     """Restore points removed by this run."""
     damaged_points: int
-    """Earlier restore points that are unreadable or lack files. If a point is unreadable, nothing is removed."""
+    """Earlier restore points that are unreadable or lack files. While a point is unreadable, no files are removed."""
     made_ms: int
     """Time of the backed-up state in ms since 1970."""
     mended: int

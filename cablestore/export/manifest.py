@@ -3,7 +3,7 @@
     manifest.json           the list of segments with their checksums, and its own checksum; written last
     posts-000000.seg ...    posts in order of (timestamp, hash), in blocks of about a megabyte
     tombstones-000000.seg   [target, author, value] of each tombstone, in key order
-    consents-000000.seg     [user, timestamp_ms, hash, whether it accepts roles] of each statement without its post/info
+    consents-000000.seg     [user, timestamp_ms, hash, true if it accepts roles] of each statement without its post/info
     arrivals.json           the store's id, and the end of its arrival log; the only file that depends on the arrival
 
 Equal stores produce equal bytes in all other files, in any order of arrival: docs/reference/FORMAT.md. For any content

@@ -346,7 +346,7 @@ def test_an_index_has_only_so_many_archives(monkeypatch: pytest.MonkeyPatch) -> 
 def test_an_index_has_only_so_many_bytes() -> None:
     """MAX_INDEX_SIZE_BYTES applies to reading and writing."""
     most = limits.MAX_INDEX_SIZE_BYTES
-    with pytest.raises(ArchiveError, match="Do not fetch it again"):
+    with pytest.raises(ArchiveError, match="Contact the owner of the community"):
         decode_index(bytes(most + 1), RFC61, data_size_bytes=0)
     index = replace(community(RFC61).index, signed=SignedStatement(bytes(most), b""))
     with pytest.raises(ArchiveError, match=f"the maximum is {most}"):

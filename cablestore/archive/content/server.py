@@ -111,7 +111,7 @@ class ContentServer:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Stop accepting requests, wait `stop_timeout_s` for running ones, then cancel them."""
+        """Stop accepting requests, wait `stop_timeout_s` for running requests, then cancel them."""
         if self._server is not None:
             self._server.close()
         await self._upstream.stop()
@@ -295,7 +295,7 @@ async def _in_words(request: web.Request, handler: _Handler) -> web.StreamRespon
 
 async def _no_network(_: web.Request) -> web.Response:
     raise web.HTTPNotImplemented(
-        text="not supported: this content store is not a node of the Codex network and has no peers"
+        text="not supported: this content store is not a node of the Codex network and does not have peers"
     )
 
 

@@ -301,7 +301,7 @@ class ContentStore(Closable, ProcessBound):
                 yield part
 
     def datasets(self) -> list[tuple[Cid, DatasetManifest]]:
-        """Return the ids and manifests of all datasets except `incomplete` ones, sorted by id."""
+        """Return the ids and manifests of all datasets except `incomplete` datasets, sorted by id."""
         with self._guard:
             self._check_open()
             whole = self._whole_trees()
@@ -380,7 +380,7 @@ class IncomingDataset(ProcessBound):
     def __init__(self, store: ContentStore, name: Path) -> None:
         self._store = store
         self._name = name
-        self._guard = threading.Lock()  # one thread may abort an upload while another one still writes
+        self._guard = threading.Lock()  # one thread may abort an upload while another thread still writes
         self._writer = DatasetWriter(name.with_suffix(f".{DATA}"), name.with_suffix(f".{LEAVES}"))
         self._reserved_size_bytes = 0
         self._is_finished = False
@@ -455,7 +455,7 @@ class IncomingDataset(ProcessBound):
 
     def _check(self) -> None:
         if self._is_over or self._is_finished:
-            raise ArchiveError("this dataset is already committed or aborted. Begin another one")
+            raise ArchiveError("this dataset is already committed or aborted. Begin another dataset")
 
 
 def _cid_named(path: Path) -> Cid | None:

@@ -47,7 +47,7 @@ class Announcement:
         text = f"archives {self.clock} {link_text(self.link)}"
         if len(text.encode()) > MAX_TEXT_SIZE_BYTES:
             raise ArchiveError(
-                f"the announcement has {len(text.encode())} bytes, the maximum is {MAX_TEXT_SIZE_BYTES}. Use "
+                f"announcement too large: {len(text.encode())} bytes, the maximum is {MAX_TEXT_SIZE_BYTES}. Use "
                 "fewer trackers"
             )
         return text

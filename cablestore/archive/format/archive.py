@@ -92,7 +92,7 @@ def encode_archive(
     stored = document + bytes(padding_bytes)
     if len(stored) > MAX_STORED_ARCHIVE_SIZE_BYTES:
         raise ArchiveError(
-            f"the archive has {len(stored)} bytes, the maximum is {MAX_STORED_ARCHIVE_SIZE_BYTES}. Split its "
+            f"archive too large: {len(stored)} bytes, the maximum is {MAX_STORED_ARCHIVE_SIZE_BYTES}. Split its "
             "messages into chunks"
         )
     return Archive(period, topics, stored, padding_bytes, tree.size, tree.root(), left_out)
@@ -144,8 +144,8 @@ def decode_archive(
     """
     if len(stored) > MAX_STORED_ARCHIVE_SIZE_BYTES:
         raise ArchiveError(
-            f"the archive has {len(stored)} bytes, the maximum is {MAX_STORED_ARCHIVE_SIZE_BYTES}. Do not fetch it "
-            "again"
+            f"archive too large: {len(stored)} bytes, the maximum is {MAX_STORED_ARCHIVE_SIZE_BYTES}. Contact the "
+            "owner of the community"
         )
     if entry.cid is None and len(stored) != entry.size_bytes:
         raise ArchiveError(

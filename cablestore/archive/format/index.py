@@ -132,7 +132,7 @@ def encode_index(index: Index, key: bytes | None = None) -> bytes:
 def _encoded(index: Index, key: bytes | None) -> bytes:
     """Return the bytes of an index of any size."""
     if len(index.entries) > MAX_INDEX_ARCHIVES:
-        raise ArchiveError(f"the index has {len(index.entries)} archives, the maximum is {MAX_INDEX_ARCHIVES}")
+        raise ArchiveError(f"too many archives in the index: {len(index.entries)}, the maximum is {MAX_INDEX_ARCHIVES}")
     write = index.profile.write_index_metadata
     data = repeated(
         _ARCHIVES_FIELD,
@@ -148,7 +148,7 @@ def _encoded(index: Index, key: bytes | None) -> bytes:
 
 def _check_size(data: bytes) -> None:
     if len(data) > MAX_INDEX_SIZE_BYTES:
-        raise ArchiveError(f"the index has {len(data)} bytes, the maximum is {MAX_INDEX_SIZE_BYTES}")
+        raise ArchiveError(f"index too large: {len(data)} bytes, the maximum is {MAX_INDEX_SIZE_BYTES}")
 
 
 def decode_index(
@@ -199,7 +199,8 @@ def _plain(data: bytes, key: bytes | None) -> bytes:
     """Return the document of an index, decrypted if there is a key."""
     if len(data) > MAX_INDEX_SIZE_BYTES:
         raise ArchiveError(
-            f"the index has {len(data)} bytes, the maximum is {MAX_INDEX_SIZE_BYTES}. Do not fetch it again"
+            f"index too large: {len(data)} bytes, the maximum is {MAX_INDEX_SIZE_BYTES}. Contact the owner of the "
+            "community"
         )
     if key is not None:
         return unseal(data, key, purpose=_PURPOSE)

@@ -206,7 +206,7 @@ class Profile(ABC):
             )
         topics = tuple[Topic, ...](content_topics)
         if len(topics) > MAX_ARCHIVE_TOPICS:
-            raise ArchiveError(f"an archive has {len(topics)} topics, the maximum is {MAX_ARCHIVE_TOPICS}")
+            raise ArchiveError(f"too many topics of an archive: {len(topics)}, the maximum is {MAX_ARCHIVE_TOPICS}")
         if len(set(topics)) != len(topics):
             raise ArchiveError("an archive lists a topic twice. Request a new index")
         return period, topics

@@ -234,7 +234,7 @@ def _settings(config: TorrentConfig) -> dict[str, Any]:
         "initial_picker_threshold": 0,  # by default, the first pieces are random, regardless of priority
         # In ms. Peers are accepted at ticks. With the default, an index of some kB took half a second.
         "tick_interval": 100,
-        "request_queue_time": 1,  # second; requested pieces arrive even if they are not wanted any more
+        "request_queue_time": 1,  # second; requested pieces arrive even after they are deselected
         "enable_outgoing_utp": False,  # between busy processes it sometimes fell from 80 to 1 MB/s; TCP never did
         "upload_rate_limit": config.upload_rate_bytes_per_s,
         "download_rate_limit": config.download_rate_bytes_per_s,
