@@ -1,8 +1,8 @@
 """Import of archives into a store. Within an archive's period and channels, its content is canonical (RFC 61).
 
 An archive is imported as a whole or not at all. First all its content is verified. Then one atomic write stores its
-posts and removes stored posts that it does not contain. If a period has several archives, the import of the last one
-removes the posts that none of them contains.
+posts and removes stored posts that it does not contain. If a period has several archives, the import of its last
+archive removes the posts that none of these archives contains.
 """
 
 from __future__ import annotations

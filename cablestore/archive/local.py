@@ -54,8 +54,8 @@ def community_folder(folder: Path, control_key: bytes) -> Path:
 def local_archives(folder: Path, control_key: bytes, dialect: Dialect, key: bytes | None) -> LocalArchives | None:
     """Return a community's archives below a folder, or None if there are none.
 
-    If the folder contains an index of a torrent and an index by content id, the newer one is used. Raises ArchiveError
-    for an index that is damaged, signed by another control node, or encrypted with another key.
+    If the folder contains an index of a torrent and an index by content id, the newer index is used. Raises
+    ArchiveError for an index that is damaged, signed by another control node, or encrypted with another key.
     """
     found = [torrent_archives(folder, control_key, dialect, key), cid_archives(folder, control_key, dialect, key)]
     return max((each for each in found if each is not None), key=lambda each: each.newest, default=None)

@@ -6,9 +6,9 @@ twice, and an interrupted import resumes:
     {"format": 1, "store": "<its public key>", "roots": ["<Merkle root of an archive's posts>", ...],
     "place": {"database": "...", "sequence": 2000, "entry": "01..."}}
 
-The file counts as empty if the store's arrival log no longer contains the place, because posts of the archives may be
-lost (`cablestore.index.log_position`). Then archives are imported again, which does not change posts that the store
-has. Therefore an import also works if the file cannot be written, such as on a read-only or full disk.
+The file counts as empty if the store's arrival log no longer contains the position in `place`, because the store may
+have lost posts of the archives (`cablestore.index.log_position`). Then archives are imported again. This does not
+change posts in the store. Therefore an import also works if the file cannot be written, such as on a full disk.
 """
 
 from __future__ import annotations
@@ -115,8 +115,7 @@ def settled_announcement(
 class ImportLog:
     """Log of the imported archives of a community, by the Merkle roots of their posts.
 
-    An archive's id is not sufficient: it is computed from the index entry, which differs between a torrent and content
-    ids.
+    An archive's id is not sufficient, because it does not depend on the archive's content.
     """
 
     def __init__(
@@ -151,7 +150,7 @@ class ImportLog:
             return []
 
     def _holds(self) -> bool:
-        """Return False if the store has lost posts since the last log entry."""
+        """Return True unless the store has lost posts since the last log entry."""
         return self._open is None or self._place is None or run(self._open, has_kept, self._place)
 
     def __len__(self) -> int:
@@ -185,7 +184,7 @@ class ImportLog:
 def verified_by_any_profile(
     data: bytes, control_key: bytes, dialect: Dialect, *, data_size_bytes: int | None, key: bytes | None
 ) -> VerifiedIndex:
-    """Verify an index of any profile and return it. If all profiles fail, raises the ArchiveError of the first one."""
+    """Verify an index of any profile and return it. If all fail, raises the ArchiveError of the first profile."""
     reasons = []
     for profile in PROFILES.values():
         try:

@@ -123,7 +123,7 @@ class TorrentEngine(ProcessBound):
         return str(metainfo.magnet(self.config.trackers))
 
     def check_seed(self, community: str) -> None:
-        """Raise an error if a folder is no longer seeded: StorageError if its files failed or changed, or ArchiveError."""
+        """Raise StorageError if a seeded folder failed or changed, ArchiveError if seeding ended for another reason."""
         self._running().check()
         swarm = self._seeds.get(community)
         if swarm is None:
