@@ -4,7 +4,7 @@
     posts-000000.seg ...    posts in order of (timestamp, hash), in blocks of about a megabyte
     tombstones-000000.seg   [target, author, value] of each tombstone, in key order
     consents-000000.seg     [user, timestamp_ms, hash, true if it accepts roles] of each statement without its post/info
-    arrivals.json           the store's id, and the end of its arrival log; the only file that depends on the arrival
+    arrivals.json           the store's id, and the end of its arrival log; the only file that depends on arrival order
 
 Equal stores produce equal bytes in all other files, in any order of arrival: docs/reference/FORMAT.md. For any content
 of a folder, reading raises only ExportError, or StorageError after an I/O error.
@@ -108,7 +108,7 @@ class Filters:
 class Segment(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """File of an export. Checksums are in hex. `content_blake3` is the checksum of the msgpack before compression.
 
-    For a segment of posts, `posts` counts posts by type, and `first` and `last` are the positions of two posts.
+    For a segment of posts, `posts` counts posts by type. `first` and `last` are the positions of its first and last post.
     """
 
     file: str
@@ -289,7 +289,7 @@ def check_segments(segments: Sequence[Segment]) -> None:
             raise ValueError(f"it lists the segment {segment.file!r:.80}, expected {name}")
         if unknown := segment.posts.keys() - TYPE_NUMBERS.keys():
             raise ExportError(
-                f"unknown type of posts in the export: {min(unknown)!r:.80}. Install a newer version of cablestore"
+                f"unknown post type in the export: {min(unknown)!r:.80}. Install a newer version of cablestore"
             )
         has_posts = segment.kind == "posts"
         ends = {segment.first is not None, segment.last is not None}
