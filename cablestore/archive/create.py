@@ -39,17 +39,17 @@ from cablestore.store.store import CableStore
 _SHARED_OUT_FROM_POSTS: Final = 200_000
 """Minimum number of posts for which archives are created in several processes."""
 _AHEAD: Final = 3
-"""Weeks in progress per process. A week and its archives take at most 60 MB, unless it has several archives."""
+"""Maximum number of weeks in progress per process. A week with one archive takes at most 60 MB of memory."""
 
 _Made = tuple[int, list[Archive], list[bytes]]
 """Number of posts of a week, their archives, and the hashes of posts that are too large for any archive."""
 
 
 class _Week(NamedTuple):
-    """Posts of a week that are not in an archive. `topics` are those of all channels with posts up to its end.
+    """Posts of a week that are not in an archive.
 
-    The topics are the same whenever the week is archived. `stones` are the tombstones of its post/deletes, see
-    `archives_of`.
+    `topics` are the content topics of all channels with posts up to the end of the week. Posts of later weeks do not
+    change them. `stones` maps the hash of each post/delete to its tombstones.
     """
 
     period: Period
@@ -68,14 +68,14 @@ def create_archives(
     processes: int | None = None,
     leaves_out_hidden: bool = False,
 ) -> CreateReport:
-    """Create the archives of all weeks that ended by `now_ms` and have posts, after earlier archives in a folder.
+    """Create archives of all weeks with posts that ended by `now_ms`, and append them to the archives in a folder.
 
-    With `leaves_out_hidden`, messages that this control node and its authorities hid or dropped publicly are left out
-    (`cablestore.store.hidden`). Dropped posts that are not removed yet are removed first.
+    With `leaves_out_hidden`, the archives do not contain messages that this control node or its authorities publicly
+    hid or dropped (`cablestore.store.hidden`). If the removal of dropped posts is unfinished, it is finished first.
 
-    The same history gives the same bytes. After an interruption at any time, the next call continues. By default, a
-    large store uses one process per core. Raises ArchiveError if the folder's index is damaged or was created with
-    another profile or key, and StorageError if writing fails.
+    The same posts, archived at the same times, produce the same bytes. After an interruption, the next call resumes.
+    By default, a store with at least 200,000 posts uses one process per core. Raises ArchiveError if the folder's index
+    is damaged or was created with another profile or key, and StorageError if writing fails.
     """
     if store.moderation.is_sweeping:
         store.moderation.sweep()
@@ -104,7 +104,10 @@ def create_below(
     leaves_out_hidden: bool = False,
     progress: Progress = no_progress,
 ) -> CreateReport:
-    """Create the archives of the user's community, in its folder below `folder`: see `create_archives`."""
+    """Create the archives of weeks that ended by `until_ms`, in the folder of the user's community below `folder`.
+
+    `profile` is a name in PROFILES. Other arguments and errors are as in `create_archives`.
+    """
     plan = ArchivePlan(PROFILES[profile], store.identity, store.dialect, key)
     files = ArchiveFolder(folder / store.identity.public_key.hex())
     return create_archives(store, files, plan, until_ms, progress, leaves_out_hidden=leaves_out_hidden)
@@ -124,7 +127,7 @@ def _weeks(
     found: Iterable[tuple[Period, list[bytes]]],
     hidden: HiddenMessages | None,
 ) -> Iterator[_Week]:
-    """Yield the posts of each week that must be archived, without hidden ones."""
+    """Yield the posts of each week that must be archived, without hidden messages."""
     topics = {EVERYONE_TOPIC}
     for period, records in found:
         topics |= topics_in(records, plan.dialect)
@@ -138,7 +141,7 @@ def _weeks(
 
 
 def _shown(records: list[bytes], hidden: HiddenMessages, dialect: Dialect) -> list[bytes]:
-    """Return the records without those of hidden messages."""
+    """Return the records of all posts except hidden messages."""
     return [
         record
         for record in records
@@ -169,7 +172,7 @@ def _make(profile: Profile, dialect: Dialect, key: bytes | None, week: _Week) ->
 
 
 def deletions_of_earlier_weeks(reader: Reader) -> list[bytes]:
-    """Return the post/deletes that delete posts of earlier weeks than their own, in order of their targets."""
+    """Return the encoded post/deletes that delete a post of an earlier week, in order of their targets."""
     found: dict[bytes, bytes] = {}
     for stone in reader.tombstones():
         if stone.skeleton is None or stone.deleted_by in found:
@@ -181,7 +184,10 @@ def deletions_of_earlier_weeks(reader: Reader) -> list[bytes]:
 
 
 def _known_to(reader: Reader) -> Callable[[Tombstone], Tombstone | None]:
-    """Return a function that finds the effective tombstone of a post/delete, None if another post/delete created it."""
+    """Return a function that returns the effective tombstone for a claim.
+
+    The function returns None if there is no such tombstone, or if another post/delete created it.
+    """
 
     def known(claim: Tombstone) -> Tombstone | None:
         stone = reader.tombstone(claim.target, claim.author)

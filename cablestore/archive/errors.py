@@ -1,4 +1,4 @@
-"""Errors that this package tells apart. Programs catch ArchiveError."""
+"""Errors that this package distinguishes. Programs catch ArchiveError."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from cablestore.errors import ArchiveError
 
 
 class IncompleteError(ArchiveError):
-    """A folder of archives to be shared is incomplete: its files are not the torrent of its index."""
+    """A folder of archives cannot be seeded: archives of its index are missing or damaged."""
 
 
 class NoSuchContentError(ArchiveError):
-    """The content store, or the requested node, does not have the content of this id."""
+    """The content store or the node does not have the dataset with this content id."""
 
 
 class NoRoomError(ArchiveError):
-    """A dataset does not fit: it exceeds the quota, the disk, or the size of one dataset."""
+    """A dataset exceeds the quota, the free disk space, or another limit."""
 
 
 class UnreachableError(ArchiveError):
-    """A node does not answer, or stopped in the middle. Received data is kept: try again, or try another node."""
+    """A node does not answer, or stopped during a transfer. Received data is kept. Try again, or use another node."""

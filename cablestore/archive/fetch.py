@@ -1,12 +1,12 @@
-"""Fetching a community's archives by a link: first the index, which is verified, then the wanted archives.
+"""Fetching a community's archives by a link: first the index, which is verified, then the selected archives.
 
     with fetching(parse_link(link), folder, control_key, store.dialect, ArchiveSources(peers=peers)) as community:
         entries = wanted(community.verified, imported)
         for entry, found in import_noted(store, community.verified, community.fetch(entries), imported):
             print(entry.period, found.posts)
 
-A verified index replaces the earlier one as a whole. Until then, stored files do not change. Archives that are in both
-indexes stay where they are.
+A verified index replaces the earlier index atomically. Until then, stored files do not change. Stored archives that are
+in both indexes are not fetched again.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from cablestore.archive.torrent.config import TorrentConfig
 
 _INCOMING: Final = "incoming"
-"""Folder next to those of communities, for the index of a torrent that is not verified yet."""
+"""Folder beside the folders of communities. It contains the unverified index of a torrent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class RemoteArchives:
     def fetch(self, entries: list[Entry], progress: ByteProgress | None = None) -> Iterator[tuple[Entry, bytes]]:
         """Yield archives with their unverified bytes, in the given order.
 
-        `progress` is called with the number of received bytes and of wanted bytes.
+        `progress` is called with the numbers of received bytes and of requested bytes.
 
         Raises ArchiveError, such as NoRoomError and UnreachableError. Received data is kept for the next call.
         """
@@ -74,8 +74,8 @@ def fetching(
 ) -> Iterator[RemoteArchives]:
     """Fetch the index of a link into a folder of communities, and yield an object that fetches its archives.
 
-    Raises ArchiveError if no source returns the index, if it is not the control node's, if it is older than the stored
-    one, and if another process fetches into the folder.
+    Raises ArchiveError if no source returns the index, or if it is invalid or older than the stored index. Raises it
+    too if another process writes to the folder.
     """
     work = _FetchTask(folder, control_key, dialect, sources, key)
     by_link = work.by_cid(link) if isinstance(link, Cid) else work.by_torrent(link)
@@ -108,7 +108,7 @@ class _FetchTask:
             data, data_size_bytes = remote.index(), remote.metainfo.data_size_bytes
         verified = self._verified(data, data_size_bytes)
         self._check_not_older(verified, torrent_archives)
-        # First, because reading the index needs it.
+        # The torrent file is written first, because reading the index needs the file.
         keep_torrent(incoming / f"{community}.torrent", self.folder, community)
         ArchiveFolder(self.community_folder).write_index(data)
 
@@ -146,15 +146,15 @@ class _FetchTask:
         )
 
     def _check_not_older(self, verified: VerifiedIndex, local: _Local) -> None:
-        """Raise ArchiveError for an index whose archives are a proper subset of those of the stored index."""
+        """Raise ArchiveError if the stored index contains all archives of this index and others."""
         try:
             here = local(self.folder, self.control_key, self.dialect, self.key)
-        except ArchiveError:  # damaged, or under another key: it is replaced
+        except ArchiveError:  # the stored index is damaged or has another key, and is replaced
             return
         if here is not None and verified.commitments.keys() < here.verified.commitments.keys():
             raise ArchiveError(
-                f"the index is older than the stored one: it has {len(verified.commitments):,} of its "
-                f"{len(here.verified.commitments):,} archives, and no others. Use the control node's newest link"
+                f"the index is older than the stored index: it lists only {len(verified.commitments):,} of the "
+                f"{len(here.verified.commitments):,} known archives. Use the control node's newest link"
             )
 
     def _config(self, folder: Path) -> TorrentConfig:
@@ -182,7 +182,7 @@ _Local = Callable[[Path, bytes, Dialect, bytes | None], LocalArchives | None]
 def _fetched(
     remote: Remote[PlaceT], entries: dict[PlaceT, Entry], progress: ByteProgress | None
 ) -> Iterator[tuple[Entry, bytes]]:
-    """Yield archives with their bytes on arrival. `entries` maps their places on the remote."""
+    """Yield archives with their bytes on arrival. `entries` maps places on the remote to archives."""
     if entries:
         for place, stored in remote.fetch([*entries], progress):
             yield entries[place], stored

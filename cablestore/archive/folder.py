@@ -1,10 +1,10 @@
-"""Folder of a community: `data`, to which archives are appended, and `index`, which lists the valid ones.
+"""Folder of a community: `data`, to which archives are appended, and `index`, which lists the valid archives.
 
-data     concatenated archives, each of whole pieces
+data     concatenated archives, each padded to whole pieces
 index    the index, replaced atomically by renaming
 
-An archive is valid when the index contains it. Bytes after the last such archive in `data` belong to an unfinished one,
-and are truncated before the next append. Therefore a process that is killed at any time leaves the earlier archives
+An archive is valid when the index lists it. Bytes in `data` after the last valid archive come from an unfinished
+append. The next append truncates them. Therefore a process that is killed at any time leaves the earlier archives
 intact.
 """
 
@@ -58,7 +58,7 @@ class ArchiveReader:
                 size_bytes = file.seek(0, os.SEEK_END)
                 if size_bytes > MAX_INDEX_SIZE_BYTES:
                     raise ArchiveError(
-                        f"{self.folder.file(INDEX)} has {size_bytes:,} bytes, the maximum is "
+                        f"index too large: {self.folder.file(INDEX)} has {size_bytes:,} bytes, the maximum is "
                         f"{MAX_INDEX_SIZE_BYTES:,} (MAX_INDEX_SIZE_BYTES). Fetch it again"
                     )
                 file.seek(0)
@@ -67,7 +67,7 @@ class ArchiveReader:
             return None
 
     def stored(self, entry: Entry) -> bytes:
-        """Return an archive's bytes. Raises ArchiveError if `data` ends before the archive does."""
+        """Return an archive's bytes. Raises ArchiveError if `data` ends before the end of the archive."""
         with storage_errors(self.folder.file(DATA)), self.folder.open_parts(DATA) as file:
             file.seek(entry.offset_bytes)
             stored = file.read(entry.size_bytes)
@@ -101,17 +101,17 @@ class ArchiveFolder(ArchiveReader):
                 raise ArchiveError(f"another process is writing archives to {self.path}. Wait until it ends")
             with storage_errors(self.path):
                 restrict(self.path, {DATA, INDEX}.__contains__, notify=self.index_path.exists())
-                for left in self.path.glob(f"{SCRATCH_PREFIX}*"):  # of a killed writer: it contains posts
+                for left in self.path.glob(f"{SCRATCH_PREFIX}*"):  # left by a killed writer, and contains posts
                     shutil.rmtree(left)
             yield
 
     def is_claimed(self) -> bool:
-        """Return True if another writer has claimed the folder. Calling this briefly locks out writers."""
+        """Return True if a writer has claimed the folder. The call itself briefly locks out writers."""
         with open_folder(self.path) as descriptor:
             return not try_lock(descriptor, shared=True)
 
     def state(self) -> tuple[int, ...] | None:
-        """Return numbers that change with each change of `data` or the index; None if one of them is missing."""
+        """Return numbers that change with each change of `data` or the index, or None if either file is missing."""
         with storage_errors(self.path):
             try:
                 data, index = self.data_path.stat(), self.index_path.stat()

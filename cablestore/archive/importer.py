@@ -1,8 +1,8 @@
 """Import of archives into a store. Within an archive's period and channels, its content is canonical (RFC 61).
 
 An archive is imported as a whole or not at all. First all its content is verified. Then one atomic write stores its
-posts and removes the posts that it lacks. The posts of a period may be split into several archives. Posts that all of
-them lack are removed with the last one.
+posts and removes stored posts that it does not contain. If a period has several archives, the import of its last
+archive removes the posts that none of these archives contains.
 """
 
 from __future__ import annotations
@@ -52,13 +52,13 @@ class ArchiveImportReport:
     """New posts."""
     known: int = 0
     deleted: int = 0
-    """Posts of the archive that their authors have deleted since."""
+    """Posts of the archive that have a tombstone in this store."""
     deleted_here: int = 0
     """Stored posts that a post/delete of the archive deleted."""
     dropped: int = 0
     """Posts of the archive that moderation keeps out of this store."""
     removed: list[bytes] = field(default_factory=list)
-    """Hashes of stored posts that the archive lacks."""
+    """Hashes of removed posts, which the archives of the period do not contain."""
 
     __repr__ = hex_repr
 
@@ -113,12 +113,12 @@ def import_archives(
 ) -> Iterator[tuple[Entry, ArchiveImportReport]]:
     """Import archives one by one, each in one atomic write, and yield a report of each.
 
-    While one archive is written, threads verify the signatures of the next one. Therefore an archive is written only
+    While an archive is written, threads verify the signatures of the next archive. Therefore an archive is written only
     after the next one has arrived. If another process has the store open, it imports the archives one after the other.
 
     Posts are removed only if all archives of their period are given, and never with `merges`. An archive that does not
-    match its index entry changes nothing: `on_damaged` is called, and the others are imported. Without `on_damaged`,
-    the first such archive raises ArchiveError; archives before it stay.
+    match its index entry is not imported: `on_damaged` is called, and the import continues. Without `on_damaged`, such
+    an archive raises ArchiveError. Earlier archives remain imported.
     """
     import_deletions(store, verified)
     periods = _Periods(verified)
@@ -136,7 +136,7 @@ def import_archives(
 
 
 def _writes(store: CableStore, verified: VerifiedIndex, fetched: Fetched, key: bytes | None) -> Iterator[_Write]:
-    """Yield each archive and the call that writes it. A store of this process verifies one archive ahead."""
+    """Yield each archive and a function that writes it. A store of this process verifies one archive ahead."""
     profile = verified.index.profile.name
     archives = ((profile, entry, verified.commitments[entry.archive_id], stored, key) for entry, stored in fetched)
     if isinstance(store, RemoteStore):
@@ -147,7 +147,7 @@ def _writes(store: CableStore, verified: VerifiedIndex, fetched: Fetched, key: b
 
 
 def _one_ahead(items: Iterator[T]) -> Iterator[T]:
-    """Yield each item after the next one was fetched. An error is raised after the items before it."""
+    """Yield each item after fetching the next item. If that fails, yield the fetched items, then raise the error."""
     waiting = deque[T]()
     try:
         for item in items:
@@ -170,7 +170,7 @@ def import_archive(
     key: bytes | None,
     others: list[bytes] | None,
 ) -> tuple[ArchiveImportReport, list[bytes]]:
-    """Read and write an archive: see `write_archive`."""
+    """Read an archive and write it, as `read_archive` and `write_archive` do."""
     return write_archive(store, read_archive(store, profile, entry, commitment, stored, key), others)
 
 
@@ -180,7 +180,7 @@ class ReadArchive(NamedTuple):
     profile: Profile
     entry: Entry
     admitted: IntakeBatch | ArchiveError
-    """The error if the archive does not match its index entry: `write_archive` raises it."""
+    """Posts of the archive, or an error if it does not match its index entry. `write_archive` raises the error."""
     stones: list[Tombstone]
 
 
@@ -204,8 +204,9 @@ def write_archive(
 ) -> tuple[ArchiveImportReport, list[bytes]]:
     """Write an archive in one atomic write. Returns a report and the hashes of the posts in the archive.
 
-    `others` are the posts in the other archives of its period: posts that all of them lack are removed. With None, no
-    post is removed. Raises ArchiveError, without changes, if the archive does not match its index entry.
+    `others` are the hashes of the posts in the other archives of its period. Stored posts that none of the archives
+    contains are removed. If `others` is None, posts are not removed. Raises ArchiveError, without changes, if the
+    archive does not match its index entry.
     """
     form, entry, admitted, stones = read
     if isinstance(admitted, ArchiveError):
@@ -238,7 +239,7 @@ def write_archive(
 def posts_beside(reader: Reader, profile: Profile, entry: Entry, known: set[bytes]) -> Iterator[bytes]:
     """Yield the hashes of stored posts of the entry's period and topics that are not `known`.
 
-    Local-only posts are left out, because archives do not contain them.
+    Local-only posts and archive announcements are left out, because archives do not contain them.
     """
     counts = activity.between(reader, *entry.period)
     types = [post_type for post_type in ALL_TYPES if counts[post_type]]
@@ -257,7 +258,7 @@ def posts_beside(reader: Reader, profile: Profile, entry: Entry, known: set[byte
 
 
 class _Periods:
-    """Progress of each period: archives not imported yet, and hashes of the posts of imported ones."""
+    """Progress of each period: archives not imported yet, and hashes of the posts of imported archives."""
 
     def __init__(self, verified: VerifiedIndex) -> None:
         self._missing: defaultdict[Period, set[str]] = defaultdict(set)
@@ -266,7 +267,7 @@ class _Periods:
             self._missing[entry.period].add(entry.archive_id)
 
     def others(self, entry: Entry) -> list[bytes] | None:
-        """Return the posts of the other archives of an archive's period, None until all of those are imported."""
+        """Return the hashes of posts in the other archives of a period, or None until all of them are imported."""
         is_last = self._missing[entry.period] <= {entry.archive_id}
         return list(self._hashes.pop(entry.period, ())) if is_last else None
 

@@ -41,7 +41,7 @@ class LocalArchives:
 
     @property
     def newest(self) -> tuple[int, int]:
-        """End of the last week in ms, and the number of archives. Both grow from index to index."""
+        """End of the last week in ms, and the number of archives. A newer index never has smaller numbers."""
         entries = self.verified.index.entries
         return max((entry.period.to_ms for entry in entries), default=0), len(entries)
 
@@ -52,9 +52,10 @@ def community_folder(folder: Path, control_key: bytes) -> Path:
 
 
 def local_archives(folder: Path, control_key: bytes, dialect: Dialect, key: bytes | None) -> LocalArchives | None:
-    """Return a community's archives below a folder, or None. Of two indexes, the newer one counts.
+    """Return a community's archives below a folder, or None if there are none.
 
-    Raises ArchiveError for an index that is damaged, of another control node or under another key.
+    If the folder contains an index of a torrent and an index by content id, the newer index is used. Raises
+    ArchiveError for an index that is damaged, signed by another control node, or encrypted with another key.
     """
     found = [torrent_archives(folder, control_key, dialect, key), cid_archives(folder, control_key, dialect, key)]
     return max((each for each in found if each is not None), key=lambda each: each.newest, default=None)
@@ -63,10 +64,10 @@ def local_archives(folder: Path, control_key: bytes, dialect: Dialect, key: byte
 def are_whole(folder: Path, community: str, key: bytes | None) -> bool:
     """Check a torrent's archives below a folder against their index.
 
-    Returns False without a readable index.
+    Returns True if all archives match, and False if there is no readable index.
 
-    Raises IncompleteError, with the weeks, for missing or damaged archives. Raises ArchiveError if the key does not
-    decrypt the index, or if there is a key and `community` is not a public key.
+    Raises IncompleteError, which lists the weeks, if archives are missing or damaged. Raises ArchiveError if a key is
+    given and the index cannot be verified with it, or `community` is not a public key.
     """
     try:
         control_key = bytes.fromhex(check_community(community))
@@ -74,8 +75,8 @@ def are_whole(folder: Path, community: str, key: bytes | None) -> bool:
         if key is None:
             return False
         raise ArchiveError(
-            f"invalid community {community} for a cabal key: expected the public key of a control node, 64 hex digits. "
-            "Leave out the cabal key, or use the community's public key"
+            f"invalid community for a cabal key: expected the public key of a control node (64 hex digits), got "
+            f"{community}. Leave out the cabal key, or use the community's public key"
         ) from None
     for dialect in (LEGACY, DRAFT8):
         try:
@@ -102,14 +103,14 @@ def _check_whole(archives: LocalArchives) -> None:
         weeks = sorted({entry.period.first_day for entry in missing})
         named = ", ".join(weeks[:_WEEKS_NAMED])
         raise IncompleteError(
-            f"{len(missing):,} of {len(archives.verified.index.entries):,} archives missing or damaged: those of the "
-            f"weeks of {named}{' and others' if len(weeks) > _WEEKS_NAMED else ''}. Fetch all archives before you seed "
+            f"archives missing or damaged: {len(missing):,} of {len(archives.verified.index.entries):,}, for weeks that "
+            f"begin on {named}{' and later' if len(weeks) > _WEEKS_NAMED else ''}. Fetch all archives before you seed "
             "them"
         )
 
 
 def torrent_archives(folder: Path, control_key: bytes, dialect: Dialect, key: bytes | None) -> LocalArchives | None:
-    """Return the archives in a torrent's `data`, or None."""
+    """Return the archives in a torrent's `data`, or None if there is no index. Raises ArchiveError."""
     files = ArchiveFolder(community_folder(folder, control_key))
     data = files.index_bytes()
     if data is None:
@@ -133,7 +134,7 @@ def torrent_archives(folder: Path, control_key: bytes, dialect: Dialect, key: by
 
 
 def cid_archives(folder: Path, control_key: bytes, dialect: Dialect, key: bytes | None) -> LocalArchives | None:
-    """Return the archives by content id, or None."""
+    """Return the archives by content id, or None if there is no index. Raises ArchiveError."""
     files = CidFolder(community_folder(folder, control_key))
     cid, data = files.index_cid(), files.index_bytes()
     if cid is None or data is None:

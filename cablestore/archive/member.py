@@ -1,4 +1,4 @@
-"""Member's side of a community's archives: reading announcements, choosing missing archives, importing them.
+"""Member's side of a community's archives: reading announcements, selecting missing archives, importing them.
 
 `imported.json` beside the archives lists each archive that a store has imported. Therefore an archive is not imported
 twice, and an interrupted import resumes:
@@ -6,9 +6,9 @@ twice, and an interrupted import resumes:
     {"format": 1, "store": "<its public key>", "roots": ["<Merkle root of an archive's posts>", ...],
     "place": {"database": "...", "sequence": 2000, "entry": "01..."}}
 
-The log counts as empty if the store's arrival log no longer has the place, because posts of the archives may be lost
-(`cablestore.index.log_position`). Then archives are imported again, which changes nothing in the store. An import from
-a read-only or full disk therefore works without the file.
+The file counts as empty if the store's arrival log no longer contains the position in `place`, because the store may
+have lost posts of the archives (`cablestore.index.log_position`). Then archives are imported again. This does not
+change posts in the store. Therefore an import also works if the file cannot be written, such as on a full disk.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from cablestore.store.options import system_clock_ms
 from cablestore.store.store import CableStore, own_key
 
 ANNOUNCEMENT_WAIT_MS: Final = 20_000
-"""Time that a member waits after an announcement for a newer one before it acts (RFC 61)."""
+"""Time that a member waits for a newer announcement before it fetches the archives (RFC 61)."""
 _POLL_EVERY_MS: Final = 1_000
 _FORMAT: Final = 1
 _NAME: Final = "imported.json"
@@ -53,8 +53,8 @@ def announce(store: CableStore, link: Link, *, clock: Callable[[], int] = system
     community = own_key(store)
     if isinstance(link, Magnet) and link.community != community.hex():
         raise ArchiveError(
-            f"wrong community in the link: {link.community}, this store's control node is {community.hex()}. Announce "
-            "a link to your own archives"
+            f"wrong community in the link: expected {community.hex()} (the user of this store), got {link.community}. "
+            "Announce a link to your own archives"
         )
     earlier = newest_announcement(store, community)
     least = earlier[1].clock + 1 if earlier else 0
@@ -63,9 +63,9 @@ def announce(store: CableStore, link: Link, *, clock: Callable[[], int] = system
 
 
 def newest_announcement(store: CableStore, control_key: bytes) -> tuple[int, Announcement] | None:
-    """Return the newest announcement of a control node and its time in ms, or None.
+    """Return the newest announcement of a control node and the time of its post in ms, or None if there is none.
 
-    Posts of other authors and other texts are ignored.
+    Other messages are ignored.
     """
     best: tuple[int, Announcement] | None = None
     for post in store.posts_by(control_key, post_type=TEXT, channel=ARCHIVES_CHANNEL):
@@ -91,8 +91,8 @@ def settled_announcement(
     """Return the newest announcement after it is ANNOUNCEMENT_WAIT_MS old, or None if there is no announcement.
 
     The age of an announcement counts from the time of its post, or from now if that time is ahead of our clock. The age
-    of one that arrives during the wait counts from its arrival. `clock` returns ms, `sleep` accepts seconds, and
-    `on_wait` is called with each link during whose wait a newer one may arrive.
+    of an announcement that arrives during the wait counts from its arrival. `clock` returns ms, `sleep` accepts
+    seconds. `on_wait` is called with the link of each announcement at the beginning of its wait.
     """
     found = newest_announcement(store, control_key)
     now_ms = clock()
@@ -115,7 +115,7 @@ def settled_announcement(
 class ImportLog:
     """Log of the imported archives of a community, by the Merkle roots of their posts.
 
-    An archive's id is not sufficient, because it identifies only the archive's position.
+    An archive's id is not sufficient, because it does not depend on the archive's content.
     """
 
     def __init__(
@@ -123,7 +123,7 @@ class ImportLog:
     ) -> None:
         """Read the log. With the public key of a store, the log of another store counts as empty.
 
-        With an open `store`, a log of posts that the store has lost since also counts as empty.
+        With an open `store`, the log also counts as empty if the store has lost posts since the last entry.
         """
         self._path = community_folder / _NAME
         self._open = store
@@ -132,7 +132,7 @@ class ImportLog:
         self._place: LogPosition | None = None
         self._roots = dict.fromkeys(self._read())
         self.problem = ""
-        """Reason why the log could not be written, or ""."""
+        """Reason why the last write of the log failed, or "" if it did not fail."""
 
     @classmethod
     def of(cls, store: CableStore, community_folder: Path) -> Self:
@@ -150,7 +150,7 @@ class ImportLog:
             return []
 
     def _holds(self) -> bool:
-        """Return True if the store still has the posts of the last log entry."""
+        """Return True unless the store has lost posts since the last log entry."""
         return self._open is None or self._place is None or run(self._open, has_kept, self._place)
 
     def __len__(self) -> int:
@@ -162,7 +162,7 @@ class ImportLog:
         return commitment.merkle_root.hex() in self._roots
 
     def add(self, commitment: Commitment) -> None:
-        """Add an archive and write the log to the disk. If that fails, `problem` has the reason."""
+        """Add an archive and write the log to the disk. If the write fails, `problem` contains the reason."""
         if not self._holds():
             self._roots = {}
         self._roots[commitment.merkle_root.hex()] = None
@@ -184,7 +184,7 @@ class ImportLog:
 def verified_by_any_profile(
     data: bytes, control_key: bytes, dialect: Dialect, *, data_size_bytes: int | None, key: bytes | None
 ) -> VerifiedIndex:
-    """Verify an index of any profile. If all fail, raises the ArchiveError of the first profile."""
+    """Verify an index of any profile and return it. If all fail, raises the ArchiveError of the first profile."""
     reasons = []
     for profile in PROFILES.values():
         try:
@@ -202,9 +202,10 @@ def wanted(
     after_ms: int | None = None,
     before_ms: int | None = None,
 ) -> list[Entry]:
-    """Return the archives to import, newest first: all, those of the latest week, or those that overlap a time range.
+    """Return the archives of all weeks that are not completely imported, newest first.
 
-    If one archive of a week is not imported, all archives of the week are returned.
+    All archives of such a week are returned. With `latest`, only the last week of the index is considered. With
+    `after_ms` or `before_ms`, only weeks that overlap the time range are considered.
     """
     entries = verified.index.entries
     periods = {entry.period for entry in entries if not imported.has(verified.commitments[entry.archive_id])}
@@ -236,7 +237,7 @@ def import_noted(
 ) -> Iterator[tuple[Entry, ArchiveImportReport]]:
     """Import archives, add each to the log and yield its report.
 
-    `on_damaged` and errors are as in `import_archives`.
+    Other arguments and errors are as in `import_archives`.
     """
     for entry, found in import_archives(store, verified, fetched, key=key, merges=merges, on_damaged=on_damaged):
         imported.add(verified.commitments[entry.archive_id])

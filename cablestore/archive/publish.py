@@ -1,9 +1,9 @@
 """Publishing a community's archives by content id, in a local content store or on a node with Codex' REST API.
 
 A dataset is an archive without the zeros that follow it in a torrent. Filenames and media type are fixed, so that equal
-archives get equal ids. The index by content id is signed again, and has a content id too. Therefore control nodes with
-equal stores and the same key publish the same link. Datasets that the node already has are not sent again. A node that
-lists a dataset is also asked to verify it, because its files may be damaged.
+archives get equal ids. The index by content id is signed separately, and has a content id too. Therefore control nodes
+with equal stores and the same key publish the same link. Datasets that the node already has are not sent again. The
+publisher requests a check of each listed dataset, because the node's files may be damaged.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from cablestore.protocol.dialect import Dialect
 from cablestore.reprs import hex_repr
 
 ARCHIVE_FILENAME: Final = "archive-data.bin"
-"""As deployed (status-go, archive_manager_logos_storage.go)."""
+"""Filename that status-go uses (archive_manager_logos_storage.go)."""
 INDEX_FILENAME: Final = "archive-index.bin"
 MEDIA_TYPE: Final = "application/octet-stream"
 
 
 class PublishReport(NamedTuple):
-    """Result of publishing: the index's content id, and the amount of sent data."""
+    """Result of publishing: the content id of the index, and the amount of sent data."""
 
     index_cid: Cid
     archives: int
@@ -52,7 +52,7 @@ class Target(Protocol):
     """Target of published datasets: an open `ContentStore`, or a `NodeTarget`."""
 
     def datasets(self) -> list[tuple[Cid, DatasetManifest]]:
-        """Return the listed datasets, by id. Raises ArchiveError."""
+        """Return the id and manifest of each listed dataset. Raises ArchiveError."""
 
     def is_intact(self, cid: Cid) -> bool:
         """Return True if a listed dataset can be served. Raises ArchiveError."""
@@ -65,7 +65,7 @@ class Target(Protocol):
 
 
 class NodeTarget:
-    """Node with the REST API, used in a `with`. Calls block, and must come from one thread at a time."""
+    """Node with the REST API, used as a context manager. Calls block, and must come from one thread at a time."""
 
     def __init__(self, url: str) -> None:
         self._client = ContentClient(url)
@@ -80,7 +80,7 @@ class NodeTarget:
         self._runner.close()
 
     def datasets(self) -> list[tuple[Cid, DatasetManifest]]:
-        """Return the datasets that the node lists, without those whose manifests do not match their ids."""
+        """Return the datasets that the node lists, except datasets whose manifests do not match their ids."""
         return self._runner.run(self._client.datasets())[0]
 
     def is_intact(self, cid: Cid) -> bool:
@@ -101,7 +101,7 @@ class NodeTarget:
 
 @dataclass(frozen=True, slots=True)
 class Publisher:
-    """Publisher: the control node's identity, the dialect of its posts, the cabal key of encrypted archives."""
+    """Publisher of a control node's archives. `key` is the cabal key, None for public archives."""
 
     identity: Identity
     dialect: Dialect
@@ -112,8 +112,8 @@ class Publisher:
     ) -> PublishReport:
         """Publish all archives of a folder and their index. `progress` is called after each archive.
 
-        Raises ArchiveError if the folder has no archives of this control node or if one does not match its index entry,
-        and the errors of the target. Datasets sent before an error are not sent again by the next call.
+        Raises ArchiveError if the folder does not contain archives of this control node, or if an archive does not
+        match its index entry. Raises the errors of the target. The next call does not send the same datasets again.
         """
         verified = self._verified(folder)
         sender = _Sender(target)

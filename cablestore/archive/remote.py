@@ -1,7 +1,6 @@
-"""Interface of all ways to fetch archives: first the index, then the wanted archives, one by one.
+"""Interface for fetching archives: first the index, then the requested archives, one by one.
 
-A torrent identifies an archive by its position in `data`, a `Span`; a content store by a content id. The importer
-accepts any `Remote` and passes the positions from the index to it.
+A torrent identifies an archive by its position in `data` (a `Span`). A content store identifies it by a content id.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ PlaceT = TypeVar("PlaceT")
 """Identifier of an archive in an engine's index: `Span` for torrents, otherwise a content id as a string."""
 
 ByteProgress = Callable[[int, int], None]
-"""Called with the number of received bytes and of all wanted bytes, both including padding."""
+"""Called with the numbers of received bytes and of all requested bytes, both including padding."""
 
 
 class Span(NamedTuple):
@@ -34,16 +33,16 @@ class Remote(Protocol[PlaceT]):
         ...
 
     def fetch(self, places: Sequence[PlaceT], progress: ByteProgress | None = None) -> Iterator[tuple[PlaceT, bytes]]:
-        """Yield the bytes of these archives, each as soon as it and those before it are complete.
+        """Yield the bytes of these archives, each as soon as it and all earlier archives are complete.
 
-        They are fetched in the given order, so pass the newest first. Received data is not fetched again, even after a
-        kill. Fetching ends when the caller stops iterating. The caller must verify the bytes. Raises ArchiveError: at
-        once for invalid positions, later if the peers stop sending.
+        Archives are fetched in the given order, so pass the newest first. Received data is not fetched again, even
+        after the process was killed. Fetching ends when the caller stops iterating. The caller must verify the bytes.
+        Raises ArchiveError: at once for invalid positions, later if the peers stop sending.
         """
         ...
 
     def cancel(self) -> None:
-        """End running and later calls with ArchiveError. Fetched data stays for the next time."""
+        """Make running and later calls raise ArchiveError. Received data is kept."""
         ...
 
     def close(self) -> None:

@@ -25,9 +25,9 @@ class Seeder:
     """Seeder of one community's folder. `link` is the newest magnet link."""
 
     def __init__(self, engine: TorrentEngine, community: str, key: bytes | None = None) -> None:
-        """Start seeding. Raises IncompleteError if archives are missing, ArchiveError if the folder cannot be seeded.
+        """Start seeding. Raises ArchiveError if this fails, such as IncompleteError if archives are missing or damaged.
 
-        `key` is the cabal key to check encrypted archives against their index; None for public ones.
+        `key` is the cabal key to check encrypted archives against their index, or None for public archives.
         """
         self._engine: Final = engine
         self._community: Final = community
@@ -51,15 +51,15 @@ class Seeder:
     def seed_new(self) -> bool:
         """Seed archives that are new since the last call. Returns True if there is a new link.
 
-        A folder that is being written or is incomplete is left for a later call. Raises StorageError if the folder can
-        no longer be seeded, ArchiveError if the network can no longer be used.
+        A later call seeds a folder that is being written or is incomplete. Raises StorageError if the folder can no
+        longer be seeded, and ArchiveError for other failures, such as of the network.
         """
         state = self._folder.state()
         if state == self._seen:
             self._engine.check_seed(self._community)
             return False
         if state is None:
-            raise StorageError(f"{self._folder.path} no longer has archives. Create or fetch them, then seed again")
+            raise StorageError(f"no archives found in {self._folder.path}. Create or fetch them, then seed again")
         if self._folder.is_claimed():
             return False
         given_bytes = self._given_now_bytes()

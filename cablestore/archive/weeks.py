@@ -1,4 +1,4 @@
-"""Posts in order of time and hash, split into weeks; the messages of a week, and its archives.
+"""Splitting of sorted posts into weeks, and encoding of a week's posts as messages and archives.
 
 Posts are records (`export.writer`), from a store or from exports.
 """
@@ -50,7 +50,7 @@ def by_week(lists: Iterable[list[bytes]], now_ms: int) -> Iterator[tuple[Period,
 
 
 def topics_in(records: Iterable[bytes], dialect: Dialect) -> set[str]:
-    """Return the content topics of posts, without that of archive announcements. Raises the errors of `message_of`."""
+    """Return the content topics of posts, except archive announcements. Raises the errors of `message_of`."""
     found = set()
     names: set[bytes] = set()
     for record in records:
@@ -64,9 +64,9 @@ def topics_in(records: Iterable[bytes], dialect: Dialect) -> set[str]:
 
 
 def messages_of(records: Iterable[bytes], dialect: Dialect) -> Iterator[WakuMessage]:
-    """Yield the messages of posts, without archive announcements.
+    """Yield the messages of posts, except archive announcements.
 
-    Posts of the usual form are not decoded, which would take most of the time. Raises the errors of `message_of`.
+    To save time, posts of the usual form are not decoded. Raises the errors of `message_of`.
     """
     topics: dict[bytes, str] = {}
     reserved = content_topic(ARCHIVES_CHANNEL)
@@ -87,9 +87,8 @@ def messages_of(records: Iterable[bytes], dialect: Dialect) -> Iterator[WakuMess
 def _usual_channel(record: bytes) -> bytes | None:
     """Return the channel name at the beginning of a post's body, or None if the post must be decoded to find it.
 
-    The bodies of texts, topics, joins and leaves begin with it. The offset of the body is known if three fields have
-    their
-    usual length: fewer than 128 links, one byte of type, and six bytes of time (all times from 1971 to 2109).
+    The bodies of texts, topics, joins and leaves begin with the channel name. The offset of the body is known if three
+    fields have their usual length: fewer than 128 links, one byte of type, and six bytes of time (1971 to 2109).
     """
     links = record[_LINKS_AT]
     if record[TYPE_AT] in BEGIN_WITH_CHANNEL and links < 0x80 and record[_TIME_AT] > 0 == record[_TIME_AT - 1]:
@@ -110,8 +109,7 @@ def archives_of(
 ) -> tuple[list[Archive], list[bytes]]:
     """Return the archives of a week's sorted messages, and the hashes of posts that are too large for any archive.
 
-    `stones` are the tombstones of each post/delete, by its hash. Other arguments and errors are those of
-    `encode_archive`.
+    `stones` maps the hash of a post/delete to its tombstones. Other arguments and errors are as in `encode_archive`.
     """
     archives, oversize = [], []
     for chunk in chunks(messages):
@@ -128,8 +126,8 @@ def stones_by(
 ) -> dict[bytes, list[Tombstone]]:
     """Return the tombstones of the post/deletes among these records, by the hash of the post/delete.
 
-    `known` is called with the tombstone that a post/delete creates. It returns the effective one, or None if that is of
-    another post/delete or the target was never seen.
+    `known` is called with the tombstone that a post/delete claims. It returns the effective tombstone of the store. It
+    returns None if another post/delete created that, or if the store never had the target.
     """
     found: dict[bytes, list[Tombstone]] = {}
     for record in records:

@@ -1,6 +1,6 @@
 """Writing archives to a community's folder, in order, with its signed index.
 
-Archives in the index never change, so each published piece stays valid. An archive is added to the index after it is
+Archives in the index never change, so published pieces remain valid. An archive is added to the index after it is
 synced to the disk.
 """
 
@@ -24,7 +24,7 @@ from cablestore.protocol.waku import WakuMessage
 from cablestore.reprs import hex_repr
 
 _WRITE_SIZE_BYTES: Final = 33_554_432
-"""Size of archives that are written together, followed by one write of the index."""
+"""Minimum size of the archives that are written together, followed by one write of the index."""
 
 
 @dataclass(slots=True)
@@ -57,7 +57,10 @@ class ArchivePlan:
     key: bytes | None = field(default=None, repr=False)
 
     def verified(self, folder: ArchiveFolder) -> VerifiedIndex | None:
-        """Return the index of a folder, or None. Raises ArchiveError if it was created with other settings."""
+        """Verify and return the index of a folder, or None if there is no index.
+
+        Raises ArchiveError if the index is damaged or was created with other settings.
+        """
         data = folder.index_bytes()
         if data is None:
             return None
@@ -90,11 +93,14 @@ class ArchiveWriter:
         self._waiting: list[Archive] = []
 
     def has(self, period: Period) -> bool:
-        """Return True if there already were archives of a week."""
+        """Return True if the folder already contained archives of a week before this writer."""
         return period in self._by_period
 
     def missing(self, period: Period, messages: list[WakuMessage]) -> list[WakuMessage]:
-        """Return the messages of a week's sorted messages that are not in an earlier archive."""
+        """Return the messages of a week that are not in an earlier archive, and count them as late.
+
+        `messages` are all messages of the week in order.
+        """
         if not self.has(period):
             return messages
         known = self._by_period[period]
@@ -106,7 +112,7 @@ class ArchiveWriter:
         return late
 
     def add(self, archives: Sequence[Archive], oversize: Iterable[bytes] = ()) -> None:
-        """Add the archives of a week. Weeks must be in order. Some archives may not be on the disk on return."""
+        """Add the archives of a week. Weeks must be in order. A later call may write the archives to the disk."""
         self._waiting += archives
         self.created.oversize += oversize
         self.created.tombstones_left_out += [target for archive in archives for target in archive.left_out]
@@ -119,7 +125,7 @@ class ArchiveWriter:
         return self.created
 
     def _are_all(self, known: list[Entry], messages: list[WakuMessage]) -> bool:
-        """Return True if the archives of a week, in order, have exactly these messages."""
+        """Return True if the archives of a week, in order, contain exactly these messages."""
         at = 0
         for entry in known:
             commitment = self._commitments[entry.archive_id]

@@ -1,4 +1,4 @@
-"""Backups: a folder with all data of a store that cannot be derived, and the restore of the store from it."""
+"""Backups: writing all data of a store that cannot be derived to a folder, and restoring the store from it."""
 
 from cablestore.backup.manifest import BackupManifest, BackupProblem, Piece, read_backup
 from cablestore.backup.points import RestorePoint, restore_points

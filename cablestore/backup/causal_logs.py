@@ -1,4 +1,4 @@
-"""Reading and creating the causal logs of a store. They need an extra, so they are imported only if logs exist."""
+"""Reading and creating the causal logs of a store. Their module needs an extra, so it is imported only if necessary."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cablestore.index.folder import CAUSAL_LOGS
 
 @contextmanager
 def causal_log_rows(path: Path, *, read_only: bool = False) -> Iterator[Iterable[Row]]:
-    """Yield the rows of the causal logs of a store, none if it has no logs. Raises StoreLockedError."""
+    """Yield the rows of a store's causal logs, if any. Raises StoreLockedError if another process has the logs open."""
     if not (path / CAUSAL_LOGS).is_dir():
         yield ()
         return

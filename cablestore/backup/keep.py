@@ -1,7 +1,7 @@
-"""The rule by which a backup keeps restore points: `7d4w12m` keeps the last of each of 7 days, 4 weeks and 12 months.
+"""Rule that selects restore points to keep: `7d4w12m` keeps the last of each of 7 days, 4 weeks and 12 months.
 
-All periods are those of UTC, and weeks begin on Monday. Only periods with restore points count. Every unit counts
-independently: the last point of a month stays as such when its day and its week are no longer kept.
+All periods are in UTC, and weeks begin on Monday. Only periods with restore points count. Every unit counts
+independently: the last point of a month is kept even after its day and its week are no longer kept.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ _PERIODS: Final[dict[str, Callable[[int], int]]] = {
     "m": _month,
     "y": lambda time_ms: datetime.fromtimestamp(time_ms // 1000, UTC).year,
 }
-"""The number of the period in which a time lies, by unit. Later periods have greater numbers."""
+"""Functions that return the number of the period of a time, by unit. Later periods have greater numbers."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeepRule:
-    """A rule: how many periods of each unit keep their last restore point."""
+    """Rule with the number of periods of each unit whose last restore point is kept."""
 
     counts: dict[str, int]
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Return the rule of a text like 7d4w12m. Raises ArgumentError."""
+        """Parse a rule such as 7d4w12m. Raises ArgumentError."""
         parts = re.findall(r"([0-9]{1,4})([hdwmy])", text)
         counts = {unit: int(number) for number, unit in parts}
         is_whole = "".join(number + unit for number, unit in parts) == text and len(counts) == len(parts)
@@ -57,8 +57,8 @@ class KeepRule:
     def kept(self, times_ms: Iterable[int], now_ms: int) -> frozenset[int]:
         """Return the times of the restore points that are kept at `now_ms`.
 
-        Points dated later than now are counted separately: the clock was or is wrong. So points from a clock that was
-        fast do not replace correct ones, and a clock that is slow does not remove any.
+        Points dated later than `now_ms` are counted separately, because the clock was or is wrong. So points of a fast
+        clock do not replace correct points, and a slow clock does not remove points.
         """
         times = set(times_ms)
         later = {time_ms for time_ms in times if time_ms > now_ms}

@@ -1,6 +1,6 @@
 """Format of a backup: the files in its folder, its manifest, and the lock of the folder.
 
-    backup.json             the newest restore point: the list of its pieces, their content, and its own checksum;
+    backup.json             the newest restore point: the list of its pieces with their hashes, and its own checksum;
                             replaced by rename at the end
     point-TIME.json         an earlier restore point, in the same form
     posts-HASH.seg          the bytes of posts, in order of their hashes
@@ -9,12 +9,12 @@
     causal-logs-HASH.seg    [key, value] of the rows of causal logs, in order of keys
     identity                the key file of the store, mode 0600, if it was requested
 
-A piece is a segment as in exports. HASH is the BLAKE3 of its msgpack before compression, so the content of a name never
-changes. Files that no restore point names are not part of the backup: an interrupted run left them, and the next one
-uses or removes them (docs/reference/FORMAT.md).
+A piece is a segment as in exports. HASH is the BLAKE3 of its msgpack before compression, so two files with the same
+name have the same content. Files that no restore point lists are not part of the backup: an interrupted run left them,
+and the next run uses or removes them (docs/reference/FORMAT.md).
 
-A restore point is signed by the store's identity, and contains the hashes of all content. So a reader with the key can
-verify that the store wrote it. Anyone who can write the folder can create checksums.
+The store's identity signs each restore point, which contains the hashes of all content. So a reader with the key can
+verify that the store wrote it. Checksums do not prove this, because anyone who can write the folder can create them.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ from cablestore.protocol.keys import SEPARATOR
 from cablestore.store.key_file import load_identity
 
 FORMAT: Final = 3
-"""Version of the format of a backup: docs/reference/FORMAT.md. Formats 1 (0.12) and 2 have no time. Format 1 has no
-signature and no file sizes.
+"""Version of the format of a backup: docs/reference/FORMAT.md. Formats 1 (version 0.12) and 2 lack the time. Format 1
+also lacks the signature and the file sizes.
 """
 MANIFEST: Final = "backup.json"
 POINT_GLOB: Final = "point-*.json"
@@ -59,7 +59,7 @@ _PREFIXES: Final[dict[PieceKind, tuple[bytes, ...]]] = {
     "rows": (TOMBSTONE_PREFIX, LOCAL_PREFIX, PRIVATE_PREFIX),
     "causal-logs": (SEPARATOR,),
 }
-"""Prefixes of the keys in a piece of rows. Rows with another key could replace verified posts."""
+"""Allowed prefixes of the keys in a piece of rows. Rows with other keys could replace verified posts."""
 _CONTEXT: Final = b"cablestore backup "
 """Prefix of the message that is signed. Posts do not begin with it."""
 _TIME: Final = r"\d{4}-\d\d-\d\dT\d{6}\.\d{3}Z"
@@ -78,10 +78,10 @@ _Rule = Annotated[str, Meta(pattern=r"\A([0-9]{1,4}[hdwmy])+\Z")]
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """One file of a backup. `first` and `last` are the first and the last key in it, in hex.
+    """File of a backup. `first` and `last` are the first and the last key in the file, in hex.
 
-    `size_bytes` counts keys and values before packing and compression. `file_size_bytes` is the size of the file, None
-    in a backup of format 1.
+    `size_bytes` counts keys and values before packing and compression. `file_size_bytes` is the size of the file, or
+    None in a backup of format 1.
     """
 
     kind: PieceKind
@@ -94,7 +94,7 @@ class Piece:
 
     @property
     def file(self) -> str:
-        """The name of the file."""
+        """Name of the file in the backup's folder."""
         return f"{self.kind}-{self.blake3}.seg"
 
 
@@ -104,41 +104,40 @@ class BackupManifest:
 
     format: int = FORMAT
     made_ms: _Moment = 0
-    """The time of the backed-up state, 0 in formats 1 and 2."""
+    """Time of the backed-up state in ms since 1970, or 0 in formats 1 and 2."""
     keep: _Rule | None = None
-    """The rule by which restore points are kept, None if only the newest is."""
+    """Rule that selects the restore points to keep, or None if only the newest point is kept."""
     dialect: str
     store: str
-    """The id of the store."""
+    """Id of the store."""
     generation: str
-    """The live generation of the store when the backup was made."""
+    """Current generation of the store at the time of the backup."""
     through: _Count
-    """The number of the last entry of the arrival log that the backup covers."""
+    """Number of the last entry of the arrival log in the backup."""
     last_entry: _Hex
-    """The last entry of a post up to there in hex, with which the next backup checks whether the log is still the same.
-    """
+    """Last entry of a post up to `through`, in hex. The next backup uses it to check that the log is still the same."""
     since_full: _Count
-    """Number of backups since the last one that wrote all posts."""
+    """Number of backups since the last full backup, which wrote all posts."""
     full_size_bytes: _Count
-    """The size of the posts of that backup."""
+    """Size of the posts in the last full backup."""
     sealed: _Count
     """Number of local-only posts, which require the store's key."""
     key: _Hex | None
-    """The public key of the key file in the backup, or None if there is no key file."""
+    """Public key of the key file in the backup, or None if there is no key file."""
     pieces: tuple[Piece, ...]
     signed_by: _Hex | None = None
-    """The public key of the store's identity, in hex, None if the backup is not signed."""
+    """Public key of the store's identity in hex, or None if the backup is not signed."""
     signature: _Hex | None = None
 
     @property
     def time(self) -> str:
-        """The time of the backed-up state, in UTC: 2024-01-31T120000.000Z."""
+        """Time of the backed-up state in UTC, such as 2024-01-31T120000.000Z."""
         moment = datetime.fromtimestamp(self.made_ms // 1000, UTC)
         return f"{moment:%Y-%m-%dT%H%M%S}.{self.made_ms % 1000:03}Z"
 
     @property
     def point_file(self) -> str:
-        """The name of the file when it is not the newest restore point."""
+        """Name of the manifest's file after a later backup."""
         return f"point-{self.time}.json"
 
     def of(self, kind: PieceKind) -> tuple[Piece, ...]:
@@ -165,18 +164,18 @@ class BackupManifest:
 
     @property
     def is_signed(self) -> bool:
-        """True if the signature matches `signed_by`. Compare that with a key from another source before trusting it."""
+        """True if the signature matches `signed_by`. Before you trust it, compare `signed_by` with a trusted key."""
         if self.signed_by is None or self.signature is None:
             return False
         return is_signed(bytes.fromhex(self.signed_by) + bytes.fromhex(self.signature) + self.signed_message)
 
     @property
     def signed_message(self) -> bytes:
-        """The bytes that the store's identity signs."""
+        """Bytes that the store's identity signs."""
         return _CONTEXT + blake3.blake3(with_checksum(self._fields())).digest()
 
     def _fields(self) -> dict[str, Any]:
-        """Return all fields but the signature."""
+        """Return all fields of the manifest's format, except the signature."""
         fields: dict[str, Any] = to_builtins(self)
         del fields["signature"]
         if self.format < 3:
@@ -193,9 +192,9 @@ class _Version(Struct):
 
 
 def read_backup(folder: ObjectFolder) -> BackupManifest:
-    """Return the manifest of the newest restore point of a backup. Its own checksum is verified.
+    """Return the manifest of the newest restore point of a backup, after verifying its checksum.
 
-    Raises BackupError if the backup is missing, unfinished, damaged or of another format.
+    Raises BackupError if the backup is missing, unfinished, damaged or in an unknown format.
     """
     path = folder.file(MANIFEST)
     try:
@@ -212,7 +211,10 @@ def read_backup(folder: ObjectFolder) -> BackupManifest:
 
 
 def read_manifest(folder: ObjectFolder, name: str) -> BackupManifest:
-    """Return the manifest in a file. Raises ValueError if it is damaged, FileNotFoundError if it is missing."""
+    """Return the manifest in a file.
+
+    Raises FileNotFoundError if it is missing, ValueError if it is damaged, and BackupError if its format is unknown.
+    """
     data = folder.read(name)
     fields = read_checked(data)
     version = as_declared(fields, _Version).format
@@ -227,14 +229,14 @@ def read_manifest(folder: ObjectFolder, name: str) -> BackupManifest:
     if len({piece.file for piece in manifest.pieces}) != len(manifest.pieces):
         raise ValueError("it lists a piece twice")
     if manifest.encode() != data:
-        raise ValueError("its fields are not those of this format")
+        raise ValueError("its fields do not match its format")
     return manifest
 
 
 def read_piece(folder: ObjectFolder, piece: Piece) -> tuple[Any, ...]:
-    """Return the items of a piece: posts, or [key, value]. Its checksum is verified first.
+    """Return the items of a piece, posts or [key, value], after verifying its checksum.
 
-    Raises BackupError for a file that is missing or damaged, StorageError after an I/O error.
+    Raises BackupError if the file is missing or damaged, StorageError after an I/O error.
     """
     file = folder.file(piece.file)
     try:
@@ -278,7 +280,7 @@ def read_posts(folder: ObjectFolder, piece: Piece) -> Iterator[list[bytes]]:
 
 @dataclass(frozen=True, slots=True)
 class BackupProblem:
-    """Damage of a part of a backup: it differs from what was written."""
+    """Problem of a file of a backup, such as damage. `what` is the message for the user."""
 
     file: str
     what: str
@@ -309,9 +311,9 @@ def load_key(folder: ObjectFolder) -> Identity:
 
 @contextmanager
 def claimed(folder: ObjectFolder, *, to_write: bool = False) -> Iterator[None]:
-    """Lock the folder of a backup. Several readers may lock it at once. The lock of a URI is on this machine.
+    """Lock the folder of a backup. Several readers may lock it at once. For a URI, only this machine is locked out.
 
-    Raises BackupError if it is in use, or if it contains other files.
+    Raises BackupError if the folder is in use, or contains other files than a backup.
     """
     if folder.is_local and folder.path.exists() and not folder.path.is_dir():
         raise BackupError(f"{folder} is a file, but a backup is a folder. Choose a new or empty folder")
@@ -332,10 +334,10 @@ def claimed(folder: ObjectFolder, *, to_write: bool = False) -> Iterator[None]:
 
 
 def reject_other(folder: ObjectFolder) -> None:
-    """Raise BackupError if a folder contains other files than those of a backup, or only a key file."""
+    """Raise BackupError if a folder is not a backup and contains foreign files, or only a key file."""
     names = sorted({*folder.names(), *folder.folders()})
     if MANIFEST in names:
-        return  # it is a backup: other files beside its own are kept, and do no harm
+        return  # foreign files in a backup are kept
     foreign = names if names == [KEY_FILE] else [name for name in names if not _OWN.fullmatch(name)]
     if foreign:
         raise BackupError(
@@ -349,7 +351,7 @@ def is_own(name: str) -> bool:
 
 
 def own_sizes(folder: ObjectFolder) -> dict[str, int]:
-    """Return the sizes in bytes of the backup's files in the folder, including those of interrupted runs."""
+    """Return the sizes in bytes of the backup's files in the folder, including files of interrupted runs."""
     return {name: size_bytes for name, size_bytes in folder.sizes().items() if is_own(name)}
 
 

@@ -1,6 +1,6 @@
-"""Pieces of a backup from rows: split depending on the content, packed, and written unless they exist.
+"""Splitting rows into the pieces of a backup, and writing the pieces that do not exist yet.
 
-An added or removed row changes its own piece, but not the pieces beside it.
+The content determines where a piece ends. So an added or removed row does not change the pieces beside its own piece.
 """
 
 from __future__ import annotations
@@ -20,11 +20,14 @@ from cablestore.index.packing import pack
 
 _LEVEL: Final = 1
 _SMALLEST: Final = 4
-"""A piece has at least this fraction of the usual size, and at most this multiple."""
+"""A piece ends at 1/4 of the usual size at the earliest, and at 4 times the usual size at the latest."""
 
 
 def cut(rows: Iterable[Row], usual_size_bytes: int) -> Iterator[list[Row]]:
-    """Split rows into pieces of about the usual size, after rows with a small checksum in proportion to their size."""
+    """Split rows into pieces of about the usual size.
+
+    A piece ends after a row whose checksum is small in proportion to its size.
+    """
     piece: list[Row] = []
     total = 0
     for row in rows:
@@ -50,14 +53,14 @@ def as_rows(piece: list[Row]) -> list[Any]:
 
 
 def as_posts(piece: list[Row]) -> list[Any]:
-    """Return the items of a piece of posts: their bytes, from which the hash follows."""
+    """Return the items of a piece of posts: the bytes of the posts, without keys."""
     return [raw for _, raw in piece]
 
 
 class PieceWriter:
-    """Writer of the pieces of one backup. `present` has the sizes in bytes of the existing files.
+    """Writer of the pieces of one backup. `present` contains the sizes in bytes of the existing files.
 
-    An existing file is kept if its size is that of the new content. With `again` all files are written.
+    An existing file is kept if its size equals the size of the new content. With `again`, all files are written.
     """
 
     def __init__(
@@ -75,15 +78,15 @@ class PieceWriter:
         usual_size_bytes: int,
         items_of: Callable[[list[Row]], list[Any]] = as_rows,
     ) -> list[Piece]:
-        """Write rows, passed in order of keys, as pieces of this kind."""
+        """Write rows, passed in order of keys, as pieces of this kind. Returns all pieces, including unchanged pieces."""
         return [self._put(kind, piece, items_of(piece)) for piece in cut(rows, usual_size_bytes)]
 
     def _put(self, kind: PieceKind, rows: list[Row], items: list[Any]) -> Piece:
         content = pack(items)
         if len(content) >= limits.MAX_SEGMENT_BLOCK_SIZE_BYTES:
             raise BackupError(
-                f"the row after {rows[0][0][:80]!r} is too large: the maximum in a backup is "
-                f"{limits.MAX_SEGMENT_BLOCK_SIZE_BYTES} bytes. Remove the row first"
+                f"rows from {rows[0][0][:80]!r} on are too large: the maximum in a backup is "
+                f"{limits.MAX_SEGMENT_BLOCK_SIZE_BYTES} bytes. Remove the largest row first"
             )
         size_bytes = sum(len(key) + len(value) for key, value in rows)
         data = zstd.compress(content, _LEVEL)

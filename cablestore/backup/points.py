@@ -1,4 +1,4 @@
-"""Restore points of a backup: its states of a store at different times, which share their files."""
+"""Restore points of a backup: states of a store at different times. They share files."""
 
 from __future__ import annotations
 
@@ -22,28 +22,28 @@ from cablestore.files import Location, ObjectFolder, folder_of
 
 @dataclass(frozen=True, slots=True)
 class RestorePoint:
-    """A state of a store in a backup."""
+    """State of a store in a backup."""
 
     file: str
-    """The file that names its pieces."""
+    """Name of the file with the manifest."""
     manifest: BackupManifest
 
     @property
     def is_newest(self) -> bool:
-        """True if the last run of `backup` made it."""
+        """True if the last run of `backup` created this point."""
         return self.file == MANIFEST
 
 
 @dataclass(frozen=True, slots=True)
 class EarlierPoints:
-    """The restore points of a backup except the newest, earliest first, and damaged files of points."""
+    """Restore points of a backup except the newest, earliest first, and the problems of unreadable points."""
 
     points: tuple[RestorePoint, ...]
     problems: tuple[BackupProblem, ...] = ()
 
     @classmethod
     def read(cls, folder: ObjectFolder, newest: BackupManifest | None) -> Self:
-        """Read the points in a folder. After an interrupted run, one of them is equal to `newest` and is left out."""
+        """Read the points in a folder. A copy of `newest`, which an interrupted run may have left, is left out."""
         points, problems = list[RestorePoint](), list[BackupProblem]()
         for name in filter(is_own, folder.names(POINT_GLOB)):
             try:
@@ -69,14 +69,14 @@ def _damaged(folder: ObjectFolder, name: str, reason: str) -> BackupProblem:
 
 @dataclass(frozen=True, slots=True)
 class PointSize:
-    """The sizes of a restore point in bytes. `own_size_bytes` counts the files that no other point needs."""
+    """Size of a restore point in bytes. `own_size_bytes` counts only files that no other point needs."""
 
     size_bytes: int
     own_size_bytes: int
 
 
 def restore_points(folder: Location) -> tuple[list[RestorePoint], list[BackupProblem]]:
-    """Return the restore points of a backup, the newest last, and the damaged ones.
+    """Return the restore points of a backup, the newest last, and the problems of unreadable points.
 
     Raises BackupError if the folder is not a backup.
     """
@@ -99,10 +99,13 @@ def point_sizes(points: Sequence[RestorePoint]) -> list[PointSize]:
 
 
 def point_at(folder: ObjectFolder, at_ms: int | None) -> RestorePoint:
-    """Return the last restore point made at or before a time, by default the newest one. Raises BackupError."""
+    """Return the last restore point at or before a time, by default the newest point.
+
+    Raises BackupError if there is no such point.
+    """
     if at_ms is None:
         return RestorePoint(MANIFEST, read_backup(folder))
-    # The other points can be restored even if the newest one is damaged.
+    # Other points can be restored even if the newest point is damaged.
     try:
         newest = [RestorePoint(MANIFEST, read_backup(folder))]
     except BackupError:
@@ -113,8 +116,8 @@ def point_at(folder: ObjectFolder, at_ms: int | None) -> RestorePoint:
     if found:
         return found[-1]
     if not points:
-        raise BackupError(f"{folder} is not a finished backup: it has no restore point. Run `cablestore backup` first")
+        raise BackupError(f"{folder} is not a finished backup: restore point not found. Run `cablestore backup` first")
     raise BackupError(
-        f"{folder} has no restore point that is so old: the earliest is {points[0].manifest.time}. Choose one that "
-        "`cablestore backup --list` prints"
+        f"restore point not found: the earliest in {folder} is {points[0].manifest.time}. `cablestore backup --list` "
+        "prints all restore points"
     )

@@ -1,4 +1,4 @@
-"""Which restore points a run of `backup` keeps, and the removal of the others with their pieces."""
+"""Selecting the restore points that a run of `backup` keeps, and removing other points with their pieces."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from cablestore.backup.points import EarlierPoints
 from cablestore.files import ObjectFolder, sync_folder
 
 _ADJUSTED_MS: Final = 60_000
-"""If the clock was adjusted by less than this, the new point still follows the last one."""
+"""If the clock was set back by less than this, the new point is dated 1 ms after the last point."""
 
 
 @dataclass(frozen=True, slots=True)
 class Points:
-    """The restore points of a backup beside the new one, decided before the new one is written."""
+    """Restore points of a backup to keep beside the new point. They are selected before the new point is written."""
 
     made_ms: int
-    """The time of the new point. It differs from those of all others."""
+    """Time of the new point. Every other point has another time."""
     keep: str | None
-    """The rule, None if the backup has none."""
+    """Rule that selects points, or None without a rule."""
     kept: tuple[BackupManifest, ...]
     earlier: EarlierPoints
     others: int
@@ -37,12 +37,13 @@ class Points:
         keep: str | None,
         is_own: Callable[[BackupManifest], bool],
     ) -> Self:
-        """Read the points of a backup and apply the rule, by default that of the last run.
+        """Read the points of a backup and apply the rule, by default the rule of the last run.
 
-        `is_own` tells which points the store wrote. Others, which anyone may have added, do not replace them.
+        `is_own` returns True for points that the store wrote. Other points, which anyone may have added, do not replace
+        them.
 
-        A backup without a rule keeps only the newest point. If the rule was lost with the last point, all earlier ones
-        are kept.
+        A backup without a rule keeps only the newest point. If the rule was lost with the last point, all earlier
+        points are kept.
         """
         earlier = EarlierPoints.read(folder, last)
         points = [*(point.manifest for point in earlier.points), *([] if last is None else [last])]
@@ -67,9 +68,9 @@ class Points:
         return point in self.kept
 
     def remove_others(self, folder: ObjectFolder, newest: BackupManifest) -> int:
-        """Remove the points that are not kept, then the files that no point names. Return the number of points.
+        """Remove the points that are not kept, then the files that no point lists. Return the number of removed points.
 
-        Nothing is removed while a point is unreadable, because its pieces are unknown.
+        If a point is unreadable, nothing is removed, because its pieces are unknown.
         """
         if self.earlier.problems:
             return 0
@@ -82,7 +83,7 @@ class Points:
         for name in outdated:
             folder.remove(name)
         if outdated and folder.is_local:
-            sync_folder(folder.path)  # a power failure must not keep a point whose pieces are removed
+            sync_folder(folder.path)  # after a power failure, a point must not remain without its pieces
         for name in unused:
             folder.remove(name)
         return self.others

@@ -1,4 +1,4 @@
-"""One pass over the content of a backup: intact pieces, posts that may be stored, and the store's signature.
+"""Reading a backup: its intact pieces, the posts that may be stored, and the store's signature.
 
 Anyone who can write the folder can write pieces with the right checksums. So posts are verified as in an import.
 """
@@ -29,12 +29,12 @@ from cablestore.store.intake import Intake, IntakeBatch
 
 T = TypeVar("T")
 Verified = tuple[Piece, list[Post], list[Outcome]]
-"""A piece, its posts that may be stored, and the outcomes of the others."""
+"""A piece, its posts that may be stored, and the outcomes of its rejected posts."""
 
 
 @dataclass(slots=True)
 class BackupReading:
-    """One pass over the content of a backup. With `salvage`, damaged pieces are recorded and omitted, else they raise."""
+    """Reader of a backup. With `salvage`, it records and omits damaged pieces. Otherwise, it raises BackupError."""
 
     folder: ObjectFolder
     manifest: BackupManifest
@@ -42,17 +42,17 @@ class BackupReading:
     file: str = MANIFEST
     """The file with the manifest."""
     problems: dict[str, BackupProblem] = field(default_factory=dict)
-    """Files that differ from those that the store wrote, by name."""
+    """Problems of damaged and changed files, by name."""
     _listed: dict[str, BackupProblem] = field(init=False)
-    """Files that a listing shows to be damaged. They are not read: a file that grew can be larger than the memory."""
+    """Files that are missing or have a wrong size. They are not read, because a file that grew may exceed the memory."""
 
     def __post_init__(self) -> None:
-        """List the folder."""
+        """Compare the sizes of the files in the folder with the manifest."""
         listed = damaged_files(self.folder, self.manifest, self.folder.sizes())
         self._listed = {problem.file: problem for problem in listed}
 
     def require_complete(self) -> None:
-        """Raise BackupError for the first file that a listing shows to be damaged."""
+        """Raise BackupError if a file is missing or has a wrong size."""
         for problem in self._listed.values():
             raise BackupError(problem.what)
 
@@ -90,13 +90,16 @@ class BackupReading:
         return sum(piece.items for piece in self.manifest.of(kind) if piece.file in self.problems)
 
     def require_key(self, named: str | None, identity: Identity, what: str) -> bool:
-        """Return True if the backup contains this key. Otherwise raise IdentityError, or with `salvage` record it."""
+        """Return True if `named`, the public key in the backup, belongs to `identity`.
+
+        Otherwise raise IdentityError, or with `salvage` record the problem and return False.
+        """
         if named == identity.public_key.hex():
             return True
         text = f"wrong key {identity.public_key.hex()}: {self.folder} {what} the key {named}"
         if not self.salvage:
             raise IdentityError(
-                f"{text}. Name the key of the store. If this is the key of the store, someone changed the backup: use "
+                f"{text}. Pass the key of the store. If it is the key of the store, someone changed the backup. Use "
                 "another copy, or restore the authentic part with --salvage"
             )
         self.problems[self.file] = BackupProblem(self.file, f"{text}. Someone changed the backup, or the key is wrong")

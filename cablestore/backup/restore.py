@@ -1,7 +1,7 @@
-"""A new store from a backup: all views are rebuilt from the trusted rows of the backup.
+"""Restoring a store from a backup: all views are rebuilt from the trusted rows of the backup.
 
 The store is created in the folder RESTORING of the target and moved out of it, its header last. A folder with RESTORING
-and without a header is not opened; the next restore into it starts again.
+and without a header cannot be opened. The next restore into it starts again.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ from cablestore.views import CATALOG
 _MADE: Final = re.compile(rf"generation-[0-9]{{12}}|{RESTORING}|{LOCK_FILE}|{IDENTITY_FILE}|{CAUSAL_LOGS}")
 """Names that an interrupted restore leaves in its target."""
 _FIRST_GENERATION: Final = 10**11
-"""The first generation of a restored store has a random number of twelve digits. So its name differs from those of
-other stores, and from earlier ones of this store.
+"""Smallest number of the first generation of a restored store. The number is random and has twelve digits. So the
+generation's name differs from the names in other stores, and from earlier names in this store.
 """
 
 
@@ -66,7 +66,7 @@ class RestoreReport:
     """Report of a restore."""
 
     made_ms: int
-    """The time of the restored state, 0 if the backup does not have it."""
+    """Time of the restored state in ms since 1970, or 0 if the backup does not contain the time."""
     posts: int
     """Posts that are not local-only."""
     sealed: int
@@ -74,9 +74,9 @@ class RestoreReport:
     tombstones: int
     causal_log_rows: int
     has_key: bool
-    """True if the restored store has its key."""
+    """True if the restored store contains its key file."""
     key: str | None
-    """The public key of the restored store, in hex."""
+    """Public key of the restored store in hex, or None without a key file."""
     is_authentic: bool
     """True if the store's key signed the backup."""
     left_out_rows: int
@@ -90,7 +90,7 @@ class RestoreReport:
 
     @property
     def is_complete(self) -> bool:
-        """True if nothing was rejected or lost."""
+        """True if no posts and tombstones were rejected, and no files of the backup are damaged."""
         return not self.rejected and not self.problems
 
 
@@ -110,17 +110,17 @@ def restore(
 ) -> RestoreReport:
     """Create a store at `path`, which must be missing or empty, from a backup.
 
-    Every post is verified as in an import: those with a bad signature, or dated a week or more ahead, are rejected and
-    counted. If the store's key signed the backup, the store has the same dump and local rows as the original one.
+    Every post is verified as in an import: posts with a bad signature, or dated a week or more ahead, are rejected and
+    counted. If the store's key signed the backup, the new store has the same dump and local rows as the original store.
     Otherwise local rows, causal logs and tombstones without a post/delete are omitted, unless `unverified` is set.
 
-    `at_ms` selects the last restore point made at or before this time, by default the newest one.
-    `identity` is the store's key if the backup does not have it. Local-only posts cannot be restored without it:
-    `without_sealed` omits them. `salvage` restores the intact part of a damaged backup. The remains of an interrupted
-    restore are not mistaken for a store; run it again.
+    `at_ms` selects the last restore point at or before this time, by default the newest point.
+    `identity` is the store's key if the backup does not contain it. Local-only posts cannot be restored without the
+    key: `without_sealed` omits them. `salvage` restores the intact part of a damaged backup. After an interruption,
+    call this again. The incomplete store cannot be opened.
 
-    Raises BackupError if the folder is not a backup, a file of it is damaged or the target is not empty, IdentityError
-    if the key is missing or another one, StorageError if reading or writing fails.
+    Raises BackupError if the folder is not a backup, one of its files is damaged or the target is not empty. Raises
+    IdentityError if the key is missing or wrong, StorageError if reading or writing fails.
     """
     source, target = folder_of(folder), store_path(path).absolute()
     _reject_full(target)
@@ -159,8 +159,8 @@ def _key_of(reading: BackupReading, given: Identity | None, *, without_sealed: b
     if manifest.key is None:
         if given is None and manifest.sealed and not without_sealed:
             raise IdentityError(
-                f"{source} has {manifest.sealed:,} local-only posts, but not the key that decrypts them. Name the key "
-                "file with --key. If it is lost, omit these posts with --without-local-only"
+                f"{source} contains {manifest.sealed:,} local-only posts, but not the key that decrypts them. Pass the "
+                "key file with --key. If it is lost, omit these posts with --without-local-only"
             )
         return given
     if given is not None:
@@ -172,11 +172,11 @@ def _key_of(reading: BackupReading, given: Identity | None, *, without_sealed: b
         if without_sealed:
             return None
         raise IdentityError(
-            f"{error}. Or name a copy of the key with --key. If it is lost, restore the rest with --without-local-only"
+            f"{error}. Or pass a copy of the key with --key. If it is lost, restore the rest with --without-local-only"
         ) from None
     if found.public_key.hex() != manifest.key:
         raise BackupError(
-            f"{source.file(KEY_FILE)} is not the key {manifest.key} of this backup. Name a copy of that key with --key"
+            f"{source.file(KEY_FILE)} is not the key {manifest.key} of this backup. Pass a copy of that key with --key"
         )
     return found
 
@@ -201,7 +201,7 @@ def _build(
         closing(SignatureVerifier()) as verifier,
     ):
         origin = Origin(scratch / "rows", dialect, unseal_of(None, work))
-        # Local-only posts are sealed in a backup. One that is not sealed has no owner in the new store.
+        # Local-only posts are sealed in a backup. An unsealed local-only post would not have an owner in the new store.
         trusted.copy(origin.path, Intake(dialect, verifier, clock), origin.unseal)
 
         def build(path: Path, scratch: Path) -> RebuildReport:
@@ -219,7 +219,7 @@ def _random_name() -> str:
 
 
 def _copy_local(rows: Path, target: Path, *, judged: bool) -> None:
-    """Copy the local rows of the store to a database. A rebuild omits some of them, because it may have lost posts."""
+    """Copy the local rows of the store to a database. A rebuild omits some local rows, because it may lose posts."""
     leave_out = None if judged else local_key(DECIDED)
     with closing(LevelDB(rows)) as database, database.snapshot() as state, closing(LevelDB(target)) as new:
         found = (row for row in state.scan(LOCAL_PREFIX, after_prefix(LOCAL_PREFIX)) if row[0] != leave_out)
@@ -232,7 +232,10 @@ def _copy_local(rows: Path, target: Path, *, judged: bool) -> None:
 
 @contextmanager
 def _target(path: Path) -> Iterator[Path]:
-    """Lock a target, reject one that is not empty, and yield its folder RESTORING, which is removed afterwards."""
+    """Lock an empty target and yield its folder RESTORING, which is removed afterwards.
+
+    Raises BackupError if the target is not empty, and StoreLockedError if it is in use.
+    """
     _reject_full(path)
     with storage_errors(f"cannot restore to {path}"):
         make_folder(path)
@@ -279,7 +282,7 @@ def _reject_full(path: Path) -> None:
     is_half = RESTORING in names and all(map(_MADE.fullmatch, names))
     if not is_half and names - {LOCK_FILE}:
         what = "is already a store" if HEADER_FILE in names else f"contains {', '.join(sorted(names)[:3])}"
-        raise BackupError(f"{path} {what}. A restore overwrites nothing. Choose a new or empty folder")
+        raise BackupError(f"{path} {what}. A restore does not overwrite files. Choose a new or empty folder")
 
 
 def _move_out(work: Path, target: Path) -> None:
@@ -288,8 +291,8 @@ def _move_out(work: Path, target: Path) -> None:
     taken = sorted(name for name in names if os.path.lexists(target / name))
     if taken:
         raise BackupError(
-            f"new files appeared in {target} during the restore: {', '.join(taken[:3])}. A restore overwrites "
-            "nothing. Choose a new or empty folder"
+            f"new files appeared in {target} during the restore: {', '.join(taken[:3])}. A restore does not overwrite "
+            "files. Choose a new or empty folder"
         )
     moved: list[Path] = []
     try:

@@ -2,8 +2,8 @@
 
 Posts are verified. All other rows are trusted if the store's key signed the backup. Otherwise a tombstone needs a
 post/delete of the backup that confirms it. Local rows and causal logs are omitted, because they decide what is hidden,
-dropped and sent. The arrival log is omitted too: a store cannot be written after an entry with the highest number.
-Local-only posts are sealed with the key, so only its owner can create them.
+dropped and sent. The arrival log is omitted too: after a forged entry with the highest number, a store could not be
+written. Local-only posts are sealed with the key, so only its owner can create them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from cablestore.store.intake import Intake
 
 @dataclass(slots=True)
 class TrustedRows:
-    """Counts of the rows that `copy` accepted from a backup. With `trusts_all`, only posts need a proof."""
+    """Counts of the rows that `copy` accepted from a backup. With `trusts_all`, only posts are verified."""
 
     reading: BackupReading
     trusts_all: bool
@@ -44,16 +44,17 @@ class TrustedRows:
     """Posts and tombstones that are not trusted, by reason."""
 
     def reject(self, damaged: Mapping[str, int]) -> None:
-        """Count impossible rows. Raises BackupError without `salvage`, or if the key may be wrong.
+        """Count rows that a rebuild could not use, by reason.
 
-        Rows that an attacker added to a backup must not prevent the restore of the others.
+        Without `salvage`, raises BackupError if all rows are trusted, or if the key may be wrong. In an untrusted
+        backup, rows that an attacker added must not prevent the restore of other rows.
         """
         if not damaged:
             return
         unopened = damaged.get(UNOPENED, 0)
         if not self.reading.salvage and (self.trusts_all or unopened == self.sealed > 0):
             reasons = ", ".join(f"{what}: {count:,}" for what, count in damaged.items())
-            key = " If the key is not that of the store, name the right one." if unopened else ""
+            key = " Check that the key belongs to the store." if unopened else ""
             raise BackupError(
                 f"{self.reading.folder} contains data that cannot be restored: {reasons}.{key} To restore the rest, "
                 "use --salvage"
@@ -63,11 +64,11 @@ class TrustedRows:
 
     @property
     def is_exact(self) -> bool:
-        """True if the database has all posts, tombstones and local rows of the backed-up store."""
+        """True if the database contains all posts, tombstones and local rows of the backed-up store."""
         return self.trusts_all and not self.rejected and not self.reading.problems
 
     def copy(self, path: Path, intake: Intake, unseal: Callable[[bytes], bytes]) -> None:
-        """Write the rows to a new database at `path`."""
+        """Write the trusted rows to a new database at `path`."""
         manifest = self.reading.manifest
         with closing(LevelDB(path, create=True)) as database:
             with database.bulk_writer() as writer:
@@ -90,7 +91,7 @@ class TrustedRows:
                     database.write(dict.fromkeys(_orphans(reader)), sync=False)
 
     def causal_logs(self) -> Iterator[list[Row]]:
-        """Yield the rows of the causal logs, unless they are not trusted, or incomplete: they depend on each other."""
+        """Yield the rows of the causal logs if they are trusted and complete. The rows depend on each other."""
         if not self.trusts_all:
             self.left_out_rows += self.reading.manifest.items("causal-logs")
             return
@@ -103,7 +104,7 @@ class TrustedRows:
                 yield rows
 
     def _is_trusted(self, row: Row) -> bool:
-        """Return True if a row needs no proof, and count it."""
+        """Return True if a row is accepted without verification, and count the row."""
         key = row[0]
         if key.startswith(PRIVATE_PREFIX):
             self.sealed += not self.without_sealed
@@ -112,7 +113,7 @@ class TrustedRows:
         return self.trusts_all
 
     def _proven(self, reader: Reader, rows: list[Row]) -> Iterator[Row]:
-        """Yield the tombstones that a stored post/delete confirms. Those of later deletions follow from posts."""
+        """Yield the tombstones that a stored post/delete confirms, and count the others as rejected."""
         for row in rows:
             if not row[0].startswith(TOMBSTONE_PREFIX):
                 continue
@@ -124,7 +125,7 @@ class TrustedRows:
 
 
 def _stone_of(row: Row) -> Tombstone | None:
-    """Return a tombstone in the form of other stores, None if it is malformed."""
+    """Return a tombstone in the form for other stores, or None if it is malformed."""
     try:
         stone = decode_tombstone(row).for_export()
         return Tombstone.read([stone.target, stone.author, stone.encode()])

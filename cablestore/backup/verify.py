@@ -32,7 +32,8 @@ def verify_backup(
     """Read every file of a backup, and verify every post as in a restore. `progress` counts items.
 
     Return the manifest of its newest restore point, and the problems of all points. Only `restore` can check that the
-    store's key signed the backup, because it has the key. Here the signature is compared with the key in the backup.
+    store's key signed the backup, because it knows the key. Here, the signature is verified with the public key in the
+    manifest.
 
     Raises BackupError if the folder is not a backup or its manifest is damaged.
     """
@@ -54,7 +55,7 @@ def verify_backup(
 def _problems_of(
     place: ObjectFolder, point: RestorePoint, verified: set[str], intake: Intake, progress: Progress
 ) -> dict[str, BackupProblem]:
-    """Return the problems of a restore point by file. Pieces that other points have too are verified once."""
+    """Return the problems of a restore point by file. Pieces in `verified` are not read again."""
     whole = BackupReading(place, point.manifest, salvage=True, file=point.file)
     whole.is_authentic(None)
     new = replace(point.manifest, pieces=tuple(p for p in point.manifest.pieces if p.file not in verified))

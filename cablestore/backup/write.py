@@ -1,12 +1,12 @@
-"""A backup of one state of a store. The first one writes everything, later ones the new entries of the arrival log.
+"""Writing a backup of one state of a store. The first run writes everything, later runs write only changes.
 
-Every state is a restore point. Points share pieces. backup.json names the newest one, and replacing it completes a run.
-Then points that the rule does not keep are removed, and after that the pieces that no point names. So a kill at any
-instant leaves every point complete.
+Every state is a restore point. Points share pieces. backup.json describes the newest point, and replacing it completes
+a run. Then points that the rule does not keep are removed, and finally pieces that no point lists. So every point is
+complete even if the process is killed.
 
-Posts are most of the data, so they are written once: later posts into separate pieces. Pieces with removed posts are
-written again without them. All other rows are read completely each time, and only changed pieces are written. From time
-to time all posts are written again, to limit the number of pieces.
+Most of the data are posts, so each run writes only new posts, into separate pieces. Pieces with removed posts are
+written again without these posts. All other rows are read completely each time, and only changed pieces are written.
+From time to time all posts are written again, to limit the number of pieces.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class BackupReport:
     sealed: int
     """Local-only posts."""
     is_full: bool
-    """True if all posts were written, False if only those since the last backup."""
+    """True if all posts were written, False if only posts since the last backup were written."""
     has_key: bool
     """True if the backup contains the store's key."""
     written: int
@@ -82,26 +82,26 @@ class BackupReport:
     size_bytes: int
     """Size of all files."""
     keep: str | None
-    """The rule by which restore points are kept."""
+    """Rule that selects the restore points to keep."""
     points: int
-    """Restore points, this one included."""
+    """Number of restore points, including the new one."""
     removed_points: int
     """Restore points removed by this run."""
     damaged_points: int
-    """Earlier restore points that are unreadable or lack files. Nothing is removed while one is unreadable."""
+    """Earlier restore points that are unreadable or lack files. While a point is unreadable, no files are removed."""
     made_ms: int
-    """The time of the backed-up state."""
+    """Time of the backed-up state in ms since 1970."""
     mended: int
     """Files of the last backup that were missing or damaged, according to their sizes, and were replaced."""
     has_lost_key: bool
-    """True if the key file of the last backup is missing, so that this one has none. `with_key` writes it again."""
+    """True if the key file of the last backup is missing, so the new backup lacks it. `with_key` writes it again."""
     is_signed: bool
     """True if the store's identity signed the backup, False if the identity is missing or unreadable."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """One state of a store."""
+    """State of a store to back up."""
 
     path: Path
     header: Header
@@ -110,7 +110,7 @@ class _Source:
     is_read_only: bool
     """True if the store's folder must not be written to."""
     now_ms: int
-    """The time of the state."""
+    """Time of the state."""
 
 
 def backup(
@@ -125,16 +125,17 @@ def backup(
     clock: Callable[[], int] = system_clock_ms,
     progress: Progress = no_progress,
 ) -> BackupReport:
-    """Back up a store, an open one or the one in a folder, into a folder or to a URI.
+    """Back up an open store, or the store in a folder, into a folder or to a URI.
 
     A second backup into the same folder writes only the changes. When this returns, the folder contains only this state
-    of the store, without deleted posts, and the restore points that `keep` selects: "7d4w12m" keeps the last one of
-    each of 7 days, 4 weeks and 12 months (`cablestore.backup.keep`). Later runs keep the rule. Until this returns, the
-    last backup stays intact, and an interrupted backup resumes when it is run again. Files that are missing, too short
-    or too long are written again. `with_key` adds the store's key file; an existing one is kept. `full` writes every
-    file again. For a closed store, `identity` signs the backup if the store has no key file, and `clock` gives the
-    time. With `read_only` nothing is written into the folder of the store, as in `CableStore.open`. `progress` counts
-    the posts read.
+    of the store, without deleted posts, and the restore points that `keep` selects. "7d4w12m" keeps the last point of
+    each of 7 days, 4 weeks and 12 months (`cablestore.backup.keep`). By default, later runs use the same rule. Until
+    this returns, the last backup remains intact. An interrupted backup resumes when it is run again. Files that are
+    missing, too short or too long are written again.
+
+    `with_key` adds the store's key file, and later runs keep it. `full` writes every file again. For a closed store,
+    `identity` signs the backup if the store has no key file, and `clock` returns the time in ms. With `read_only`, the
+    folder of the store is not written to, as in `CableStore.open`. `progress` counts the posts read.
 
     Raises BackupError for a folder that is in use or contains other files, StoreLockedError if another process has the
     store or its causal logs open. Raises StorageError if reading or writing fails, IdentityError if the key is missing.
@@ -163,7 +164,7 @@ def backup_open(
     """Back up a store that is open in this process: see `backup`."""
     header = None if store.path is None else peek(store.path)
     if store.path is None or header is None:
-        raise BackupError("a store in memory cannot be backed up. Export it instead")
+        raise BackupError("cannot back up a store in memory. Export it instead")
     with store.snapshot() as state:
         known = StoreIdentity(None if store.public_key is None else store.identity, None)
         source = _Source(store.path, header, state.reader, known, store.is_read_only, store.parts.intake.clock())
@@ -178,7 +179,7 @@ def _write(
         KeepRule.parse(keep)
     if with_key and not place.is_local:
         raise BackupError(
-            f"the key is never sent to a URI: {place}. Back up without the key, and keep a copy of it elsewhere"
+            f"cannot write the key to a URI: {place}. Back up without the key, and keep a copy of the key elsewhere"
         )
     with claimed(place, to_write=True):
         report = _write_claimed(source, place, with_key=with_key, full=full, keep=keep, progress=progress)
@@ -199,7 +200,7 @@ def _write_claimed(
     damaged = [] if last is None else [problem.file for problem in damaged_files(place, last, present)]
     is_complete = last is not None and not any(piece.file in damaged for piece in last.of("posts"))
     rows = writer.add("rows", _other_rows(reader), limits.BACKUP_ROWS_SIZE_BYTES)
-    # The backup that this one extends; None if all posts are written.
+    # The last backup if the new backup extends it, or None if all posts are written.
     base = last if last is not None and is_complete and not full and _is_own(identity, last) else None
     posts = None if base is None else _posts_since(reader, base, place, writer, progress)
     if posts is None:
@@ -286,9 +287,9 @@ def _counted(rows: Iterable[Row], progress: Progress) -> Iterator[Row]:
 def _posts_since(
     reader: Reader, last: BackupManifest, place: ObjectFolder, writer: PieceWriter, progress: Progress
 ) -> list[Piece] | None:
-    """Return the kept, changed and new pieces of posts; None if they are not all posts of the store.
+    """Return the kept, changed and new pieces of posts, or None if all posts must be written.
 
-    Then all posts must be written.
+    All posts must be written if a backup cannot extend `last`, or if the pieces do not contain all posts of the store.
     """
     if not _continues(reader, last):
         return None
@@ -306,7 +307,7 @@ def _posts_since(
 
 
 def _continues(reader: Reader, last: BackupManifest) -> bool:
-    """Return True if the store's arrival log continues after a backup, and the backup's pieces are few enough."""
+    """Return True if a backup can extend `last`: the log still has its last entry, and no limit is exceeded."""
     new = arrival_log.next_sequence(reader) - 1 - last.through
     return (
         0 <= new <= limits.MAX_BACKUP_ARRIVALS
@@ -317,7 +318,7 @@ def _continues(reader: Reader, last: BackupManifest) -> bool:
 
 
 def _without(gone: set[bytes], piece: Piece, place: ObjectFolder, writer: PieceWriter) -> list[Piece]:
-    """Return a piece of posts, written again without removed posts."""
+    """Return a piece of posts, or new pieces without its removed posts."""
     start, stop = bytes.fromhex(piece.first), bytes.fromhex(piece.last)
     if not any(start <= data_key(digest.hex().encode()) <= stop for digest in gone):
         return [piece]
@@ -330,7 +331,7 @@ def _without(gone: set[bytes], piece: Piece, place: ObjectFolder, writer: PieceW
 
 
 def _agrees(reader: Reader, posts: list[Piece]) -> bool:
-    """Return True if pieces have the number and size of posts that the store counts."""
+    """Return True if the number and size of posts in pieces and of local-only posts match the store's counts."""
     sealed = list(map(_size_of, reader.prefix(PRIVATE_PREFIX)))
     found = sum(p.items for p in posts) + len(sealed), sum(p.size_bytes for p in posts) + sum(sealed)
     return tuple(decode_sizes(reader.get(SIZES_KEY)).get(DATA.name, (0, 0))) == found
@@ -344,13 +345,13 @@ def _size_of(row: Row) -> int:
 
 
 def _other_rows(reader: Reader) -> Iterator[Row]:
-    """Yield the underivable rows besides posts and the arrival log, in order of keys."""
+    """Yield tombstones, local rows and local-only posts, in order of keys."""
     for prefix in sorted((TOMBSTONE_PREFIX, LOCAL_PREFIX, PRIVATE_PREFIX)):
         yield from reader.prefix(prefix)
 
 
 def _log_pieces(reader: Reader, last: Sequence[Piece], writer: PieceWriter) -> list[Piece]:
-    """Return the pieces of the arrival log. It is split at the ends of the last ones, so unchanged ones are kept."""
+    """Return the pieces of the arrival log. They end where the `last` pieces end, so unchanged pieces are kept."""
     pieces = list[Piece]()
     start = arrival_log.LOG_PREFIX
     for end in sorted(bytes.fromhex(piece.last) + b"\0" for piece in last):
@@ -363,9 +364,9 @@ def _log_pieces(reader: Reader, last: Sequence[Piece], writer: PieceWriter) -> l
 def _put_key(
     source: _Source, place: ObjectFolder, known: str | None, *, wanted: bool, again: bool
 ) -> tuple[str | None, bool]:
-    """Write the key file if it is requested, or if the one in the backup is damaged.
+    """Write the key file if it is requested, or if the key file in the backup is damaged.
 
-    `known` is the public key in the backup. Return the new one, and whether a damaged file was replaced.
+    `known` is the public key in the backup. Return the new public key, and True if a damaged file was replaced.
     """
     is_damaged = known is not None and not _holds(place, known)
     if not wanted and not is_damaged:
@@ -374,7 +375,7 @@ def _put_key(
     if identity is None and not wanted:
         return known, False  # `verify_backup` reports it
     if identity is None:
-        raise IdentityError(f"the store at {source.path} has no readable key. Back up without the key")
+        raise IdentityError(f"cannot read the key of the store at {source.path}. Back up without the key")
     public_key = identity.public_key.hex()
     file = place.path / KEY_FILE
     if again or known != public_key or is_damaged:

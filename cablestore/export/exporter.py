@@ -1,8 +1,8 @@
-"""Export of one state of a store, as a stream. It can be interrupted at any time and continued.
+"""Export of one state of a store, as a stream. An interrupted export can be continued.
 
-The database has posts in order of their hashes. They are read once, sorted into runs of bounded size on this disk, and
-merged into segments. unfinished.json records the progress; the manifest is written last. The runs of an export to an
-object store are in the user's cache folder, so that this machine can continue the same export.
+The database contains posts in order of their hashes. They are read once, sorted into runs of bounded size on this disk,
+and merged into segments. unfinished.json records the progress; the manifest is written last. The runs of an export to
+an object store are in the user's cache folder, so that this machine can continue the same export.
 """
 
 from __future__ import annotations
@@ -62,12 +62,12 @@ from cablestore.index.reader import Reader
 from cablestore.protocol.post import Post
 
 _AFTER: Final = b"\xff"
-"""Sorts after every record of a position, because types are smaller."""
+"""Suffix that sorts after every record of a position, because post types are smaller."""
 _OWN: Final = re.compile(
     r"((posts|tombstones|consents)-\d{6,}\.seg|run-\d{6,}|(unfinished|arrivals)\.json)(\.([0-9a-f]+\.)?tmp)?"
     r"|manifest\.json\.([0-9a-f]+\.)?tmp"
 )
-"""Names of files in the folder of an unfinished export. Those of a killed one may end in .tmp."""
+"""Names of files in the folder of an unfinished export. After a kill, names may end in .tmp."""
 
 
 class _Done(Struct):
@@ -89,16 +89,16 @@ class _Work:
     runs_folder: Path
     identity: str
     runs: list[int] = field(default_factory=list)
-    """The size in bytes of each finished run."""
+    """Size in bytes of each finished run."""
     read_to: str = ""
-    """The last hash, in hex, of the finished runs."""
+    """Last hash, in hex, that was read for the finished runs."""
     is_read: bool = False
     is_merged: bool = False
     is_saved: bool = False
     segments: list[Segment] = field(default_factory=list)
 
     def save(self) -> None:
-        """Save the progress. All files in it exist already."""
+        """Save the progress. All recorded files already exist."""
         if self.is_saved:
             self.reject_changes()
         segments = sorted(self.segments, key=lambda segment: KINDS.index(segment.kind))
@@ -107,12 +107,12 @@ class _Work:
         self.is_saved = True
 
     def reject_changes(self) -> None:
-        """Raise ExportError if another machine exports to the same URI. No lock prevents that."""
+        """Raise ExportError if another machine exports to the same URI, which locks do not prevent."""
         if not self.out.is_local and self.continued() is None:
             raise ExportError(f"another export to {self.out} changed its files. Choose a new or empty folder")
 
     def continued(self) -> _Work | None:
-        """Return the saved progress of an earlier call, None if it cannot be continued because of its files."""
+        """Return the saved progress of an earlier call, or None if this export and its files do not match it."""
         try:
             done = read_document(self.out.read(UNFINISHED), _Done)
             check_segments(done.segments)
@@ -131,11 +131,11 @@ class _Work:
         return (self.runs_folder / f"run-{number:06d}" for number in range(len(self.runs)))
 
     def next_run(self) -> Path:
-        """Return the path of the run that follows the finished ones."""
+        """Return the path of the first unfinished run."""
         return self.runs_folder / f"run-{len(self.runs):06d}"
 
     def add_run(self, written: Future[None], read_to: str) -> None:
-        """Wait for the next run, with the records that were read up to a hash, and record it."""
+        """Wait until the next run is written, and record it. `read_to` is the last hash that was read for it."""
         written.result()
         with storage_errors(self.next_run()):
             self.runs.append(self.next_run().stat().st_size)
@@ -148,7 +148,7 @@ class _Work:
         self.save()
 
     def place(self) -> bytes:
-        """Return the record after which posts must still be written."""
+        """Return a key. Only posts whose records sort after the key must still be written to segments."""
         last = max((segment.last for segment in self.segments if segment.last is not None), default=None)
         return b"" if last is None else record_start(last[0], bytes.fromhex(last[1])) + _AFTER
 
@@ -163,9 +163,10 @@ def export_store(
     run_size_bytes: int = limits.MAX_RUN_SIZE_BYTES,
     progress: Progress,
 ) -> Manifest:
-    """Export the present state of a store into a folder or to a URI, or finish an interrupted export of it.
+    """Export the present state of a store into a folder or to a URI, or continue an interrupted export of this state.
 
-    `hidden_of` returns the test for hidden posts of a state, for filters that omit these.
+    If `filters` omit hidden messages, `hidden_of` is called with a reader. It returns a function that returns True for
+    hidden posts.
 
     Raises ExportError for a folder with other files, StorageError if writing fails, CorruptStoreError for an unreadable
     store.
@@ -217,8 +218,8 @@ def _read(
     run_size_bytes: int,
     progress: Progress,
 ) -> None:
-    """Write the posts to sorted runs, and all other items to their segments. A run is written while more is read."""
-    with ThreadPoolExecutor(1) as thread:  # only for this disk, because its end, and so Ctrl-C, waits
+    """Write the posts to sorted runs, and all other items to segments. A thread writes a run while the next is read."""
+    with ThreadPoolExecutor(1) as thread:  # only for writes to this disk, because Ctrl-C waits for them
         under_way: tuple[Future[None], str] | None = None
         for records, read_to in pieces(reader, selection, work.read_to, run_size_bytes, progress):
             if under_way is not None:
@@ -242,7 +243,7 @@ def _counted(batches: Iterator[list[bytes]], progress: Progress) -> Iterator[lis
 
 
 def _finish(work: _Work, writer: ExportWriter, covered: CoveredLog | None) -> Manifest:
-    """Remove the runs, and write the two last files."""
+    """Remove the runs, and write arrivals.json and the manifest."""
     with storage_errors(work.runs_folder):
         for run in work.run_paths():
             run.unlink(missing_ok=True)
@@ -259,9 +260,9 @@ def _finish(work: _Work, writer: ExportWriter, covered: CoveredLog | None) -> Ma
 
 @contextmanager
 def _claimed(out: ObjectFolder) -> Iterator[Path]:
-    """Reject a folder with other files, lock it, and return the folder of the runs.
+    """Lock a folder and yield the folder of its runs. For a URI, only this machine is locked out.
 
-    The lock of a URI is on this machine.
+    Raises ExportError if the folder contains other files or another process exports to it.
     """
     if out.is_local and out.path.exists() and not out.path.is_dir():
         raise ExportError(f"{out} is a file, but an export is a folder. Choose a new or empty folder")
@@ -293,7 +294,7 @@ def _reject_other(out: ObjectFolder, names: set[str]) -> None:
 
 
 def _begun(new: _Work) -> _Work:
-    """Return the export to continue, or a new one. All other files of the two folders are removed."""
+    """Return the export to continue, or a new export. Files of other exports are removed from both folders."""
     continued = new.continued()
     for folder in {new.out, LocalFolder(new.runs_folder)}:
         for name in folder.names():

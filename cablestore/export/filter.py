@@ -1,16 +1,16 @@
 """Selection of the posts and tombstones of a filtered export.
 
-A post passes if it matches all given filters: channel, author, time. With a channel filter, these posts without a
-channel pass:
+A post passes if it matches all given filters: channel, author, time. These posts without a channel match any channel
+filter:
 
-* post/info, if its author has a row of membership in one of the channels, or ever declined roles;
-* post/role and post/moderation, if they are for the whole cabal, like all post/block and post/unblock;
-* post/delete, if one of its tombstones does. Without a channel filter it also passes if it matches itself.
+* post/info, if the store contains a membership of its author in one of the channels, or its author ever declined roles
+* post/role and post/moderation for the whole cabal, and all post/block and post/unblock
 
-Messages that moderation hides in public are omitted on request.
+A post/delete passes if one of its tombstones passes. Without a channel filter, it also passes if its author and time
+match. On request, messages that public moderation hides are omitted.
 
-A tombstone passes if it waits, because its target is unknown, or if its skeleton matches like its post. So the
-post/delete of every tombstone passes too.
+A tombstone passes if its target is unknown, or if its skeleton matches the filters. So the post/delete of every
+selected tombstone passes too.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ _AUTHORS_REMEMBERED = 10_000
 
 
 class Selection:
-    """Filters of an export, applied to one state of a store. Channels have their comparable names."""
+    """Filters of an export, applied to one state of a store. Channel names are in the form of `Dialect.channel_id`."""
 
     def __init__(self, reader: Reader, filters: Filters, is_hidden: Callable[[Post], bool] | None = None) -> None:
-        """`is_hidden` returns True for hidden posts, for filters that omit these."""
+        """`is_hidden` returns True for hidden posts. It is used if the filters omit hidden messages."""
         self._reader = reader
         self._filters = filters
         self._start_ms, _ = checked_window(filters.after_ms, None)
@@ -56,7 +56,7 @@ class Selection:
         return bones is None or self._matches(stone.author, bones.timestamp_ms, bones.type, bones.channel)
 
     def includes_consent(self, said: Consent) -> bool:
-        """Return True if a statement about roles passes, like its post/info."""
+        """Return True if the post/info of a statement about roles would pass."""
         return self._matches(said.user, said.timestamp_ms, INFO, None)
 
     def _includes_deletion(self, post: Post) -> bool:
@@ -85,7 +85,10 @@ class Selection:
         return post_type in MODERATION_TYPES and not channel
 
     def _find_author(self, author: bytes) -> bool:
-        """Return True if an author is in one of the channels, or ever declined roles, which would otherwise return."""
+        """Return True if an author has a membership in one of the channels, or ever declined roles.
+
+        Without the statement that declines roles, the roles would apply again.
+        """
         if any(membership.of_user(self._reader, channel, author) is not None for channel in self._filters.channels):
             return True
         return any(not consent.accepts for consent in acts.all_consents_of(self._reader, author))

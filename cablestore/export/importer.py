@@ -1,6 +1,6 @@
-"""Import of exports: their posts like any others, then the skeletons of posts that were deleted before the export.
+"""Import of exports: first the posts, then the skeletons of posts that were deleted before the export.
 
-A post/delete lays its tombstones itself, but without the skeletons of targets that the export lacks. Skeletons are
+An imported post/delete creates its tombstones, but without skeletons of targets that the export lacks. Skeletons are
 unsigned claims of another store: they are added only to tombstones whose post/delete is stored, and never contradict
 this store's own data. They do not prevent requests for a post (`cablestore.index.tombstone`). Statements about roles
 without their post/infos are claims too (`cablestore.index.consents`).
@@ -27,16 +27,16 @@ from cablestore.protocol.dialect import Dialect
 
 @dataclass(slots=True)
 class ImportSummary:
-    """Counts of what an import stored and rejected."""
+    """Counts of the posts and claims that an import stored and rejected."""
 
     exports: int = 0
     posts: int = 0
     verdicts: Counter[str] = field(default_factory=Counter)
-    """Verdicts of the store on the posts."""
+    """Number of posts by the store's verdict."""
     skeletons: int = 0
-    """Tombstones that got a skeleton, or another one than before."""
+    """Tombstones whose skeleton was added or changed."""
     rejected_skeletons: int = 0
-    """Tombstones that no stored post/delete confirms, or whose target is or was stored with another author."""
+    """Tombstones that no stored post/delete confirms, or whose target is stored or was stored with another author."""
     consents: int = 0
     """New statements about roles, without their post/infos."""
 
@@ -47,10 +47,10 @@ class ImportSummary:
 
 
 def manifests_of(folders: Iterable[Location], dialect: Dialect | None) -> list[Manifest]:
-    """Read the manifests of exports that are imported together. All must have the given dialect, or else the same one.
+    """Read the manifests of exports that are imported together.
 
-    Raises ExportError, also if the listing of an export shows that a file is missing, too short or too long: nothing of
-    it is imported then.
+    All must have the given dialect, or the same dialect if it is None. Raises ExportError, also if a file of an export
+    is missing, too short or too long.
     """
     manifests = [read_manifest(folder) for folder in folders]
     for manifest in manifests:
@@ -58,8 +58,8 @@ def manifests_of(folders: Iterable[Location], dialect: Dialect | None) -> list[M
         dialect = dialect or manifest.dialect
         if manifest.dialect != dialect:
             raise ExportError(
-                f"{manifest.source} has posts of the dialect {manifest.dialect.name}, expected {dialect.name}. Import "
-                "it into another store"
+                f"{manifest.source} contains posts of the dialect {manifest.dialect.name}, expected {dialect.name}. "
+                "Import it into another store"
             )
     return manifests
 
@@ -103,7 +103,7 @@ def consents_of(manifests: Iterable[Manifest]) -> Iterator[list[Consent]]:
 def add_skeletons(plan: Plan, reader: Reader, stones: Iterable[Tombstone]) -> tuple[int, int]:
     """Add the skeletons of tombstones to a plan over the state of `reader`.
 
-    Return how many were added and how many were rejected; the others were known.
+    Return the numbers of added and of rejected skeletons. Known skeletons are not counted.
     """
     laid = refused = 0
     for stone in stones:
@@ -118,7 +118,7 @@ def add_skeletons(plan: Plan, reader: Reader, stones: Iterable[Tombstone]) -> tu
 
 
 def _is_proven(reader: Reader, stone: Tombstone) -> bool:
-    """Return True if the post/delete of a tombstone is stored and confirms it, and nothing stored contradicts it."""
+    """Return True if the post/delete of a tombstone is stored and confirms it, and stored data do not contradict it."""
     return (
         reader.post(stone.deleted_by) is not None
         and reader.confirms(stone)

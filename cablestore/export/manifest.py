@@ -1,10 +1,10 @@
-"""Exports: a store as a folder of files, for other stores and for work on many machines. Format and reading.
+"""Format of exports, and reading them: a store as a folder of files, for other stores and for jobs on many machines.
 
     manifest.json           the list of segments with their checksums, and its own checksum; written last
     posts-000000.seg ...    posts in order of (timestamp, hash), in blocks of about a megabyte
     tombstones-000000.seg   [target, author, value] of each tombstone, in key order
-    consents-000000.seg     [user, timestamp_ms, hash, whether it accepts roles] of each statement without its post/info
-    arrivals.json           the store's id, and the end of its arrival log; the only file that depends on arrival
+    consents-000000.seg     [user, timestamp_ms, hash, true if it accepts roles] of each statement without its post/info
+    arrivals.json           the store's id, and the end of its arrival log; the only file that depends on arrival order
 
 Equal stores produce equal bytes in all other files, in any order of arrival: docs/reference/FORMAT.md. For any content
 of a folder, reading raises only ExportError, or StorageError after an I/O error.
@@ -40,7 +40,7 @@ from cablestore.reprs import hex_repr
 FORMAT: Final = 1
 """Version of the format of the folder and its files: docs/reference/FORMAT.md."""
 FORMAT_WITH_CONSENTS: Final = 2
-"""Version of an export with statements about roles: versions up to 0.13.1 do not know their segments."""
+"""Version of the format with statements about roles. cablestore 0.13.1 and earlier cannot read their segments."""
 
 MANIFEST: Final = "manifest.json"
 ARRIVALS: Final = "arrivals.json"
@@ -65,10 +65,10 @@ Place = tuple[Number, Hash]
 
 @dataclass(frozen=True, slots=True)
 class Filters:
-    """Filters of an export: a post must match all of them. `cablestore.export.filter` has the rules.
+    """Filters of an export: a post must match all of them. `cablestore.export.filter` describes the rules.
 
-    `channels` are names, `authors` 32-byte public keys; times are `after_ms` <= time < `before_ms`. `without_hidden`
-    omits messages that the store's user and its moderators hid in public.
+    `channels` are names, `authors` are 32-byte public keys. Times must be `after_ms` <= time < `before_ms`.
+    `without_hidden` omits messages that the store's user or the user's moderators hid in public.
     """
 
     channels: frozenset[str] = frozenset()
@@ -95,7 +95,7 @@ class Filters:
             raise ExportError("invalid channel filter: the name cannot be encoded in UTF-8")
 
     def fields(self) -> dict[str, Any]:
-        """Return the fields in the manifest."""
+        """Return the filters as fields of the manifest."""
         more = {"without_hidden": True} if self.without_hidden else {}
         return more | {
             "channels": sorted(self.channels),
@@ -106,9 +106,9 @@ class Filters:
 
 
 class Segment(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """One file of an export. Checksums are in hex; `content_blake3` is that of the msgpack before compression.
+    """File of an export. Checksums are in hex. `content_blake3` is the checksum of the msgpack before compression.
 
-    A segment of posts also has the count of its `posts` by type, and the positions of its `first` and `last` post.
+    For a segment of posts, `posts` counts posts by type. `first` and `last` are the positions of its first and last post.
     """
 
     file: str
@@ -124,9 +124,9 @@ class Segment(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=Tru
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """Description of an export. `views` has the versions of the store's views.
+    """Description of an export. `views` contains the versions of the store's views.
 
-    `folder` is the path of an export on this disk, or the folder of one at a URI; `source` is a folder in both cases.
+    `folder` is a path if the export is on this disk, otherwise an ObjectFolder. `source` is always an ObjectFolder.
     """
 
     folder: Path | ObjectFolder
@@ -137,7 +137,7 @@ class Manifest:
 
     @property
     def source(self) -> ObjectFolder:
-        """The folder of its files."""
+        """Folder of the export's files."""
         return folder_of(self.folder)
 
     @property
@@ -155,7 +155,7 @@ class Manifest:
 
     @property
     def content_blake3(self) -> str:
-        """BLAKE3 of the segments' content checksums: equal for equal content, with any version of zstd."""
+        """BLAKE3 of the segments' content checksums. It is equal for equal content, with any version of zstd."""
         return blake3.blake3(b"".join(bytes.fromhex(s.content_blake3) for s in self.segments)).hexdigest()
 
     @property
@@ -194,7 +194,7 @@ def segment_name(kind: SegmentKind, number: int) -> str:
 
 
 def in_order_of_types(counts: Counter[str]) -> dict[str, int]:
-    """Return counts of posts in the order of their types' numbers."""
+    """Return the counts of post types that are not 0, in the order of the types' numbers."""
     return {name: counts[name] for name in TYPE_NUMBERS if counts[name]}
 
 
@@ -217,7 +217,7 @@ class _FilterFields(Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 class _Rest(Struct):
-    """Fields of a manifest that do not follow from others."""
+    """Fields of a manifest that cannot be computed from other fields."""
 
     views: dict[str, Number]
     filters: _FilterFields | None
@@ -229,10 +229,10 @@ class DamagedManifestError(ExportError):
 
 
 def read_manifest(folder: Location) -> Manifest:
-    """Return the manifest of an export, in a folder or at a URI. Its own checksum is verified.
+    """Return the manifest of an export, in a folder or at a URI, after verifying its checksum.
 
-    Raises ExportError if the export is missing, unfinished, or of another format or dialect. Raises its subclass
-    DamagedManifestError if the manifest is damaged.
+    Raises ExportError if the export is missing or unfinished, or if its format or dialect is unknown. Raises the
+    subclass DamagedManifestError if the manifest is damaged.
     """
     source = folder_of(folder)
     try:
@@ -278,16 +278,18 @@ def _damaged(path: ObjectFile, reason: str, kind: type[ExportError] = ExportErro
 
 
 def check_segments(segments: Sequence[Segment]) -> None:
-    """Raise ValueError unless segments are sorted by kind, and those of each kind are numbered from 0."""
+    """Raise ValueError unless segments are sorted by kind, numbered from 0 for each kind, and consistent.
+
+    Raises ExportError for an unknown post type.
+    """
     counts = Counter(segment.kind for segment in segments)
     expected = [segment_name(kind, number) for kind in KINDS for number in range(counts[kind])]
     for segment, name in zip(segments, expected, strict=True):
         if segment.file != name:
-            raise ValueError(f"it has the segment {segment.file!r:.80}, expected {name}")
+            raise ValueError(f"it lists the segment {segment.file!r:.80}, expected {name}")
         if unknown := segment.posts.keys() - TYPE_NUMBERS.keys():
             raise ExportError(
-                f"the export has posts of the type {min(unknown)!r:.80}, which this version of cablestore does not know. "
-                "Install a newer version"
+                f"unknown post type in the export: {min(unknown)!r:.80}. Install a newer version of cablestore"
             )
         has_posts = segment.kind == "posts"
         ends = {segment.first is not None, segment.last is not None}
@@ -305,8 +307,8 @@ def _filters_of(fields: _FilterFields) -> Filters:
 def read_posts(folder: Location, segment: Segment) -> Iterator[list[bytes]]:
     """Yield the encoded posts of a segment in blocks, in order of (timestamp, hash).
 
-    The file's checksum is verified first. Raises ExportError, which contains the file's name, if it is missing
-    or damaged or does not match the manifest; StorageError after an I/O error.
+    The file's checksum is verified first. Raises ExportError, which contains the file's name, if the file is missing or
+    damaged or does not match the manifest. Raises StorageError after an I/O error.
     """
     path = folder_of(folder).file(segment.file)
     for block in _blocks(path, segment, "posts"):
@@ -346,7 +348,7 @@ def _blocks(path: ObjectFile, segment: Segment, kind: SegmentKind) -> Iterator[t
         items += len(block)
         yield block
     if items != segment.items:
-        raise _damaged(path, f"it contains {items} {kind}, but the manifest says {segment.items}")
+        raise _damaged(path, f"it contains {items} {kind}, expected {segment.items} as in the manifest")
 
 
 def _tombstone(path: ObjectFile, item: Any) -> Tombstone:
@@ -363,7 +365,7 @@ def _is_time(value: Any) -> bool:
 class CoveredLog(Struct, frozen=True):
     """Part of a store's arrival log that an export covers: up to entry `through`, which `mark` identifies in hex.
 
-    `mark` is None in an export of 0.12 or earlier.
+    `mark` is None in an export of cablestore 0.12 or earlier.
     """
 
     store: str
@@ -371,7 +373,7 @@ class CoveredLog(Struct, frozen=True):
     mark: Annotated[str, Meta(pattern=r"\A([0-9a-f]{2})*\Z")] | None = None
 
     def position_in(self, reader: Reader) -> int:
-        """Return how far the export covers the present log of this store, 0 if the log has another history."""
+        """Return the last entry of this store's log that the export covers, or 0 if the log has another history."""
         is_ours = self.mark is None or is_shared(reader, self.through, bytes.fromhex(self.mark))
         return self.through if is_ours else 0
 

@@ -1,6 +1,6 @@
-"""Posts of one state as records: in pieces that can be sorted, and all of them in order of time and hash.
+"""Records of the posts of one state: in pieces of bounded size, or all of them in order of time and hash.
 
-The database has posts in order of their hashes.
+The database contains posts in order of their hashes.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ _TYPE_AND_SIX: Final = 0x00808080808000
 
 
 def records_in_order(reader: Reader, scratch: Path, *, progress: Progress) -> Iterator[list[bytes]]:
-    """Yield the records of all posts except local-only ones, in order of time and hash, in lists of any length.
+    """Yield the records of all posts except local-only posts, in order of time and hash, in lists of any length.
 
-    `scratch` is a folder for runs. Memory is bounded; few posts do not need runs. Raises CorruptStoreError and
-    StorageError.
+    `scratch` is a folder for runs, which are written if the posts exceed `limits.MAX_RUN_SIZE_BYTES`. Memory is
+    bounded. Raises CorruptStoreError and StorageError.
     """
     runs: list[Path] = []
     made = pieces(reader, None, "", limits.MAX_RUN_SIZE_BYTES, progress)
@@ -58,7 +58,10 @@ def records_in_order(reader: Reader, scratch: Path, *, progress: Progress) -> It
 def pieces(
     reader: Reader, selection: Selection | None, read_to: str, run_size_bytes: int, progress: Progress
 ) -> Iterator[tuple[list[bytes], str]]:
-    """Yield the records of one run at a time, after the hash `read_to`, with the last hash that was read for it."""
+    """Yield the records of one run at a time, and the last hash that was read for it.
+
+    Only posts after the hash `read_to` are read.
+    """
     rows = reader.scan(DATA_PREFIX + read_to.encode() + b"\x00" if read_to else DATA_PREFIX, after_prefix(DATA_PREFIX))
     records: list[bytes] = []
     size_bytes = 0
@@ -78,7 +81,7 @@ def pieces(
 
 
 def is_going(reader: Reader, going: AppliedDrops, row: Row) -> bool:
-    """Return True if the post in a row is dropped but not removed yet. A damaged one is kept."""
+    """Return True if the post in a row is dropped but not removed yet, and False for a damaged post."""
     try:
         return going.of(decode_post(row[1], reader.dialect)) is not None
     except DecodeError:
@@ -90,7 +93,7 @@ def _hash_hex(row: Row) -> str:
 
 
 def records_of(rows: list[Row]) -> list[bytes]:
-    """Return the records of posts. Only time and type are decoded, their usual form inline, which is faster."""
+    """Return the records of posts. Only time and type are decoded. Their usual form is decoded inline to save time."""
     records = []
     for key, raw in rows:
         try:
@@ -106,7 +109,7 @@ def records_of(rows: list[Row]) -> list[bytes]:
             raise _damaged(key, error) from None
     for (key, _), record in zip(rows, records, strict=True):
         if len(key) != _KEY_SIZE_BYTES:
-            raise _damaged(key, "its key has no hash")
+            raise _damaged(key, "its key does not contain a hash")
         if record[TYPE_AT] not in TYPE_NAMES:
             unknown = DecodeError(SIGNED_FROM, f"unknown post type {record[TYPE_AT]}", is_unknown_type=True)
             reject_newer(unknown, record[POST_AT:], key[_HASH_AT:])

@@ -23,12 +23,13 @@ from cablestore.limits import MAX_SEGMENT_BLOCK_SIZE_BYTES
 
 _CHUNK_SIZE_BYTES: Final = 2**20
 _MAX_BLOCK_ITEMS: Final = 2**20
-"""Maximum length of a list. Memory for it is allocated before its items are read, so a few bytes could request more."""
+"""Maximum length of an array. The decoder allocates memory for an array before it reads the items, so a few bytes could
+request too much memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """A finished segment: its size, the BLAKE3 of its bytes in hex, and that of its msgpack before compression."""
+    """Finished segment: its size, and the BLAKE3 in hex of its bytes and of its msgpack before compression."""
 
     size_bytes: int
     blake3: str
@@ -36,10 +37,10 @@ class Written:
 
 
 class SegmentWriter:
-    """Writer of one segment, which gets its name with `close`. A `with` removes an unfinished one."""
+    """Writer of one segment. `close` gives the file its name. The end of the `with` block removes an unfinished file."""
 
     def __init__(self, file: Path | ObjectFile, level: int, *, sync: bool = True) -> None:
-        """Start a segment. `level` is that of zstd. Without `sync`, a power failure may lose or damage it."""
+        """Start a segment. `level` is zstd's compression level. Without `sync`, a power failure may lose the file."""
         self._path = file_of(file)
         self._compressor = zstd.ZstdCompressor(level=level)
         self._hasher = blake3.blake3()
@@ -63,7 +64,7 @@ class SegmentWriter:
         self._writing.__exit__(kind, error, trace)
 
     def write_packed(self, content: bytes) -> None:
-        """Append a block, which is a msgpack array. Raises OSError, which the `with` turns into StorageError."""
+        """Append a block, which is a msgpack array. Raises OSError, which the `with` block turns into StorageError."""
         self._content_hasher.update(content)
         data = self._compressor.compress(content, zstd.ZstdCompressor.FLUSH_FRAME)
         self._hasher.update(data)
@@ -71,7 +72,7 @@ class SegmentWriter:
         self._file.write(data)
 
     def close(self) -> Written:
-        """Give the segment its name. Its content is in the object store, or on the disk if `sync` was set."""
+        """Give the segment its name. Then its content is in the object store, or on the disk if `sync` is set."""
         self._is_open = False
         self._writing.__exit__(None, None, None)
         return Written(self.size_bytes, self._hasher.hexdigest(), self._content_hasher.hexdigest())
@@ -80,8 +81,8 @@ class SegmentWriter:
 def read_segment(file: Path | ObjectFile, expected_blake3: str | None = None) -> Iterator[tuple[Any, ...]]:
     """Yield the blocks of a segment, tuples of items. With a checksum, the file is verified first.
 
-    Raises ExportError, which contains the file's name, if it is missing, has another checksum or is not a
-    segment, and StorageError after an I/O error.
+    Raises ExportError, which contains the file's name, if the file is missing, has another checksum or is not a
+    segment. Raises StorageError after an I/O error.
     """
     path = file_of(file)
     data = _checked(path, expected_blake3)

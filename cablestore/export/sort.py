@@ -1,4 +1,4 @@
-"""External sort of records: sorted runs on the disk, and their merge. Records are bytes and sort as such.
+"""External sort of records: sorted runs on the disk, and merging them. Records are compared as bytes.
 
 A run's file is a sequence of blocks: size and CRC-32, each u32 big-endian, then a msgpack array of records of this
 size.
@@ -23,13 +23,13 @@ from cablestore.errors import ExportError
 from cablestore.files import atomic_file, storage_errors
 
 _BLOCK_SIZE_BYTES: Final = 65_536
-"""Memory of the merge for each run. A hundred million posts have 600 runs: 40 MB."""
+"""Memory of the merge for each run. A hundred million posts need 600 runs, which take 40 MB."""
 
 _HEADER: Final = struct.Struct(">II")
 
 
 def into_blocks(batches: Iterable[list[bytes]], most_bytes: int) -> Iterator[list[bytes]]:
-    """Split records into blocks. Each ends with the record that reaches `most_bytes`. Batches are ignored."""
+    """Split records into blocks, regardless of batches. A block ends with the record that reaches `most_bytes`."""
     held: list[bytes] = []
     for batch in batches:
         held += batch
@@ -75,7 +75,7 @@ def merge(runs: Iterable[Path], after: bytes = b"") -> Iterator[list[bytes]]:
 
 
 def _next_block(blocks: Iterator[list[bytes]], after: bytes) -> Sequence[bytes]:
-    """Return the records of the next block that are greater than `after`, () at the end."""
+    """Return the records of the next block that are greater than `after`, or () at the end."""
     for block in blocks:
         if block[-1] > after:
             return block[bisect_right(block, after) :]

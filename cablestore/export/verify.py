@@ -40,14 +40,14 @@ from cablestore.protocol.crypto import HASH_SIZE_BYTES
 from cablestore.protocol.post import Post, decode_post
 
 _POST: Final = b"\x00"
-"""Marks data from a post. It sorts before data from tombstones about the same hash."""
+"""Prefix of data from a post. It sorts before data from tombstones with the same hash."""
 _STONE: Final = b"\x01"
 _HASH: Final = itemgetter(slice(0, HASH_SIZE_BYTES))
 
 
 @dataclass(frozen=True, slots=True)
 class ExportProblem:
-    """A problem in one file of an export."""
+    """Problem of one file of an export."""
 
     file: str
     what: str
@@ -70,10 +70,10 @@ def verify_export(
 ) -> ExportReport:
     """Verify the checksums of all files, the encoding and order of all posts, and the counts.
 
-    The post/delete of a tombstone must confirm it if the export has it. Tombstones must not mark posts of the export as
-    dead. With `signatures` every signature is verified, on all cores. `progress` is called with the number of
-    posts done since the last call. Raises ExportError if the export is missing, unfinished or of an unknown
-    format.
+    If the export contains the post/delete of a tombstone, the post/delete must confirm the tombstone. Posts of the
+    export must not have effective tombstones. With `signatures`, every signature is verified, on all cores. `progress`
+    is called with the number of posts verified since the last call. Raises ExportError if the export is missing,
+    unfinished or in an unknown format.
     """
     report = ExportReport()
     try:
@@ -91,7 +91,7 @@ def verify_export(
 
 
 class _Groups:
-    """Records grouped by the hash with which they begin. They are sorted on the disk, because they may be many."""
+    """Records grouped by the hash with which they begin. They are sorted on the disk, to limit memory."""
 
     def __init__(self, scratch: Path, name: str) -> None:
         self._scratch = scratch
@@ -122,7 +122,7 @@ class _Groups:
 
 
 class _Proofs:
-    """Deletions by post/deletes and claims by tombstones, and the posts of the export."""
+    """Posts of an export, and the deletions that its post/deletes and tombstones claim."""
 
     def __init__(self, scratch: Path) -> None:
         self._deletions = _Groups(scratch, "deletions")
@@ -233,7 +233,7 @@ class _Verification:
         try:
             post = decode_post(raw, self.manifest.dialect)
         except DecodeError as error:
-            self.report.add(segment.file, f"a post cannot be decoded: {error}")
+            self.report.add(segment.file, f"cannot decode a post: {error}")
             return None
         if post.is_local_only:
             self.report.add(segment.file, f"the post {post.hash.hex()} is local-only and must not be exported")

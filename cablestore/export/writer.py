@@ -1,7 +1,8 @@
-"""Writers of exports: a segment from its posts or tombstones, the manifest from its segments, and both as a stream.
+"""Writing of exports: single segments of posts, tombstones or statements, or a whole export as a stream.
 
-A post is passed as a record, which sorts like exports: time u8[8] | hash u8[32] | type u8 | post. The time is the
-reversed varint of the timestamp, with leading zeros: it sorts like the number, and is copied from a post in one step.
+Posts are passed as records, which sort in the order of an export: time u8[8] | hash u8[32] | type u8 | post. The time
+is the reversed varint of the timestamp, with leading zeros. It sorts like the number, and is copied from a post in one
+step.
 """
 
 from __future__ import annotations
@@ -47,13 +48,13 @@ _LEVEL: Final = 1
 HASH_AT, TYPE_AT, POST_AT = 8, 40, 41
 """Offsets of the parts of a record, in bytes. Its time is at 0."""
 _STONE_SIZE_BYTES: Final = 64
-"""Target and author, which every tombstone has beside its value."""
+"""Size of the target and author of a tombstone."""
 _CONSENT_SIZE_BYTES: Final = 80
-"""User, time, hash and answer of a statement."""
+"""Size of the user, time, hash and answer of a statement."""
 
 
 def post_record(timestamp_ms: int, digest: bytes, raw: bytes, post_type: int) -> bytes:
-    """Return the record of a post. Raises ValueError for an impossible number."""
+    """Return the record of a post. Raises ValueError for an impossible timestamp, hash or type."""
     return record_start(timestamp_ms, digest) + bytes((post_type,)) + raw
 
 
@@ -61,7 +62,7 @@ def record_start(timestamp_ms: int, digest: bytes) -> bytes:
     """Return the beginning of the record of a post at this position."""
     time = encode_varint(timestamp_ms)[::-1]
     if len(time) > HASH_AT or len(digest) != HASH_SIZE_BYTES:
-        raise ValueError(f"no post can have the timestamp {timestamp_ms} and the hash {digest.hex()}")
+        raise ValueError(f"a post cannot have the timestamp {timestamp_ms} and the hash {digest.hex()}")
     return time.rjust(HASH_AT, b"\x00") + digest
 
 
@@ -77,10 +78,10 @@ def _listed(record: bytes) -> Place:
 
 
 def write_post_segment(folder: Location, number: int, blocks: Iterable[list[bytes]]) -> Segment:
-    """Write one segment of posts: blocks of records, of about `limits.SEGMENT_BLOCK_SIZE_BYTES`. Return its entry.
+    """Write a segment of posts from blocks of records. Return its entry in the manifest.
 
-    Different processes can write the segments of one export. Raises ValueError if records are out of order or missing,
-    StorageError if writing fails.
+    A block should have about `limits.SEGMENT_BLOCK_SIZE_BYTES`. Different processes can write the segments of one
+    export. Raises ValueError if records are out of order or missing, StorageError if writing fails.
     """
     name = segment_name("posts", number)
     types: Counter[int] = Counter()
@@ -100,7 +101,7 @@ def write_post_segment(folder: Location, number: int, blocks: Iterable[list[byte
 
 
 def write_tombstone_segment(folder: Location, number: int, blocks: Iterable[list[Tombstone]]) -> Segment:
-    """Write one segment of tombstones, in blocks in key order. Same result and errors as `write_post_segment`."""
+    """Write a segment of tombstones from blocks in key order. Result and errors are as in `write_post_segment`."""
     name = segment_name("tombstones", number)
     items = 0
     last = b""
@@ -119,7 +120,10 @@ def write_tombstone_segment(folder: Location, number: int, blocks: Iterable[list
 
 
 def write_consent_segment(folder: Location, number: int, blocks: Iterable[list[Consent]]) -> Segment:
-    """Write one segment of statements in order of (user, timestamp, hash). Same result and errors as the others."""
+    """Write a segment of statements in order of (user, timestamp, hash). The order is not checked.
+
+    Result and errors are as in `write_post_segment`.
+    """
     name = segment_name("consents", number)
     items = 0
 
@@ -139,7 +143,7 @@ def _check_order(last: bytes, keys: list[bytes]) -> None:
 
 
 def _write(file: ObjectFile, blocks: Iterable[list[Any]]) -> Written:
-    """Write a segment. While one block is compressed and written, the next one is created and packed."""
+    """Write a segment. While one block is compressed and written, the next block is created and packed."""
     packer = msgpack.Packer()
     under_way: Future[None] | None = None
     with SegmentWriter(file, _LEVEL) as writer, ThreadPoolExecutor(1) as thread:
@@ -165,8 +169,9 @@ def _nothing(_: Segment) -> None:
 class ExportWriter:
     """Writer of an export as a stream: first all posts, then all tombstones and statements, then `finish`.
 
-    A segment ends with the block that reaches `segment_size_bytes`, counted before compression. `views` has the
-    versions of the store's views. `written` are segments that exist already; `on_segment` is called with each new one.
+    A segment ends with the block that reaches `segment_size_bytes`, counted before compression. `views` contains the
+    versions of the store's views. `written` are segments that exist already. `on_segment` is called with each new
+    segment.
     """
 
     def __init__(

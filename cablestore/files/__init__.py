@@ -1,4 +1,4 @@
-"""Files on this disk, locks, and folders at any path or URI whose files are never incomplete."""
+"""Files on this disk, locks, and folders of complete files at any path or URI."""
 
 from cablestore.files.access import create, file_mode, make_folder, make_part, restrict, set_access, set_files
 from cablestore.files.folder import LocalFolder, MissingFileError, ObjectFile, ObjectFolder, file_of

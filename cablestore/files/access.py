@@ -1,9 +1,9 @@
 """Access to written files: only for the user, or also for the group of a shared folder.
 
 A new folder has mode 0700 and a new file 0600, regardless of the umask. A folder with exactly mode 0750 is shared:
-files in it have 0640. `share` sets that mode. Existing files and folders only lose permissions: a folder that its user
-must not write stays so. LevelDB chooses the modes of its files itself, so they are set when it is opened and closed;
-meanwhile the mode of its folder protects them.
+files in it have 0640. `share` sets that mode. The user of an existing file or folder never gets more permissions: a
+read-only folder remains read-only. LevelDB chooses the modes of its files, so they are corrected when it is opened and
+closed. Meanwhile, the mode of its folder protects them.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def file_mode(folder: Path) -> int:
 
 
 def make_folder(path: Path) -> None:
-    """Create a folder only for the user, and its parents. An existing one is not changed. Raises OSError."""
+    """Create a folder that only the user can access, and its parents. Do not change an existing folder. Raises OSError."""
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
         path.mkdir(PRIVATE_FOLDER)
@@ -52,16 +52,16 @@ def make_folder(path: Path) -> None:
 
 
 def make_part(path: Path) -> None:
-    """Create a folder inside a store's, with the same access. Raises OSError."""
+    """Create a folder inside the folder of a store, with the same access. Raises OSError."""
     make_folder(path)
     if is_shared(path.parent):
         _set_mode(path, SHARED_FOLDER)
 
 
 def restrict(folder: Path, is_own: Callable[[str], object], *, notify: bool = True) -> None:
-    """Make a folder of the user private if others could read it, with the entries for which `is_own` is true.
+    """Make a folder of the user private if other users could read it, with the entries for which `is_own` is true.
 
-    A folder that is shared with its group stays so. Errors are ignored.
+    A folder that is shared with its group is not changed. With `notify`, a change is logged. Errors are ignored.
     """
     with suppress(OSError):
         status = folder.stat()
@@ -79,9 +79,9 @@ def restrict(folder: Path, is_own: Callable[[str], object], *, notify: bool = Tr
 
 
 def set_access(folder: Path, is_own: Callable[[str], object], *, shared: bool) -> None:
-    """Set the modes of a folder, of its entries for which `is_own` is true, and of everything in these.
+    """Set the modes of a folder, of its entries for which `is_own` is true, and of all files and folders in them.
 
-    Raises OSError.
+    Links and SECRETS are not changed. Raises OSError.
     """
     mode = stat.S_IMODE(folder.stat().st_mode)
     folder.chmod(SHARED_FOLDER if shared else mode & PRIVATE_FOLDER)
@@ -102,7 +102,7 @@ def set_files(folder: Path) -> None:
 
 
 def create(path: str, flags: int) -> int:
-    """Open a file for writing, as an `opener` of `open`, with the access of its folder."""
+    """Open a file for writing, as an `opener` of `open`, with the mode of new files in its folder."""
     descriptor = os.open(path, flags, PRIVATE_FILE)
     with suppress(OSError):  # some file systems do not support modes
         os.fchmod(descriptor, file_mode(Path(path).parent))
@@ -110,7 +110,7 @@ def create(path: str, flags: int) -> int:
 
 
 def _narrow(entry: os.DirEntry[str], most: int) -> None:
-    """Remove the permissions of a file that are not in `most`. With `most` 0640 the group may read what its user may."""
+    """Remove the permissions of a file that are not in `most`. With 0640, the group may read it if the user may."""
     with suppress(OSError):
         status = entry.stat(follow_symlinks=False)
         mode = stat.S_IMODE(status.st_mode)

@@ -1,7 +1,7 @@
-"""A folder of complete files, on this disk or in an object store, at a path or URI.
+"""Folders of complete files, on this disk or in an object store, at a path or URI.
 
-A file gets its name when it is complete, so readers need no other check. A folder is a small value that can be pickled:
-another process opens its own connection, with the credentials of its own environment.
+A file gets its name when it is complete, so readers never find incomplete files. A folder object can be pickled: another
+process opens its own connection, with the credentials in its environment.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from cablestore.files.local import atomic_file, storage_errors, sync_folder, uni
 
 
 class MissingFileError(StorageError, FileNotFoundError):
-    """A file that is read is not in its folder or object store."""
+    """The requested file is missing from the folder or object store, or is not a regular file."""
 
 
 class ObjectFolder(ABC):
-    """A folder of complete files. `str` of it is for messages.
+    """Folder of complete files. `str()` returns its path or URI for messages.
 
     Entries of the system (`is_foreign`) are not listed. Methods raise StorageError if the disk or the object store
-    fails, and MissingFileError, which is also a FileNotFoundError, if a file is missing. A folder is created by a write
-    into it; a missing one is an empty folder.
+    fails, and MissingFileError, which is also a FileNotFoundError, if a file is missing. The first write creates a
+    missing folder. Until then, it counts as empty.
     """
 
     __slots__ = ()
@@ -39,25 +39,25 @@ class ObjectFolder(ABC):
     @property
     @abstractmethod
     def uri(self) -> str:
-        """The path or URI for messages, without credentials."""
+        """Path or URI for messages, without credentials."""
 
     @property
     def full_uri(self) -> str:
-        """The path or URI with its options, from which `folder_of` recreates this folder."""
+        """Path or URI with its options, from which `folder_of` recreates this folder."""
         return self.uri
 
     @property
     def is_local(self) -> bool:
-        """True if it is on a disk of this machine, so that it has a `path`."""
+        """True if the folder is on a disk of this machine. Then it has a `path`."""
         return False
 
     @property
     def path(self) -> Path:
-        """The path of a local folder. Raises StorageError for any other."""
+        """Path of a local folder. Raises StorageError for other folders."""
         raise StorageError(f"{self.uri} is not on this machine. Choose a local folder")
 
     def file(self, name: str) -> ObjectFile:
-        """Return a file of this folder. `str` of it is its path or URI for messages."""
+        """Return a file of this folder, which may not exist."""
         return ObjectFile(self, name)
 
     def __str__(self) -> str:
@@ -65,14 +65,14 @@ class ObjectFolder(ABC):
 
     @abstractmethod
     def make(self) -> None:
-        """Create the folder and its parents. Object stores have no empty folders, so there this does nothing."""
+        """Create the folder and its parents. Does nothing in object stores, which do not support empty folders."""
 
     @abstractmethod
     def child(self, name: str) -> ObjectFolder:
-        """Return a folder in this one, without reading or creating it."""
+        """Return a subfolder, without reading or creating it."""
 
     def names(self, glob: str = "*") -> list[str]:
-        """Return the sorted names of the files directly in this folder, [] if it does not exist."""
+        """Return the sorted names of the files directly in this folder, or [] if the folder does not exist."""
         return sorted(self.sizes(glob))
 
     @abstractmethod
@@ -109,13 +109,13 @@ class ObjectFolder(ABC):
 
     @abstractmethod
     def open_parts(self, name: str) -> BinaryIO:
-        """Open a file to read parts of it. Only the parts that are read are requested."""
+        """Open a file to read parts. Only these parts are requested from an object store."""
 
     @abstractmethod
     def writing(self, name: str, *, sync: bool = True) -> AbstractContextManager[BinaryIO]:
-        """Write a file as a stream. It gets its name after the `with`; after an exception it does not exist.
+        """Write a file as a stream. It gets its name at the end of the `with` block. After an exception, it is discarded.
 
-        Without `sync` a local file may be lost when the machine stops. Object stores are always durable.
+        Without `sync`, a power failure may lose a local file. Object stores are always durable.
         """
 
     @abstractmethod
@@ -124,16 +124,16 @@ class ObjectFolder(ABC):
 
     @abstractmethod
     def remove(self, name: str) -> None:
-        """Remove a file. A missing one is not an error."""
+        """Remove a file. A missing file is not an error."""
 
     @abstractmethod
     def remove_all(self) -> None:
-        """Remove the folder and its content. A missing one is not an error."""
+        """Remove the folder and its content. A missing folder is not an error."""
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectFile:
-    """A file in such a folder, which may not exist."""
+    """File in an ObjectFolder, which may not exist. `str()` returns its path or URI for messages."""
 
     folder: ObjectFolder
     name: str
@@ -143,19 +143,19 @@ class ObjectFile:
 
 
 def file_of(file: Path | ObjectFile) -> ObjectFile:
-    """Return a file that is passed as such, or by its path on this disk."""
+    """Return an ObjectFile unchanged, or the ObjectFile of a path on this disk."""
     return file if isinstance(file, ObjectFile) else LocalFolder(file.parent).file(file.name)
 
 
 @dataclass(frozen=True, slots=True)
 class LocalFolder(ObjectFolder):
-    """A folder on this disk. A file is written under another name, synced and renamed."""
+    """Folder on this disk. A file is written under another name, synced and renamed."""
 
     folder: Path
 
     @property
     def uri(self) -> str:
-        """The path."""
+        """Path as text."""
         return str(self.folder)
 
     @property
@@ -165,14 +165,14 @@ class LocalFolder(ObjectFolder):
 
     @property
     def path(self) -> Path:
-        """The path."""
+        """Path of the folder."""
         return self.folder
 
     def __str__(self) -> str:
         return self.uri
 
     def child(self, name: str) -> LocalFolder:
-        """Return a folder in this one."""
+        """Return a subfolder."""
         return LocalFolder(self.folder / name)
 
     def is_empty(self) -> bool:
@@ -196,7 +196,7 @@ class LocalFolder(ObjectFolder):
         return found
 
     def folders(self) -> list[str]:
-        """Return the names of the folders in it."""
+        """Return the sorted names of the subfolders."""
         with storage_errors(self.folder):
             return sorted(entry.name for entry in self._entries() if entry.is_dir())
 
@@ -227,7 +227,7 @@ class LocalFolder(ObjectFolder):
 
     @contextmanager
     def writing(self, name: str, *, sync: bool = True) -> Iterator[BinaryIO]:
-        """Write a file with a name that other processes do not use, sync it and rename it."""
+        """Write a file under a unique temporary name, sync it if requested, and rename it."""
         path = self._made() / name
         with storage_errors(path):
             with atomic_file(path, unique_suffix(), sync=sync) as file:
@@ -236,7 +236,7 @@ class LocalFolder(ObjectFolder):
                 sync_folder(path.parent)
 
     def write(self, name: str, data: bytes, *, sync: bool = True) -> None:
-        """Write a small file. Several processes may do this at once."""
+        """Write a small file. Several processes may write it at the same time."""
         with self.writing(name, sync=sync) as file:
             file.write(data)
 

@@ -1,7 +1,6 @@
-"""Names of entries that systems, file managers, NAS and sync programs create in any folder.
+"""Names of entries that operating systems, file managers, NAS and sync programs create in any folder.
 
-Such entries belong neither to a store nor to its user: a folder with only such entries is empty, and they are neither
-read nor removed.
+Such entries are ignored: a folder with only such entries counts as empty, and they are neither read nor removed.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ _NAMES: Final = frozenset(
         *(".stignore", ".owncloudsync.log", ".nextcloudsync.log", ".sync_exclude.lst"),
     }
 )
-"""In lower case."""
+"""Names in lower case."""
 _PREFIXES: Final = (
     *("._", ".nfs", ".fuse_hidden", ".smbdelete", ".afpdeleted", ".trash-", ".~lock.", ".goutputstream-"),
     *(".syncthing.", "~syncthing~", ".sync_", "._sync_", ".sync-conflict-"),
@@ -33,6 +32,6 @@ _PREFIXES: Final = (
 
 
 def is_foreign(name: str) -> bool:
-    """Return True if systems or programs create entries with this name in any folder."""
+    """Return True if operating systems or other programs create entries with this name in any folder."""
     lower = name.lower()
     return lower in _NAMES or lower.startswith(_PREFIXES)

@@ -1,4 +1,4 @@
-"""Files on this disk: write complete ones, sync them, lock a folder, turn errors of the system into StorageError."""
+"""Files on this disk: atomic writes, syncing, locks, and conversion of OSError to StorageError."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from cablestore.files.uri import local_path, shown
 from cablestore.forks import close_released, open_released, released_in_child
 
 _IMPOSSIBLE: Final = {
-    errno.ENOTDIR: "is not a possible path: a part of it is a file, not a folder",
+    errno.ENOTDIR: "is not a possible path: one of its folders is a file",
     errno.ENAMETOOLONG: "is too long for a path on this file system",
     errno.ELOOP: "is not a possible path: it is a link to itself",
 }
@@ -45,7 +45,7 @@ def usable_path(location: str | os.PathLike[str]) -> Path:
                 ) from None
         _require_current_folder(path)
     except UnicodeEncodeError:
-        raise ArgumentError(f"{name} contains characters that a file name cannot have") from None
+        raise ArgumentError(f"{name} contains characters that a file name cannot contain") from None
     except OSError as error:
         if error.errno in _IMPOSSIBLE:
             raise ArgumentError(f"{name} {_IMPOSSIBLE[error.errno]}") from None
@@ -57,8 +57,8 @@ def _require_current_folder(path: Path) -> None:
         path.absolute()
     except OSError as error:
         raise ArgumentError(
-            f"{path} cannot be used, because the current folder is not accessible: {error.strerror}. Change to "
-            "another folder, or use an absolute path"
+            f"cannot use {path}, because the current folder is not accessible: {error.strerror}. Change to another "
+            "folder, or use an absolute path"
         ) from None
 
 
@@ -73,7 +73,7 @@ def cache_folder() -> Path:
 def read_small(path: Path) -> bytes:
     """Return the bytes of a small file that a user names. Raises OSError, also if it is too large.
 
-    It may be a pipe, such as a shell's <(COMMAND), or by mistake a device without an end.
+    The file may also be a pipe, such as a shell's <(COMMAND), or by mistake an endless device.
     """
     with path.open("rb") as file:
         data = file.read(limits.MAX_TEXT_FILE_SIZE_BYTES + 1)
@@ -92,10 +92,10 @@ def text_of(data: bytes) -> str:
 
 @contextmanager
 def storage_errors(what: object) -> Iterator[None]:
-    """Turn an OSError in a `with` into a StorageError with the file's name, or with the failed operation."""
+    """Convert an OSError in the `with` block to a StorageError. `what` is the file's name or the failed operation."""
     try:
         yield
-    except StorageError:  # a missing file of an object store is an OSError too, with a complete message
+    except StorageError:  # MissingFileError is also an OSError, and its message is complete
         raise
     except OSError as error:
         raise StorageError(
@@ -105,10 +105,10 @@ def storage_errors(what: object) -> Iterator[None]:
 
 @contextmanager
 def atomic_file(path: Path, suffix: str = ".tmp", *, sync: bool = True) -> Iterator[BinaryIO]:
-    """Write a file under its name with `suffix`, and rename it when the `with` ends.
+    """Write a file under its name with `suffix`, and rename it at the end of the `with` block.
 
-    With `sync` the file is on the disk before it is renamed. After an exception the unfinished file is removed. Raises
-    OSError.
+    With `sync`, the file is on the disk before it is renamed. After an exception, the unfinished file is removed.
+    Raises OSError.
     """
     unfinished, opened_at = path.with_name(f"{path.name}{suffix}"), forks.ancestors
     try:
@@ -131,7 +131,7 @@ def unique_suffix() -> str:
 
 
 def write_atomically(path: Path, data: bytes, suffix: str = ".tmp") -> None:
-    """Write a small file at once and sync it and its name to the disk. Raises StorageError."""
+    """Write a small file atomically, and sync the file and its name to the disk. Raises StorageError."""
     with storage_errors(path):
         with atomic_file(path, suffix) as file:
             file.write(data)
@@ -139,7 +139,7 @@ def write_atomically(path: Path, data: bytes, suffix: str = ".tmp") -> None:
 
 
 def sync_file(path: Path) -> None:
-    """Sync a file that another descriptor wrote to the disk. Raises OSError."""
+    """Sync a file to the disk after it was written through another descriptor. Raises OSError."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -157,10 +157,10 @@ def sync_folder(path: Path) -> None:
 
 
 def lock(path: Path, refused: Callable[[str], CableStoreError]) -> int:
-    """Lock a file, created if missing, and return its descriptor. `unlock`, or the end of the process, unlocks it.
+    """Lock a file and return its descriptor. A missing file is created. `unlock` or the end of the process unlocks it.
 
-    Raises `refused(owner)` if another process has the lock: `owner` is the process id that `sign_lock` wrote,
-    "unknown", or "" if others share the lock (`share_lock`).
+    Raises `refused(owner)` if another process holds the lock. `owner` is the process id that `sign_lock` wrote,
+    "unknown", or "" if other processes share the lock (`share_lock`).
     """
     descriptor = open_released(path, os.O_RDWR | os.O_CREAT)
     try:
@@ -175,17 +175,17 @@ def lock(path: Path, refused: Callable[[str], CableStoreError]) -> int:
 
 
 def unlock(descriptor: int) -> None:
-    """Unlock a file or folder and close it. A process that was started without Python's fork may share the lock."""
+    """Unlock a file or folder and close it. Closing is not enough: a child process may share the descriptor."""
     with suppress(OSError):  # some network file systems do not support it
         fcntl.flock(descriptor, fcntl.LOCK_UN)
     close_released(descriptor)
 
 
 def share_lock(path: Path, refused: Callable[[str], CableStoreError]) -> int | None:
-    """Lock a file together with other readers, and return its descriptor. Nothing is written.
+    """Lock a file together with other readers, and return its descriptor. The file is not changed.
 
-    Return None if it cannot be locked: the file is missing, or its file system is read-only and has no locks. Raises
-    `refused(owner)` like `lock`.
+    Return None if it cannot be locked: the file is missing, or its file system is read-only and does not support locks.
+    Raises `refused(owner)` like `lock`.
     """
     try:
         descriptor = open_released(path, os.O_RDONLY)
@@ -225,7 +225,7 @@ def try_lock(descriptor: int, *, shared: bool = False) -> bool:
 
 @contextmanager
 def open_folder(path: Path) -> Iterator[int]:
-    """Open a folder so that it can be locked in the `with`. Raises StorageError."""
+    """Open a folder so that it can be locked in the `with` block. Raises StorageError."""
     with storage_errors(path):
         descriptor = open_released(path, os.O_RDONLY | os.O_DIRECTORY)
     try:

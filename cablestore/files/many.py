@@ -1,4 +1,4 @@
-"""Requests for many files of one folder: several at once if each waits for an object store."""
+"""Requests for many files of one folder: concurrent in an object store, one by one on this disk."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ REQUESTS_AT_ONCE: Final = 8
 
 
 def for_each(folder: ObjectFolder, work: Callable[[str], Result], names: Iterable[str]) -> Iterator[Result]:
-    """Yield the result of `work` for each of these names in a folder, in their order. Raises its first error.
+    """Yield the result of `work` for each of these names in a folder, in order. Raises the first error of `work`.
 
-    After an error no request is in progress. Ctrl-C ends the wait immediately, and requests may continue.
+    After an error, no requests are in progress. Ctrl-C ends the wait immediately, but requests may continue.
     """
     if folder.is_local:
         yield from map(work, names)
@@ -43,6 +43,6 @@ def for_each(folder: ObjectFolder, work: Callable[[str], Result], names: Iterabl
 
 
 def remove(folder: ObjectFolder, names: Iterable[str]) -> None:
-    """Remove these files."""
+    """Remove these files of a folder."""
     for _ in for_each(folder, folder.remove, names):
         pass

@@ -1,4 +1,4 @@
-"""Mount points. A folder on a disk that is not mounted is an empty folder of the root file system."""
+"""Checking that a disk is mounted. Otherwise, its mount point is an empty folder of the root file system."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def require_mount(target: Path | ObjectFolder) -> None:
 
 
 def _mount_points() -> frozenset[Path]:
-    """Return all mount points, including folders that are mounted elsewhere on their own disk. Empty if unknown."""
+    """Return all mount points, including bind mounts, or an empty set if they are unknown."""
     try:
         lines = _TABLE.read_bytes().splitlines()
     except FileNotFoundError:  # not on Linux

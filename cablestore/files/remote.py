@@ -1,8 +1,8 @@
-"""A folder in an object store, through pyarrow's file systems: S3, Google Cloud Storage, Azure, Hadoop.
+"""Folders in object stores, through pyarrow's file systems: S3, Google Cloud Storage, Azure, Hadoop.
 
-A stream of pyarrow completes its object when it is closed or garbage-collected, even after an exception in the middle.
-So a file is first written to a temporary file on this disk, and sent when it is complete: an interruption before that
-leaves no object. For the same reason a failed upload can be repeated. A stream does not complete an object after a
+A stream of pyarrow completes its object when it is closed or garbage-collected, even if an exception interrupted the
+writing. So a file is first written to a temporary file on this disk, and sent when it is complete. An interruption
+before that does not create an object, and a failed upload can be repeated. A stream does not complete an object after a
 failed part.
 """
 
@@ -33,15 +33,15 @@ from cablestore.interruptible import awaited, in_thread
 T = TypeVar("T")
 
 _ATTEMPTS: Final = 4
-"""Number of attempts before a request fails. pyarrow's S3 client makes three requests in each."""
+"""Number of attempts before a request fails. In each attempt, pyarrow's S3 client makes up to three requests."""
 _RETRY_S: Final = 0.5
 """Pause before the second attempt. Each further pause is twice as long."""
 _CONNECT_S: Final = 10
-"""Timeout of a connection to S3."""
+"""Timeout for connecting to S3."""
 _PART_SIZE_BYTES: Final = 4_194_304
 """Number of bytes that one request reads from a stream."""
 _WINDOW_SIZE_BYTES: Final = 31_457_280
-"""Bytes of a file in transit to S3 at once, in memory: three parts of 10 MB."""
+"""Maximum number of bytes in memory during an upload to S3: three parts of 10 MB."""
 
 _FINAL: Final = re.compile(
     r"ACCESS_DENIED|NO_SUCH_BUCKET|INVALID_ACCESS_KEY|INVALID_BUCKET|SIGNATURE_DOES_NOT|INVALID_CLIENT_TOKEN|EXPIRED_TOKEN"
@@ -50,7 +50,7 @@ _FINAL: Final = re.compile(
 """Errors for which another attempt is useless."""
 _NOISE: Final = re.compile(r" ?\(Request ID: [^)]*\)|\.? Detail: .*", re.DOTALL)
 _RENAMING: Final = frozenset({"hdfs", "viewfs"})
-"""Schemes of file systems whose files have their names while they are written, and where renaming is atomic."""
+"""Schemes of file systems in which incomplete files are visible. Renaming is atomic there."""
 
 
 def uri_of(parts: SplitResult) -> str:
@@ -60,12 +60,12 @@ def uri_of(parts: SplitResult) -> str:
 
 
 class RemoteFolder(ObjectFolder):
-    """A folder in an object store. Its connection is opened on first use, once per process."""
+    """Folder in an object store. Its connection is opened on first use, once per process."""
 
     __slots__ = ("_connection", "_uri")
 
     def __init__(self, uri: str, connection: tuple[Any, str] | None = None) -> None:
-        """`uri` has no credentials; `connection` is pyarrow's file system and the path in it."""
+        """`uri` does not contain credentials. `connection` is pyarrow's file system and the path in it."""
         self._uri = uri
         self._connection = connection
 
@@ -83,12 +83,12 @@ class RemoteFolder(ObjectFolder):
 
     @property
     def uri(self) -> str:
-        """The URI without options."""
+        """URI without options."""
         return uri_of(urlsplit(self._uri)._replace(query=""))
 
     @property
     def full_uri(self) -> str:
-        """The URI with options."""
+        """URI with options."""
         return self._uri
 
     def opened(self) -> RemoteFolder:
@@ -97,10 +97,10 @@ class RemoteFolder(ObjectFolder):
         return self
 
     def make(self) -> None:
-        """Do nothing: a folder exists when it has an object."""
+        """Do nothing: a folder exists when it contains an object."""
 
     def child(self, name: str) -> RemoteFolder:
-        """Return a folder in this one, which shares its connection."""
+        """Return a subfolder, which shares the connection."""
         parts = urlsplit(self._uri)
         uri = uri_of(parts._replace(path=f"{parts.path}/{escaped(name)}"))
         connection = self._connection
@@ -121,7 +121,7 @@ class RemoteFolder(ObjectFolder):
         return {entry.base_name: int(entry.size) for entry in entries}
 
     def folders(self) -> list[str]:
-        """Return the names of the folders in it."""
+        """Return the sorted names of the subfolders."""
         return sorted(entry.base_name for entry in self._entries() if not entry.is_file)
 
     def _entries(self) -> list[Any]:
@@ -145,14 +145,14 @@ class RemoteFolder(ObjectFolder):
             return file.read()
 
     def open(self, name: str) -> BinaryIO:
-        """Open an object. Its parts are requested as they are read, and again after failures."""
+        """Open an object. Each part is requested when it is read, and again after a failure."""
         system, root = self._open()
         where = str(self.file(name))
         file = _retried(where, lambda: system.open_input_file(f"{root}/{name}"))
         return io.BufferedReader(_Parts(where, file), _PART_SIZE_BYTES)
 
     def open_parts(self, name: str) -> BinaryIO:
-        """Open an object. Each part is one request, and so is its size."""
+        """Open an object to read parts. Each read is one request, and one more returns the object's size."""
         system, root = self._open()
         where = str(self.file(name))
         file = _retried(where, lambda: system.open_input_file(f"{root}/{name}"))
@@ -160,7 +160,7 @@ class RemoteFolder(ObjectFolder):
 
     @contextmanager
     def writing(self, name: str, *, sync: bool = True) -> Iterator[BinaryIO]:  # noqa: ARG002 - object stores are durable
-        """Write an object: to this disk first, and then as a whole to its destination."""
+        """Write an object to a temporary file on this disk, then upload the file."""
         where = str(self.file(name))
         with storage_errors(f"{where} in {tempfile.gettempdir()}"):
             spool = tempfile.TemporaryFile()  # noqa: SIM115 - closed below
@@ -210,7 +210,7 @@ class RemoteFolder(ObjectFolder):
 
 
 class _Parts(io.RawIOBase):
-    """An object as a seekable stream. A failed request of a part is repeated."""
+    """Seekable stream of an object. A failed request of a part is repeated."""
 
     def __init__(self, where: str, file: Any) -> None:
         self._where = where
@@ -248,7 +248,7 @@ class _Parts(io.RawIOBase):
 def _connected(uri: str, _process: int, _environment: tuple[tuple[str, str], ...]) -> tuple[Any, str]:
     """Return pyarrow's file system for a URI, and the path in it.
 
-    It is cached: each of thousands of tasks unpickles its folders, and would otherwise repeat these requests.
+    The result is cached, because thousands of tasks may unpickle the same folder.
     """
     with naming_extras("URIs need", extra="storage"):
         import pyarrow as pa  # noqa: PLC0415 - an extra
@@ -273,9 +273,9 @@ def _quoted(uri: str) -> str:
 
 
 def _s3(uri: str, found: Any) -> Any:
-    """Return the S3 client that pyarrow found for a URI, with settings that a URI cannot contain.
+    """Return an S3 client for a URI, with the region that pyarrow found and settings that a URI cannot contain.
 
-    Parts must be written in the background: a stream that writes them itself completes an object with a missing part. A
+    Without `background_writes`, a stream completes an object even if a part is missing. With `allow_delayed_open`, a
     small object takes one request instead of three.
     """
     from pyarrow.fs import S3FileSystem  # noqa: PLC0415 - an extra
@@ -295,7 +295,7 @@ def _s3(uri: str, found: Any) -> Any:
 
 
 def _written(system: Any, path: str, content: bytes | mmap.mmap) -> None:
-    """Write an object. Memory is bounded on S3; elsewhere a flush could reveal an incomplete object."""
+    """Write an object. On S3, memory is bounded. Other systems get all data at once: a flush could publish a part."""
     window_bytes = _WINDOW_SIZE_BYTES if system.type_name == "s3" else max(len(content), 1)
     view = memoryview(content)
     with system.open_output_stream(path, compression=None) as stream:
@@ -309,9 +309,9 @@ _in_progress: Final[set[object]] = set()
 
 
 def request(work: Callable[[], T]) -> Future[T]:
-    """Do `work` in a thread, as a request that counts as in progress until it has ended.
+    """Run `work` in a thread, as a request that counts as in progress until it ends.
 
-    It counts before the thread starts: Ctrl-C may arrive before the caller has the future.
+    It is counted before the thread starts, because Ctrl-C may arrive before the caller receives the future.
     """
     token = object()
     _in_progress.add(token)
@@ -331,7 +331,7 @@ def is_request_in_progress() -> bool:
 
 
 def _retried(where: str, work: Callable[[], T]) -> T:
-    """Return the result of `work`. It is repeated a few times after an error of the network or the server.
+    """Return the result of `work`, which is repeated up to 3 times after errors of the network or the server.
 
     Raises MissingFileError or StorageError.
     """

@@ -1,6 +1,6 @@
-"""Temporary folders: the choice of a disk with enough space, and the removal of those that killed processes left.
+"""Temporary folders: creating them on a disk with enough space, and removing folders that killed processes left.
 
-A folder is locked while it is used. So the next process can detect the ones that are left over.
+A folder is locked while it is used. So the next process can detect unused folders.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from cablestore.errors import StorageError
 from cablestore.files.local import try_lock
 
 _PREFIX: Final = "cablestore-reading-"
-"""Unique prefix of the names of these folders."""
+"""Prefix of the names of temporary folders."""
 _MARGIN_SIZE_BYTES: Final = 2**20
 
 
 @dataclass(frozen=True, slots=True)
 class TemporaryFolder:
-    """A private folder that this process removes. Without a `lock`, its parent removes it."""
+    """Private folder that this process removes. `lock` is None if it is inside another temporary folder."""
 
     path: Path
     lock: int | None
     owner: int = field(default_factory=os.getpid)
-    """Process that created it. A forked child leaves the folder to its parent."""
+    """Id of the process that created the folder. A forked child does not remove it."""
 
     def remove(self) -> None:
-        """Remove the folder. The targets of links in it are kept."""
+        """Remove the folder if this process is the owner. Targets of links in the folder are kept."""
         if os.getpid() != self.owner:
             return
         shutil.rmtree(self.path, ignore_errors=True)
@@ -41,9 +41,10 @@ class TemporaryFolder:
 
 
 def make_temporary(size_bytes: int, *, outside: Path) -> TemporaryFolder:
-    """Create a folder in which this many bytes can be written, and which is not in `outside`.
+    """Create a temporary folder with space for this many bytes. It is not inside `outside`.
 
-    It is in TMPDIR. If that is full or read-only, it is on another disk, or in memory. Raises StorageError.
+    It is in TMPDIR. If that is full or read-only, it is on another disk, or in memory. Raises StorageError if no disk
+    has enough space.
     """
     for place in _places(outside):
         remove_unused(place, _PREFIX)
@@ -76,7 +77,7 @@ def make_locked(place: Path, prefix: str) -> TemporaryFolder:
 
 
 def remove_unused(place: Path, prefix: str) -> None:
-    """Remove the folders with a prefix that killed processes of this user left: no process has locked them."""
+    """Remove the folders of this user with a prefix that no process has locked. Killed processes left them."""
     for path in place.glob(f"{prefix}*"):
         with suppress(OSError):
             descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)

@@ -1,4 +1,4 @@
-"""Paths and URIs as text. Parsing does no I/O: any text results in a path, a URI, or an ArgumentError.
+"""Paths and URIs as text. Parsing does not access files: any text results in a path, a URI, or an ArgumentError.
 
 Text that is almost a URI is rejected. As a path it would name a local folder such as `s3:`.
 """
@@ -53,7 +53,7 @@ def escaped(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Uri:
-    """A URI of a folder that is not on this machine. `str` of it is the canonical form."""
+    """URI of a folder that is not on this machine. `str()` returns the canonical form."""
 
     scheme: str
     host: str
@@ -61,7 +61,7 @@ class Uri:
     folders: tuple[str, ...]
     """Decoded names of the folders on the path."""
     options: str = ""
-    """The query string."""
+    """Query string."""
 
     def __str__(self) -> str:
         path = "".join(f"/{escaped(name)}" for name in self.folders)
@@ -71,13 +71,13 @@ class Uri:
 def parse_location(text: str) -> Path | Uri:
     """Parse a string as a path or a URI. A `file:` URI is a path.
 
-    Raises ArgumentError for a malformed URI or one with credentials, a path that looks like a URI, an empty string, and
+    Raises ArgumentError for a malformed URI, a URI with credentials, a path that looks like a URI, an empty string, and
     invalid characters.
     """
     if not text:
         raise ArgumentError("the path or URI is empty. Write . for the current folder")
     if "\0" in text:
-        raise ArgumentError(f"{shown(text)} contains a NUL character, which paths and URIs cannot have")
+        raise ArgumentError(f"{shown(text)} contains a NUL character, which paths and URIs cannot contain")
     scheme = _SCHEME.match(text)
     if scheme is None:
         return _file(text) if re.match(r"file:/", text, re.IGNORECASE) else _path(text)
@@ -142,7 +142,7 @@ def _split(text: str) -> SplitResult:
 
 def _require_bucket(text: str, parts: SplitResult) -> None:
     if not parts.netloc.rpartition("@")[2] and parts.scheme in _VARIABLES:
-        raise ArgumentError(f"{shown(text)} has no bucket, expected {parts.scheme}://BUCKET/FOLDER")
+        raise ArgumentError(f"{shown(text)} lacks a bucket, expected {parts.scheme}://BUCKET/FOLDER")
     if parts.netloc in {".", ".."} or re.search(r"[\s%\\]", parts.netloc):
         raise ArgumentError(f"{shown(text)} is malformed: {parts.netloc!r} is not a bucket or server")
 
@@ -152,23 +152,23 @@ def _folders(text: str, path: str) -> tuple[str, ...]:
     if names and not names[-1]:
         names.pop()  # the URI ends with a slash
     if "" in names:
-        raise ArgumentError(f"{shown(text)} has an empty part. Remove a slash, or set the variable that is empty")
+        raise ArgumentError(f"{shown(text)} contains an empty folder name. Remove a slash, or set the empty variable")
     decoded = tuple(_decoded(text, name) for name in names)
     for name in decoded:
         if name in {".", ".."} or "/" in name:
-            raise ArgumentError(f"{shown(text)} has a part {name!r}, which is not the name of a folder")
+            raise ArgumentError(f"{shown(text)} contains {name!r}, which is not the name of a folder")
     return decoded
 
 
 def _decoded(text: str, name: str) -> str:
     if _BAD_ESCAPE.search(name):
-        raise ArgumentError(f"{shown(text)} has a % without two hexadecimal digits after it. Write % as %25")
+        raise ArgumentError(f"{shown(text)} contains a % without two hex digits after it. Write % as %25")
     try:
         found = unquote(name, errors="strict")
     except UnicodeDecodeError:
-        raise ArgumentError(f"{shown(text)} has escapes that are not UTF-8. Write % as %25") from None
+        raise ArgumentError(f"{shown(text)} contains escapes that are not UTF-8. Write % as %25") from None
     if _CONTROL.search(found):
-        raise ArgumentError(f"{shown(text)} contains a control character, such as NUL, which names cannot have")
+        raise ArgumentError(f"{shown(text)} contains a control character, such as NUL, which names cannot contain")
     return found
 
 
@@ -188,7 +188,7 @@ def _reject_credentials(parts: SplitResult) -> None:
         return
     where = _VARIABLES.get(parts.scheme, "the environment of its storage")
     raise ArgumentError(
-        f"the URI of {parts.scheme}:// contains credentials, which others can read. Put them in {where}"
+        f"the URI of {parts.scheme}:// contains credentials, which other users can read. Put them in {where}"
     )
 
 

@@ -1,4 +1,4 @@
-"""Space on a disk: free, and used by a folder."""
+"""Free space on a disk, and the space that a folder uses."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class DiskUsage(NamedTuple):
 
 
 def disk_usage(folder: Path) -> DiskUsage | None:
-    """Return the usage of a folder's disk, None if it cannot be read. Files may come and go meanwhile."""
+    """Return the usage of a folder's disk, or None if it cannot be read. Files may be created and removed meanwhile."""
     try:
         return DiskUsage(shutil.disk_usage(folder).free, _size_bytes(folder))
     except OSError:

@@ -503,7 +503,7 @@ def test_bad_input_is_reported_with_a_suggestion(made: Made, tmp_path: Path, run
         (("fetch", magnet, got, *control, "--peer", "example.org:1", *member), "invalid IP address"),
         (("fetch", magnet, got, *control, "--tracker", "nonsense", *member), "invalid tracker"),
         (("fetch", magnet, file, *control, *member), "is a file"),
-        (("fetch", magnet, file / "below", *control, *member), "a part of it is a file"),
+        (("fetch", magnet, file / "below", *control, *member), "one of its folders is a file"),
         (("fetch", magnet, "/proc/none", *control, *member), "Choose another folder"),
         (("fetch", magnet, got, *control, "--timeout", "soon", *member), "invalid duration"),
         (("create", "/proc/none", *own), "Choose another folder"),
@@ -531,7 +531,7 @@ def test_bad_input_is_reported_with_a_suggestion(made: Made, tmp_path: Path, run
         (("content", tmp_path / "c", "--name", "http://example.org/"), "invalid name"),
         (("content", tmp_path / "c", "--listen", f"{HERE}:99999"), "expected IP:PORT"),
         (("seed", made.folder, "--community", "../x"), "invalid community id"),
-        (("seed", made.folder, "--community", STRANGER), "cannot be seeded"),
+        (("seed", made.folder, "--community", STRANGER), "cannot seed"),
     ]
     for arguments, words in cases:
         status, output, errors = run("archive", *arguments)

@@ -76,7 +76,7 @@ def test_a_statement_is_valid_for_one_profile_dialect_and_key_only(profile: Prof
         verified(encode_index(signed(made)), made, key=KEY)
     with pytest.raises(ArchiveError, match="is encrypted"):
         verified(encode_index(signed(made, sealed=True), KEY), made)
-    with pytest.raises(ArchiveError, match="cannot be decrypted"):
+    with pytest.raises(ArchiveError, match="cannot decrypt"):
         verified(encode_index(signed(made, sealed=True), KEY), made, key=bytes(32))
 
 
@@ -85,13 +85,13 @@ def test_a_statement_must_name_the_archives_of_its_index(profile: Profile, cids:
     made = community(profile, cids=cids)
     first, second, third = made.commitments
     for commitments in ((), (first, second), (first, second, third, third), (first, second, second)):
-        with pytest.raises(ArchiveError, match=r"differ from the|each once"):
+        with pytest.raises(ArchiveError, match=r"differ from the|is not among the"):
             verified(forged(made, statement_of(made, commitments=commitments)), made)
-        with pytest.raises(ArchiveError, match=r"differ from the|each once"):
+        with pytest.raises(ArchiveError, match=r"differ from the|is not among the"):
             signed_index(made.index, commitments, CONTROL, LEGACY, sealed=False)
     if cids:
         wrong = (first, second, replace(third, cid=CIDS[0]))
-        with pytest.raises(ArchiveError, match="the statement has"):
+        with pytest.raises(ArchiveError, match="the statement contains"):
             verified(forged(made, statement_of(made, commitments=wrong)), made)
     else:
         also = (replace(first, cid=CIDS[0]), second, third)

@@ -122,7 +122,7 @@ def test_archives_with_another_cabal_key_are_rejected(member: Path, run: Run, tm
     folder = archived(store_of(history()), tmp_path / "sealed" / COMMUNITY, plan_of(key=KEY))
     public = archived(store_of(history()), tmp_path / "public" / COMMUNITY, plan_of())
     made = Made(folder, (), ())
-    for key, reason in (((), "is encrypted"), (("--cabal-key", "ab" * 32), "cannot be decrypted")):
+    for key, reason in (((), "is encrypted"), (("--cabal-key", "ab" * 32), "cannot decrypt")):
         assert reason in refused(run, member, "import", tmp_path / "sealed", "--control", COMMUNITY, *key)
         assert reason in refused_from_seed(run, member, made, *key)
     of_public = ("import", public.path.parent, "--control", COMMUNITY, "--cabal-key", KEY.hex())

@@ -84,7 +84,7 @@ def test_padding_within_a_status_go_archive_is_rejected() -> None:
 def test_an_archive_that_differs_from_its_index_is_rejected(profile: Profile) -> None:
     archive = archive_of(profile, three_posts())
     entry = archive.entry(profile, 0)
-    with pytest.raises(ArchiveError, match="by its index"):
+    with pytest.raises(ArchiveError, match="as in its index"):
         decode_archive(profile, archive.stored + bytes(PIECE_SIZE_BYTES), entry)
     others = [
         entry._replace(period=Period(WEEK.from_ms, WEEK.to_ms + WEEK_MS)),
@@ -92,7 +92,7 @@ def test_an_archive_that_differs_from_its_index_is_rejected(profile: Profile) ->
         entry._replace(topics=entry.topics[::-1]),
     ]
     for other in others:
-        with pytest.raises(ArchiveError, match="metadata at the start of the archive"):
+        with pytest.raises(ArchiveError, match="metadata in the archive and in the index differ"):
             list(decode_archive(profile, archive.stored, other))
 
 

@@ -381,7 +381,7 @@ def test_a_partially_fetched_folder_is_not_seeded(partially_fetched: tuple[Path,
     assert torrent.read_bytes() == before
     done = archive("seed", folder, "--community", community, "--listen", f"{HERE}:0", "--cabal-key", CABAL_KEY)
     assert done.returncode == 2
-    assert f"2 of {WEEKS} archives missing or damaged: those of the weeks of 2023-11-13, 2023-11-20" in done.stderr
+    assert f"archives missing or damaged: 2 of {WEEKS}, for weeks that begin on 2023-11-13, 2023-11-20" in done.stderr
     assert torrent.read_bytes() == before
 
     torrent.unlink()  # as in a copy of only the folder: the holes show what is missing
@@ -390,9 +390,9 @@ def test_a_partially_fetched_folder_is_not_seeded(partially_fetched: tuple[Path,
     assert not torrent.exists()
 
 
-@pytest.mark.parametrize(("weeks", "others"), [(1, ""), (3, ""), (4, " and others")])
-def test_the_message_about_missing_archives_mentions_others_only_if_they_exist(
-    tmp_path: Path, weeks: int, others: str
+@pytest.mark.parametrize(("weeks", "later"), [(1, ""), (3, ""), (4, " and later")])
+def test_the_message_about_missing_archives_names_later_weeks_only_if_they_exist(
+    tmp_path: Path, weeks: int, later: str
 ) -> None:
     """A week may have several archives."""
     plan, folder = plan_of(), tmp_path / CONTROL.public_key.hex()
@@ -403,7 +403,7 @@ def test_the_message_about_missing_archives_mentions_others_only_if_they_exist(
         archived(store_of([*posts, *late[: count + 1]]), folder, plan)
     (folder / "data").write_bytes(b"")
     days = [Period(FIRST_MS + week * WEEK_MS, 0).first_day for week in range(min(weeks, 3))]
-    with pytest.raises(IncompleteError, match=rf"those of the weeks of {', '.join(days)}{others}\. Fetch all"):
+    with pytest.raises(IncompleteError, match=rf"for weeks that begin on {', '.join(days)}{later}\. Fetch all"):
         are_whole(tmp_path, folder.name, None)
 
 

@@ -361,7 +361,7 @@ def test_a_row_that_exceeds_the_limit_of_readers_is_rejected(tmp_path: Path, mon
     with opened(tmp_path / "store") as store:
         store.ingest(raws(ANN.text("default", "x" * 500)))
         monkeypatch.setattr(limits, "MAX_SEGMENT_BLOCK_SIZE_BYTES", 500)
-        with pytest.raises(BackupError, match="is too large: the maximum in a backup is 500 bytes"):
+        with pytest.raises(BackupError, match="are too large: the maximum in a backup is 500 bytes"):
             backup(store, tmp_path / "backup")
 
 
@@ -418,7 +418,7 @@ def test_existing_files_are_not_changed(tmp_path: Path) -> None:
         (tmp_path / "other").mkdir()
         (tmp_path / "other" / "notes.txt").touch()
         for target in ("other", "file"):
-            with pytest.raises(BackupError, match=r"overwrites nothing|is a file"):
+            with pytest.raises(BackupError, match=r"does not overwrite files|is a file"):
                 restore(out, tmp_path / target)
     with CableStore.in_memory() as store, pytest.raises(BackupError, match="Export it"):
         backup(store, tmp_path / "memory")
@@ -486,5 +486,5 @@ def test_a_partially_restored_folder_is_not_a_store(tmp_path: Path) -> None:
     (half / "STORE").unlink()
     (half / RESTORING).mkdir()
     (half / "notes.txt").touch()  # a file of the user
-    with pytest.raises(BackupError, match="overwrites nothing"):
+    with pytest.raises(BackupError, match="does not overwrite files"):
         restore(tmp_path / "backup", half)

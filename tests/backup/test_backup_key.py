@@ -21,7 +21,7 @@ from cablestore.index.reader import PRIVATE_PREFIX
 def test_the_key_is_included_only_on_request(tmp_path: Path) -> None:
     out = tmp_path / "backup"
     with CableStore.open(tmp_path / "store") as store:
-        with pytest.raises(IdentityError, match="has no readable key"):
+        with pytest.raises(IdentityError, match="cannot read the key of the store"):
             backup(store, out, with_key=True)
         assert not (tmp_path / "store" / "identity").exists()
         post = store.post("default", "x")

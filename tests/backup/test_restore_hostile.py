@@ -104,7 +104,7 @@ def test_a_backup_of_another_key_is_rejected_and_salvaged(tmp_path: Path, out: P
 
 def test_the_wrong_key_is_rejected(tmp_path: Path, out: Path) -> None:
     sign(out, STRANGER)
-    with pytest.raises(BackupError, match="name the right one"):
+    with pytest.raises(BackupError, match="belongs to the store"):
         restore(out, tmp_path / "restored", identity=STRANGER, unverified=True, clock=now)
     assert not list(tmp_path.glob("restored/*.json"))
 

@@ -46,7 +46,7 @@ def test_a_failed_restore_removes_only_its_own_files(tmp_path: Path, out: Path, 
         restore(out, target, progress=meanwhile)
     assert left_in(target) == {name: name for name in ("notes.txt", "dir/x", "identity", "sds/y")}
     assert not (target / RESTORING).exists()
-    with pytest.raises(BackupError, match="overwrites nothing"):
+    with pytest.raises(BackupError, match="does not overwrite files"):
         restore(out, target)
 
 
@@ -64,14 +64,16 @@ def test_a_restore_does_not_change_a_rejected_target(
         return open_(path, *arguments, **options)
 
     monkeypatch.setattr(os, "open", slow_open)
-    with pytest.raises(BackupError, match="overwrites nothing"):
+    with pytest.raises(BackupError, match="does not overwrite files"):
         restore(out, target)
     assert left_in(target) == {name: name for name in names}
 
 
 def test_a_restore_does_not_overwrite_files_added_during_it(tmp_path: Path, out: Path) -> None:
     target = tmp_path / "restored"
-    with pytest.raises(BackupError, match=r"during the restore: identity\. A restore overwrites nothing\. Choose"):
+    with pytest.raises(
+        BackupError, match=r"during the restore: identity\. A restore does not overwrite files\. Choose"
+    ):
         restore(out, target, progress=lambda _: put(target, "identity", "notes.txt"))
     assert left_in(target) == {"identity": "identity", "notes.txt": "notes.txt"}
 

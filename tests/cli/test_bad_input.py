@@ -38,7 +38,7 @@ def errors_of(run: Run, *arguments: object, status: int = 2) -> str:
     [
         ("", "the path or URI is empty"),
         ("FILE", "is a file"),
-        ("FILE/store", "a file, not a folder"),
+        ("FILE/store", "one of its folders is a file"),
         ("a\0b", "NUL"),
         ("n" * 256, "too long"),
         ("x/" * 3000, "too long"),

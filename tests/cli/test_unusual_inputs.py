@@ -233,7 +233,7 @@ def test_relative_paths_are_rejected_if_the_current_folder_was_removed(
         ("folder", "it is a folder"),
         ("folder/", "it is a folder"),
         ("file", "already exists"),
-        ("file/key", "a file, not a folder"),
+        ("file/key", "one of its folders is a file"),
         ("dangling", "a link to missing"),
         ("missing/key", "No such file or directory"),
         ("k" * 256, "too long"),

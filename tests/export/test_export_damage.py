@@ -206,8 +206,8 @@ def test_any_segment_is_read_or_raises_an_export_error(blocks: list[Any], is_pos
     [
         (lambda posts: posts.reverse(), "is out of order"),
         (lambda posts: posts.append(posts[-1]), "is out of order"),
-        (lambda posts: posts.insert(0, b"no post"), "cannot be decoded"),
-        (lambda posts: posts.insert(0, bytes(limits.MAX_POST_SIZE_BYTES)), "cannot be decoded"),
+        (lambda posts: posts.insert(0, b"no post"), "cannot decode a post"),
+        (lambda posts: posts.insert(0, bytes(limits.MAX_POST_SIZE_BYTES)), "cannot decode a post"),
         (lambda posts: posts.insert(0, bytes(limits.MAX_POST_SIZE_BYTES + 1)), "item that is not a post"),
         (lambda posts: posts.insert(0, "text"), "item that is not a post"),
         (lambda posts: posts.insert(0, 5), "item that is not a post"),

@@ -15,7 +15,7 @@ LATEST_MS = 2**56 - 1
 
 @pytest.mark.parametrize(("timestamp_ms", "size_bytes"), [(LATEST_MS + 1, 32), (0, 31), (LATEST_MS, 33)])
 def test_a_record_of_an_impossible_post_is_rejected(timestamp_ms: int, size_bytes: int) -> None:
-    with pytest.raises(ValueError, match=f"no post can have the timestamp {timestamp_ms} and the hash"):
+    with pytest.raises(ValueError, match=f"a post cannot have the timestamp {timestamp_ms} and the hash"):
         record_start(timestamp_ms, bytes(size_bytes))
 
 

@@ -187,7 +187,7 @@ def test_an_index_is_verified_before_its_archives_are_read(tmp_path: Path) -> No
     data = bytearray(index.read_bytes())
     data[len(data) // 2] ^= 1
     index.write_bytes(data)
-    with pytest.raises(ArchiveError, match=f"{index}: .* cannot be decrypted"):
+    with pytest.raises(ArchiveError, match=f"{index}: cannot decrypt"):
         read_sources([], [source])
     assert KEY.hex() not in repr(source)
     assert repr(KEY) not in repr(source)
@@ -299,7 +299,7 @@ def test_tombstones_count_only_with_a_matching_deletion(tmp_path: Path) -> None:
         )
     ):
         inputs = made_up(tmp_path / f"{number}", [deletion], [replace(stone, skeleton=impossible)])
-        assert "tombstones of the archive cannot be read" in problems_of(inputs, tmp_path / f"work {number}")[0]
+        assert "cannot read the tombstones of the archive" in problems_of(inputs, tmp_path / f"work {number}")[0]
 
 
 def test_without_the_extra_exports_are_read_and_archives_raise_an_error(tmp_path: Path) -> None:

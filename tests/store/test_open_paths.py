@@ -33,7 +33,7 @@ PATHS: Final[dict[str, tuple[Any, type[CableStoreError], str]]] = {
     "long name": ("n" * 256, ArgumentError, "too long"),
     "long path": ("n/" * 3000, ArgumentError, "too long"),
     "file": ("FILE", OpenError, "a file"),
-    "below a file": ("FILE/store", ArgumentError, "a file, not a folder"),
+    "below a file": ("FILE/store", ArgumentError, "one of its folders is a file"),
     "dangling": ("DANGLING", ArgumentError, "a link to missing, which does not exist"),
     "below a dangling link": ("DANGLING/a/store", ArgumentError, "a link to missing, which does not exist"),
     "loop": ("LOOP", ArgumentError, "link to itself"),
@@ -45,7 +45,7 @@ PATHS: Final[dict[str, tuple[Any, type[CableStoreError], str]]] = {
     "other folder": ("OTHER", OpenError, "contains notes.txt"),
     "device": ("/dev/null", OpenError, "a file"),
     "root": ("/", ArgumentError, "root of the file system"),
-    "below a device": ("/dev/null/store", ArgumentError, "a file, not a folder"),
+    "below a device": ("/dev/null/store", ArgumentError, "one of its folders is a file"),
     "below proc": ("/proc/store", StorageError, "/proc/store"),
 }
 

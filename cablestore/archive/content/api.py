@@ -32,7 +32,7 @@ other nodes ignore it."""
 VIA: Final = "Via"
 """Header (RFC 9110, 7.6.3) of a request that a node sends on behalf of a client.
 
-Such a request is answered only from the store, to avoid request loops between nodes that have each other as upstream.
+Such a request is answered only from the store, to avoid request loops between nodes that use each other as upstream.
 """
 
 T = TypeVar("T")
@@ -66,7 +66,7 @@ def disposition(filename: str) -> str:
 
 
 async def in_parts(stream: AsyncIterable[bytes]) -> AsyncIterator[bytes]:
-    """Yield a body in parts that are large enough for a thread call. If it fails, yield the received data first."""
+    """Yield a body in parts of 1 MiB or more, except the last. If reading fails, yield the received data first."""
     part = bytearray()
     try:
         async for data in stream:
@@ -98,7 +98,7 @@ def item_json(cid: Cid, manifest: DatasetManifest) -> dict[str, Any]:
 def read_answer(data: bytes | Raw, kind: type[T], meaning: str) -> T:
     """Decode the JSON of an answer to a type.
 
-    Raises ArchiveError for other JSON; `meaning` describes the answer in it.
+    Raises ArchiveError for other JSON. `meaning` describes the expected answer in the message.
     """
     try:
         return read_document(data, kind)
@@ -107,9 +107,9 @@ def read_answer(data: bytes | Raw, kind: type[T], meaning: str) -> T:
 
 
 def read_item(item: Item) -> tuple[Cid, DatasetManifest]:
-    """Return a dataset, with the manifest whose id is in the item.
+    """Return the id and the manifest of a dataset.
 
-    Raises ArchiveError if the manifest does not match the id: it is forged or in an unknown format.
+    Raises ArchiveError if the manifest does not match the id, because it is forged or in an unknown format.
     """
     listed = item.manifest
     if listed.block_size != BLOCK_SIZE_BYTES:
@@ -136,7 +136,7 @@ def read_manifest_of(cid: Cid, data: bytes) -> DatasetManifest:
 
 
 def read_list(data: bytes) -> tuple[list[tuple[Cid, DatasetManifest]], list[str]]:
-    """Decode a list of datasets: those with verified manifests, and the errors of the others."""
+    """Decode a list of datasets. Returns the datasets with verified manifests, and the errors of the others."""
     known, refused = [], []
     for entry in read_answer(data, _Items, "a list of datasets").content:
         try:

@@ -2,7 +2,7 @@
 
 The manifest is verified against the id, and the bytes against the manifest's tree. Nodes with cablestore also serve the
 leaves. With them, each block is verified on arrival, and an interrupted download resumes after the last valid block.
-Otherwise the dataset is verified as a whole before it gets its name.
+Otherwise the whole dataset is verified before it gets its name.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ from cablestore.errors import ArchiveError
 from cablestore.resolution import RESOLVER
 
 _MAX_TEXT_SIZE_BYTES: Final = 2_048
-"""Bytes to read of an answer that is a content id or an error message."""
+"""Maximum number of bytes to read of a short answer, such as a content id or an error message."""
 _CONNECT_TIMEOUT_S: Final = 10.0
 """Timeout for connecting to a node."""
 _WINDOW_SIZE_BYTES: Final = 524_288
-"""Received bytes that wait for the disk. Up to twice this is held in memory."""
+"""Received bytes that wait for the disk. Up to twice as many are held in memory."""
 
 
 class UploadReport(NamedTuple):
@@ -69,8 +69,8 @@ class UploadReport(NamedTuple):
 class ContentClient:
     """Client that uploads datasets to one node and downloads them. Calls may run concurrently.
 
-    With `network`, the node fetches missing data from other nodes. `stall_timeout_s` ends a call that makes no progress
-    for this time, and `total_timeout_s` ends any call.
+    With `network`, the node fetches missing data from other nodes. With `is_relay`, the requests show that another node
+    sends them on behalf of a client. A call fails after `stall_timeout_s` without progress, or after `total_timeout_s`.
 
     >>> async with ContentClient("http://127.0.0.1:8080") as client:
     ...     uploaded = await client.upload_file(Path("archive"), filename="archive-data.bin")
@@ -95,7 +95,7 @@ class ContentClient:
         self._timeout = aiohttp.ClientTimeout(
             total=total_timeout_s, sock_connect=_CONNECT_TIMEOUT_S, sock_read=stall_timeout_s
         )
-        # Compressed answers are rejected, because one could unpack to any size.
+        # Compressed answers are rejected, because they could unpack to any size.
         self._headers = {"Accept-Encoding": "identity"} | ({VIA: "1.1 cablestore"} if is_relay else {})
         self._session: aiohttp.ClientSession | None = None
 
@@ -158,7 +158,7 @@ class ContentClient:
         return await self._recognised(cid, tree, hasher.size_bytes, filename, mimetype)
 
     async def _send(self, parts: Iterator[bytes], hasher: DatasetHasher, headers: dict[str, str]) -> bytes:
-        """Send the parts, hash them, and return the answer. Raises TimeoutError without progress."""
+        """Send the parts, hash them, and return the answer. Raises TimeoutError if the node accepts no data."""
         async with asyncio.timeout(self._stall_timeout_s) as limit:
 
             async def body() -> AsyncIterator[bytes]:
@@ -193,7 +193,7 @@ class ContentClient:
     # --- downloads ---------------------------------------------------------------------------------
 
     async def manifest(self, cid: Cid) -> DatasetManifest:
-        """Return the manifest with this id. Raises ArchiveError if the node returns another one."""
+        """Return the manifest with this id. Raises ArchiveError if the node returns another manifest."""
         return read_manifest_of(cid, await self._manifest_answer(cid))
 
     async def _manifest_answer(self, cid: Cid) -> bytes:
@@ -210,9 +210,9 @@ class ContentClient:
     ) -> DatasetManifest:
         """Download a dataset into a file and return its manifest.
 
-        The file appears, or is replaced, after all bytes are verified.
+        The file is created or replaced after all bytes are verified.
 
-        The next call resumes an interrupted download, from the same node or another one. Received bytes are kept in
+        The next call resumes an interrupted download, from the same or another node. Received bytes are kept in
         hidden files beside the target, and removed if the node sent wrong bytes. Pass a known `manifest` to save a
         request. A dataset of more than `max_size_bytes` is rejected.
         """
@@ -292,12 +292,12 @@ class ContentClient:
     # --- other requests ----------------------------------------------------------------------------
 
     async def datasets(self) -> tuple[list[tuple[Cid, DatasetManifest]], list[str]]:
-        """Return the node's datasets: those with verified manifests, and the errors of the others."""
+        """Return the node's datasets with verified manifests, and the errors of all other listed datasets."""
         async with self._request("GET", "/data") as response:
             return read_list(await _read(response, limits.MAX_DATASET_LIST_SIZE_BYTES))
 
     async def exists(self, cid: Cid, *, verify: bool = False) -> bool:
-        """Return True if the node claims to have a dataset. It may have only the manifest, and its answer may be wrong.
+        """Return True if the node claims to have a dataset. It may have only the manifest, or the claim may be false.
 
         With `verify`, a node with cablestore first reads all blocks.
         """
@@ -311,7 +311,7 @@ class ContentClient:
         return told.get(str(cid), told.get("has")) is True
 
     async def space(self) -> Space:
-        """Return the used and the allowed space of the node."""
+        """Return the used space and the quota of the node."""
         async with self._request("GET", "/space") as response:
             return read_answer(await _read(response, _MAX_TEXT_SIZE_BYTES), Space, "the space of a node")
 
@@ -345,7 +345,7 @@ class _Names(AbstractResolver):
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
     ) -> list[ResolveResult]:
-        """Return the addresses of a host. Raises OSError, also if the name server does not answer in time."""
+        """Return the addresses of a host. Raises OSError, also if the name server does not answer within 10 seconds."""
         async with asyncio.timeout(_CONNECT_TIMEOUT_S):
             texts = await RESOLVER.texts(host)
         families = [(socket.AF_INET6 if ":" in text else socket.AF_INET, text) for text in texts]
@@ -384,5 +384,5 @@ async def _read(response: aiohttp.ClientResponse, limit_bytes: int) -> bytes:
     async for part in response.content.iter_any():
         data += part
         if len(data) > limit_bytes:
-            raise ArchiveError(f"{response.url} sent more than {limit_bytes} bytes, the maximum of this answer")
+            raise ArchiveError(f"answer too large: {response.url} sent more than {limit_bytes} bytes. Use another node")
     return bytes(data)

@@ -1,7 +1,7 @@
 """Folder of the datasets that a member fetched by content id: archives, and their index.
 
-content/CONTENT-ID a whole dataset: an archive or an index
-content/index      the content id of the current index, written after that index was verified
+content/CONTENT-ID a complete dataset: an archive or an index
+content/index      the content id of the current index, written after the index was verified
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class CidReader:
     def _read(self, name: str, limit_bytes: int) -> bytes | None:
         """Read a file. Returns None if it is missing.
 
-        Of a file that is too long, one byte more than the limit is read, so that its decoder rejects it.
+        From a file that is too long, it reads one byte more than the limit, so that the decoder rejects the data.
         """
         try:
             with storage_errors(self.folder.file(name)), self.folder.open(name) as file:
@@ -86,16 +86,16 @@ class CidFolder(CidReader):
         return self.path / str(cid)
 
     def size_bytes(self, entry: Entry) -> int | None:
-        """Return an archive's size, or None if it is missing."""
+        """Return an archive's size, or None if the archive is missing."""
         path = self.path_of(Cid.parse(entry.cid or ""))
         with storage_errors(path):
             return path.stat().st_size if path.exists() else None
 
     def put_index(self, cid: Cid) -> None:
-        """Set a stored index as the current one, and remove the previous one."""
+        """Make a stored index the current index, and remove the previous index."""
         try:
             earlier = self.index_cid()
-        except ArchiveError:  # damaged: it is replaced
+        except ArchiveError:  # the file is damaged, and is replaced
             earlier = None
         write_atomically(self._index_path, f"{cid}\n".encode())
         if earlier not in (None, cid):

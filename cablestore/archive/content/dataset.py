@@ -93,8 +93,8 @@ def _close(file: BinaryIO) -> None:
 class DatasetReader(Closable):
     """Reader of a dataset's bytes from `start` on. It verifies each block before it returns it.
 
-    A file may differ from `size_bytes` by zeros at its end: datasets that differ only in these zeros have the same tree
-    and share a file.
+    The file may have more or fewer zeros at its end than the dataset. Datasets that differ only in these zeros have the
+    same tree and share a file.
 
     The constructor and `read` raise ArchiveError for files that do not match the tree's id.
     """
@@ -161,7 +161,7 @@ class DatasetReader(Closable):
 def has_its_size(data: Path, leaves: Path, sizes_bytes: Collection[int]) -> bool:
     """Return True if a tree's files have the size of one of its datasets. Reads at most one block.
 
-    The datasets of a tree differ only by zeros at the end, and the file may be that of a deleted dataset. A file of
+    The datasets of a tree differ only by zeros at the end, and the file may belong to a deleted dataset. A file of
     another size must therefore have the same number of blocks, and its last block must match its leaf.
     """
     blocks = block_count_of(max(sizes_bytes))
@@ -195,7 +195,7 @@ def check_leaves(leaves: Iterator[bytes], tree: Cid, size_bytes: int) -> None:
 
 
 def check_disk(folder: Path, size_bytes: int) -> None:
-    """Raise NoRoomError if the disk lacks space for this many bytes and the reserve that stays free."""
+    """Raise NoRoomError if the disk lacks space for this many bytes and the reserve MIN_FREE_DISK_SIZE_BYTES."""
     free = shutil.disk_usage(folder).free
     if size_bytes and free < size_bytes + limits.MIN_FREE_DISK_SIZE_BYTES:
         raise NoRoomError(
@@ -208,14 +208,14 @@ def _open(path: Path, tree: Cid) -> BinaryIO:
     try:
         return path.open("rb")
     except OSError as error:
-        raise _damaged(tree, f"{path.name} cannot be opened: {error.strerror}") from None
+        raise _damaged(tree, f"cannot open {path.name}: {error.strerror}") from None
 
 
 def _read(file: BinaryIO, size_bytes: int) -> bytes:
     try:
         return file.read(size_bytes)
     except OSError as error:
-        raise StorageError(f"{file.name} cannot be read: {error.strerror}") from None
+        raise StorageError(f"cannot read {file.name}: {error.strerror}") from None
 
 
 def _damaged(tree: Cid, reason: str) -> ArchiveError:

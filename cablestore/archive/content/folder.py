@@ -2,8 +2,8 @@
 
 CONTENT                 JSON: {"format": 1}
 lock                    locked with flock while the store is open; contains the owner's process id
-data/TREE               a dataset's bytes, named by its tree's id
-leaves/TREE             the SHA-256 of each of its blocks
+data/TREE               the bytes of a dataset, named by its tree's id
+leaves/TREE             the SHA-256 of each block of the dataset
 manifests/MANIFEST      a manifest, named by its id
 incoming/               datasets and manifests that are being written
 """
@@ -32,9 +32,9 @@ FORMAT: Final = 1
 DATA: Final = "data"
 """Folder of complete datasets, one file each."""
 LEAVES: Final = "leaves"
-"""Folder of the hashes of their blocks."""
+"""Folder of the SHA-256 of the datasets' blocks."""
 MANIFESTS: Final = "manifests"
-"""Folder of their manifests."""
+"""Folder of the datasets' manifests."""
 INCOMING: Final = "incoming"
 """Folder of incomplete files."""
 
@@ -51,14 +51,14 @@ def is_own(name: str) -> bool:
 def lock_folder(folder: Path) -> int:
     """Lock the folder of a content store, and create a store in a new or empty folder. Returns the lock's descriptor.
 
-    The lock ends with its process, even after a kill. Raises StoreLockedError if another process has it, ArchiveError
-    for a folder with other files, and OSError.
+    The system releases the lock when its process ends. Raises StoreLockedError if another process holds the lock,
+    ArchiveError for a folder with other files, and OSError.
     """
     _inspect(folder)
     descriptor = lock(
         folder / _LOCK,
         lambda owner: StoreLockedError(
-            f"the content store at {folder} is open in process {owner}. Only one process at a time can open it: close "
+            f"the content store at {folder} is open in process {owner}. Only one process at a time can open it. Close "
             "it there first"
         ),
     )
@@ -91,9 +91,9 @@ def _inspect(folder: Path) -> None:
     try:
         version = json.loads(header.read_bytes())["format"]
     except (ValueError, KeyError, TypeError, RecursionError):
-        raise ArchiveError(f"invalid header of a content store in {header}: expected JSON with its format") from None
+        raise ArchiveError(f"invalid header of a content store in {header}: expected JSON with `format`") from None
     if version != FORMAT:
         raise ArchiveError(
             f"unsupported format {version} of the content store at {folder}, expected {FORMAT}. Install the version of "
-            "cablestore that wrote it"
+            "cablestore that created it"
         )

@@ -1,8 +1,8 @@
 """HTTP features of the content endpoint that aiohttp lacks: duplicate headers, a quiet log, host names.
 
-Codex' Python client sends two Content-Type headers, that of its caller and its own. aiohttp rejects such a request with
-400 before a handler is called, in C code without an option for it. aiohttp's Python parser behaves the same otherwise.
-Here it gets the lines of a request without the second header.
+Codex' Python client sends two Content-Type headers: the header of its caller, and its own. aiohttp's C parser rejects
+such a request with status 400, and has no option to accept it. Therefore this module uses aiohttp's Python parser, and
+removes the second header first.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ _LOCALHOST: Final = ("localhost", "127.0.0.1", "::1")
 _HTTP_PORT: Final = 80
 _NAME: Final = b"content-type"
 _MAX_MESSAGES_WAITING: Final = 16
-"""Requests that a client may send before the first is answered."""
+"""Requests that a client may send before the first request is answered."""
 _WINDOW_SIZE_BYTES: Final = 524_288
-"""Received bytes that wait for the disk. Up to twice this is held in memory."""
+"""Received bytes that wait for the disk. Up to twice as many are held in memory."""
 
 
 class _Parser(HttpRequestParserPy):
@@ -45,7 +45,7 @@ class _Parser(HttpRequestParserPy):
 
 
 def one_content_type(connection: web.RequestHandler) -> web.RequestHandler:
-    """Make an unused connection accept several Content-Type headers: the first one counts."""
+    """Make an unused connection accept requests with several Content-Type headers, and use the first header."""
     connection._parser = _Parser(  # noqa: SLF001 - no other way to choose the parser; a test sends such a request
         connection,
         connection._loop,  # noqa: SLF001 - the same
@@ -61,7 +61,7 @@ def one_content_type(connection: web.RequestHandler) -> web.RequestHandler:
 
 
 def _log_client_fault_in_a_line(record: logging.LogRecord) -> bool:
-    """Replace the traceback of a client's error by a log line. Returns True for other records."""
+    """Log a client's error as one line without a traceback, and return False. Return True for other records."""
     error = record.exc_info[1] if record.exc_info else None
     if not isinstance(error, ConnectionError | HttpProcessingError):
         return True
@@ -84,10 +84,10 @@ def check_name(text: str) -> str:
 
 
 def is_own_host(request: web.Request, names: Collection[str]) -> bool:
-    """Return True if the Host of a request is the address and port of its connection, or one of `names`.
+    """Return True if the Host header of a request is the address and port of its connection, or is in `names`.
 
     On a connection within this machine, localhost counts as its address. A name without a port is valid for all ports.
-    This detects DNS rebinding: after a web page's name is changed to our address, the page still sends that name.
+    This detects DNS rebinding: if a web page's name is changed to our address, the page still sends its own name.
     """
     hosts = request.headers.getall("Host", [])
     found = _HOST.fullmatch(hosts[0].lower()) if len(hosts) == 1 else None

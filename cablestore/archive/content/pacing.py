@@ -1,7 +1,7 @@
-"""Pacing of sends on slow connections, so that the stall timeout sees their progress.
+"""Pacing of sends on slow connections, so that the stall timeout notices their progress.
 
-A program sees progress when the kernel accepts more bytes. The kernel buffers megabytes, and then accepts nothing until
-they are sent. Therefore data is sent in pieces, and the kernel's buffer is limited.
+A program notices progress when the kernel accepts more bytes. By default, the kernel buffers megabytes, and then
+accepts no bytes until these are sent. Therefore data is sent in pieces, and the kernel's buffer is limited.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import Final
 from cablestore.archive.format.cid import BLOCK_SIZE_BYTES
 
 UNSENT_SIZE_BYTES: Final = 2 * BLOCK_SIZE_BYTES
-"""Bytes that wait in the kernel to be sent. Bytes in flight are not counted, so fast connections are not limited."""
+"""Maximum number of bytes that wait in the kernel. Sent bytes are not counted, so fast connections are not limited."""
 _TCP_NOTSENT_LOWAT: Final[int | None] = getattr(socket, "TCP_NOTSENT_LOWAT", None)
-"""None on systems without it, where the kernel's default limit applies."""
+"""None on systems without this option. There, the default limit of the kernel applies."""
 
 
 def in_pieces(part: bytes) -> Iterator[bytes]:

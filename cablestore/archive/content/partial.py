@@ -90,13 +90,13 @@ class PartialDownload(ProcessBound):
             at += LEAF_SIZE_BYTES
 
     def _are_right(self, leaves: bytes, first: int) -> bool:
-        """Return True if these leaves match the stored ones from block `first` on, or if none are stored."""
+        """Return True if these leaves match the stored leaves from block `first` on, or if no leaves are stored."""
         return not self.has_leaves or os.pread(self._leaves, len(leaves), first * LEAF_SIZE_BYTES) == leaves
 
     # --- bytes -----------------------------------------------------------------------------------
 
     def resume(self) -> int:
-        """Keep the bytes of an earlier download up to the first wrong or incomplete block. Returns their number.
+        """Keep the bytes of an earlier download up to the first wrong or incomplete block, and return their number.
 
         Raises NoRoomError if the disk lacks space for the rest.
         """
@@ -127,7 +127,7 @@ class PartialDownload(ProcessBound):
         return self._hasher.size_bytes
 
     def write(self, data: bytes) -> None:
-        """Write the next bytes. Raises ArchiveError for too many bytes and, if there are leaves, for a wrong block."""
+        """Write the next bytes. Raises ArchiveError for too many bytes and, with leaves, for a wrong block."""
         at = self._hasher.size_bytes
         if at + len(data) > self._manifest.dataset_size_bytes:
             raise ArchiveError(
@@ -144,7 +144,7 @@ class PartialDownload(ProcessBound):
                 view, at = view[written:], at + written
 
     def finish(self) -> None:
-        """Rename the bytes to the target. Raises ArchiveError unless they match the dataset."""
+        """Rename the file of received bytes to the target. Raises ArchiveError if they do not match the dataset."""
         found, expected = self._hasher.size_bytes, self._manifest.dataset_size_bytes
         if found != expected:
             raise ArchiveError(
@@ -155,7 +155,7 @@ class PartialDownload(ProcessBound):
             raise ArchiveError(f"the node sent {found} bytes that do not match {self._manifest.tree}. Use another node")
         with storage_errors(self._target):
             os.fsync(self._data)
-            # Removed first, because no later download to this target removes them.
+            # Removed before the rename: after a kill between the two, no later download would remove this file.
             self._leaves_path.unlink(missing_ok=True)
             self._data_path.replace(self._target)
             sync_folder(self._target.parent)

@@ -1,4 +1,4 @@
-"""Fetching archives by content id into a member's folder, from nodes with Codex' REST API, verified."""
+"""Fetching and verifying archives by content id, from nodes with Codex' REST API into a member's folder."""
 
 from __future__ import annotations
 
@@ -25,17 +25,18 @@ _T = TypeVar("_T")
 class ContentRemote:
     """Archives of a community on nodes that are tried in order: a `remote.Remote` with content ids as strings.
 
-    Use it in a `with`.
+    Use it as a context manager.
 
-    Fetched datasets stay in `folder` under their content ids, and an interrupted download is resumed, even after a
-    kill. The nodes may fetch missing data from other nodes. `stall_timeout_s` is the timeout for an unresponsive node.
+    `folder` keeps fetched datasets under their content ids. An interrupted download is resumed, even after the process
+    was killed. The nodes may fetch missing data from other nodes. `stall_timeout_s` is the timeout for an unresponsive
+    node.
     """
 
     def __init__(
         self, index: Cid, folder: CidFolder, nodes: Sequence[str], *, stall_timeout_s: float = STALL_TIMEOUT_S
     ) -> None:
         if not nodes:
-            raise ArchiveError("no node to fetch from. Name the URL of a node with the API /api/codex/v1")
+            raise ArchiveError("cannot fetch by content id: no node given. Add the URL of a node with /api/codex/v1")
         self._index = index
         self._folder = folder
         self._clients = [ContentClient(url, network=True, stall_timeout_s=stall_timeout_s) for url in nodes]
@@ -46,7 +47,7 @@ class ContentRemote:
         self._is_closed = False
 
     def __enter__(self) -> Self:
-        """Create the folder. No request is sent yet."""
+        """Create the folder. Does not send requests."""
         self._folder.make()
         self._run(self._start())
         return self
@@ -75,7 +76,7 @@ class ContentRemote:
         return self._fetch(list(zip(cids, manifests, strict=True)), progress)
 
     def cancel(self) -> None:
-        """End running and later calls with ArchiveError."""
+        """Make running and later calls raise ArchiveError."""
         self._is_cancelled = True
         task = self._task
         if task is not None:
@@ -105,14 +106,14 @@ class ContentRemote:
             yield str(cid), content
 
     def _whole(self, cid: Cid, manifest: DatasetManifest, limit_bytes: int) -> bytes:
-        """Return a dataset's bytes, and fetch them if they are missing."""
+        """Return a dataset's bytes, and fetch them if they are missing or damaged."""
         _check_size(cid, manifest.dataset_size_bytes, limit_bytes)
         content = self._held(cid, manifest)
         if content is None:
             self._run(self._download(cid, manifest))
             content = self._held(cid, manifest)
         if content is None:
-            raise ArchiveError(f"data in {self._folder.path} differs from what was written. Check the disk")
+            raise ArchiveError(f"data in {self._folder.path} differs from the received data. Check the disk")
         return content
 
     def _held(self, cid: Cid, manifest: DatasetManifest) -> bytes | None:
@@ -131,7 +132,7 @@ class ContentRemote:
             await self._open.enter_async_context(client)
 
     async def _manifests(self, cids: list[Cid]) -> list[DatasetManifest]:
-        """Fetch manifests, a few at a time."""
+        """Fetch manifests, at most 8 at a time."""
         turns = asyncio.Semaphore(_MANIFESTS_AT_ONCE)
 
         async def one(cid: Cid) -> DatasetManifest:
@@ -150,7 +151,7 @@ class ContentRemote:
     async def _asked(self, work: Callable[[ContentClient], Coroutine[Any, Any, _T]]) -> _T:
         """Return the result of the first node that succeeds.
 
-        If all nodes fail, raises their NoRoomError, if any, otherwise the last error.
+        If all nodes fail, raises the first NoRoomError, or the last error if there is none.
         """
         errors: list[ArchiveError] = []
         for client in self._clients:
@@ -187,4 +188,4 @@ class ContentRemote:
 def _check_size(cid: Cid, size_bytes: int, limit_bytes: int) -> None:
     """Raise ArchiveError for a dataset that is too large for an index or an archive."""
     if size_bytes > limit_bytes:
-        raise ArchiveError(f"{cid} has {size_bytes:,} bytes, the maximum is {limit_bytes:,}")
+        raise ArchiveError(f"dataset too large: {cid} has {size_bytes:,} bytes, the maximum is {limit_bytes:,}")

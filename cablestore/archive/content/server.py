@@ -1,8 +1,9 @@
 """Codex' REST API `/api/codex/v1` for a content store, compatible with Codex' clients.
 
-It has the routes that do not need Codex' network: data, manifests, space. `network` routes answer from the store and,
-if configured, from upstream nodes with this API, verified. The API has no authentication, so by default the server
-listens only on this machine. It rejects requests of web pages, which can reach any host that the browser reaches.
+It serves the routes that do not need Codex' network: data, manifests, space. The `network` routes return datasets of
+the store and, if configured, verified datasets of upstream nodes. The API does not support authentication, so by
+default the server listens only on this machine. It rejects requests of web pages, which can reach any host that the
+browser reaches.
 """
 
 from __future__ import annotations
@@ -55,11 +56,11 @@ _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class ContentServer:
-    """Server of the REST API for an open store, while its `async with` runs, at `address`. The store stays open.
+    """Server of the REST API for an open store. It listens at `address` within `async with`, and does not close the store.
 
-    `upstream` are URLs of nodes with the same API, which are requested for missing datasets. `names` are further host
-    names of the server, NAME or NAME:PORT, for example behind a proxy. `manifest_format` is the format of manifests of
-    uploads. Raises NodeError for an invalid name, and if it cannot listen at the address.
+    `upstream` lists URLs of nodes with the same API, from which missing datasets are fetched. `names` lists further
+    host names of the server, NAME or NAME:PORT, for example behind a proxy. `manifest_format` is the format of
+    manifests of uploads. Raises NodeError for an invalid name, and if it cannot listen at the address.
     """
 
     def __init__(
@@ -110,7 +111,7 @@ class ContentServer:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Stop accepting requests, wait `stop_timeout_s` for running ones, then cancel them."""
+        """Stop accepting requests, wait `stop_timeout_s` for running requests, then cancel them."""
         if self._server is not None:
             self._server.close()
         await self._upstream.stop()
@@ -136,7 +137,7 @@ class ContentServer:
 
     @web.middleware
     async def _own_alone(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
-        """Reject a request for another host: see `is_own_host`."""
+        """Reject a request for an unknown host name: see `is_own_host`."""
         if not is_own_host(request, self._names):
             raise web.HTTPForbidden(text="unknown host name. Add it with --name of `cablestore archive content`")
         return await handler(request)
@@ -176,7 +177,7 @@ class ContentServer:
                 yield data
         except TimeoutError:
             raise web.HTTPRequestTimeout(
-                text=f"upload timed out: no data for {self._stall_timeout_s:g} s. Upload again"
+                text=f"upload timed out: no data received for {self._stall_timeout_s:g} s. Upload again"
             ) from None
 
     # --- downloads ---------------------------------------------------------------------------------
@@ -214,9 +215,9 @@ class ContentServer:
     async def _send(
         self, request: web.Request, response: web.StreamResponse, read: Callable[[], bytes], part: bytes
     ) -> None:
-        """Send this part and all later ones.
+        """Send this part and all later parts.
 
-        If that fails, the connection is aborted, so that the client gets an error.
+        If this fails, the connection is aborted, so that the client gets an error.
         """
         if request.transport is not None:
             limit_unsent(request.transport.get_extra_info("socket"))
@@ -271,7 +272,7 @@ class ContentServer:
         return web.json_response(to_builtins(space))
 
     async def _info(self, _: web.Request) -> web.Response:
-        """Answer that this is not a node of Codex' network: all fields that would identify one are empty."""
+        """Answer that this is not a node of Codex' network: all fields that identify a node are empty."""
         node = {"nodeId": "", "peerId": "", "record": "", "address": "", "seen": False}
         fields: dict[str, Any] = {"id": "", "addrs": [], "repo": "", "spr": "", "announceAddresses": []}
         fields |= {"table": {"localNode": node, "nodes": []}, "codex": {"version": "cablestore", "revision": ""}}
@@ -294,7 +295,7 @@ async def _in_words(request: web.Request, handler: _Handler) -> web.StreamRespon
 
 async def _no_network(_: web.Request) -> web.Response:
     raise web.HTTPNotImplemented(
-        text="not supported: this content store is not a node of the Codex network and has no peers"
+        text="not supported: this content store is not a node of the Codex network and does not have peers"
     )
 
 
@@ -308,7 +309,7 @@ def _cid(request: web.Request) -> Cid:
 def _start(request: web.Request, size_bytes: int) -> int:
     """Return the offset at which a download begins.
 
-    Only ranges up to the end are supported. Other ranges get the whole dataset, as RFC 9110 allows.
+    Only ranges that extend to the end are supported. For other ranges, the whole dataset is sent, as RFC 9110 allows.
     """
     match = re.fullmatch(r"bytes=([0-9]{1,19})-", request.headers.get("Range", ""))
     start = int(match[1]) if match else 0
@@ -320,7 +321,10 @@ def _start(request: web.Request, size_bytes: int) -> int:
 
 
 def _names(request: web.Request) -> tuple[str | None, str | None]:
-    """Return filename and media type of an upload. Answers 422 for invalid ones and 415 for a compressed body."""
+    """Return the filename and media type of an upload.
+
+    Answers with status 422 if either is invalid, and with 415 if the body is compressed.
+    """
     if request.headers.get("Content-Encoding", "identity") != "identity":
         raise web.HTTPUnsupportedMediaType(text="compressed body not supported. Send it uncompressed")
     found = _FILENAME.search(request.headers.get("Content-Disposition", ""))

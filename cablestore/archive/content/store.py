@@ -1,8 +1,9 @@
 """Store of datasets by content id, in a folder. `content.folder` describes the layout.
 
 A dataset is written as two files in `incoming`. After they are complete and synced to the disk, they are moved to their
-places, and the manifest is written last. Therefore each manifest has its bytes. Opening the store removes bytes without
-a manifest, which a killed process left. Equal bytes with two filenames have two manifests and one file.
+final folders, and the manifest is written last. Therefore the bytes of each manifest are stored. Opening the store
+removes bytes without a manifest, which a killed process left. Two datasets with equal bytes and different filenames
+have two manifests and one file.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ DEFAULT_QUOTA_SIZE_BYTES: Final = 21_474_836_480
 
 
 class Space(Struct, frozen=True):
-    """Space of a node in bytes, as in Codex: blocks of 64 KiB, including the last one of a dataset, and manifests."""
+    """Space of a node, as in Codex: datasets count as full blocks of 64 KiB, manifests with their size in bytes."""
 
     total_blocks: int = field(name="totalBlocks")
     quota_size_bytes: int = field(name="quotaMaxBytes")
@@ -66,7 +67,7 @@ class ContentStore(Closable, ProcessBound):
         self.folder: Final = folder
         self.quota_size_bytes: Final = quota_size_bytes
         self.damaged: Final[set[Cid]] = set()
-        """Unreadable manifests, whose datasets cannot be read and are not removed. Delete them, or put them again."""
+        """Ids of damaged manifests. Their datasets cannot be read and are not removed. Delete them, or put them again."""
         self._lock: int | None = lock
         self._guard = threading.RLock()
         self._manifests: dict[Cid, DatasetManifest] = {}
@@ -101,7 +102,7 @@ class ContentStore(Closable, ProcessBound):
         for path in (self.folder / MANIFESTS).iterdir():
             self._load_manifest(path)
         if self.damaged:
-            return  # a tree without a manifest may belong to a damaged one
+            return  # a tree without a manifest may belong to a damaged manifest
         for name in (DATA, LEAVES):
             for path in (self.folder / name).iterdir():
                 cid = _cid_named(path)
@@ -125,7 +126,7 @@ class ContentStore(Closable, ProcessBound):
     def close(self) -> None:
         """Close the store, so that other processes can open it.
 
-        Datasets that are being written are rejected afterwards.
+        Datasets that are being written cannot be committed afterwards.
         """
         with self._guard:
             if self._lock is not None:
@@ -144,8 +145,8 @@ class ContentStore(Closable, ProcessBound):
     ) -> DatasetManifest:
         """Store the chunks as a dataset. Returns its manifest after it is synced to the disk.
 
-        Raises ArchiveError without bytes and for an invalid filename or media type, NoRoomError if it does not fit, and
-        StorageError if writing fails. Nothing is stored then.
+        Raises ArchiveError for zero bytes or an invalid filename or media type, NoRoomError if the dataset does not
+        fit, and StorageError if writing fails. After an error, the dataset is not stored.
         """
         with self.incoming() as incoming:
             for chunk in chunks:
@@ -155,7 +156,7 @@ class ContentStore(Closable, ProcessBound):
 
     @contextmanager
     def incoming(self) -> Iterator[IncomingDataset]:
-        """Yield a dataset that is written in parts. Without a `commit`, nothing is stored."""
+        """Yield a dataset that is written in parts. It is discarded unless the caller commits it."""
         with self._guard:
             self._check_open()
         name = self.folder / INCOMING / secrets.token_hex(8)
@@ -170,20 +171,20 @@ class ContentStore(Closable, ProcessBound):
         incoming.abort()
 
     def _reserve(self, size_bytes: int) -> None:
-        """Reserve bytes for a dataset that is being written, or raise NoRoomError. A negative number frees them."""
+        """Reserve bytes for a dataset that is being written, or raise NoRoomError. A negative number releases bytes."""
         with self._guard:
             taken = self._used_size_bytes + self._reserved_size_bytes
             if size_bytes > 0 and taken + size_bytes > self.quota_size_bytes:
                 raise NoRoomError(
-                    f"quota exceeded: the content store uses {taken} of {self.quota_size_bytes} bytes, {size_bytes} "
-                    "more are needed. Delete datasets, or raise the quota"
+                    f"quota exceeded: the content store uses {taken} of {self.quota_size_bytes} bytes and needs "
+                    f"{size_bytes} more. Delete datasets, or raise the quota"
                 )
             if size_bytes > 0:
                 check_disk(self.folder, size_bytes)
             self._reserved_size_bytes += size_bytes
 
     def _adopt(self, name: Path, manifest: DatasetManifest) -> None:
-        """Move two complete files to their places, replacing earlier ones, and write the manifest."""
+        """Move two complete files to their final folders, replacing earlier files, and write the manifest."""
         cid, encoded = manifest_cid(manifest), manifest.encode()
         with self._guard, storage_errors(self.folder):
             self._check_open()
@@ -211,7 +212,7 @@ class ContentStore(Closable, ProcessBound):
         sync_folder(self.folder / MANIFESTS)
 
     def _move_out(self, cid: Cid, tree: Cid) -> None:
-        """Remove the moved files of a new dataset: its manifest, and its bytes unless another manifest has them."""
+        """Remove the moved files of a new dataset: its manifest, and its bytes unless another manifest may use them."""
         manifest = self.folder / MANIFESTS / str(cid)
         with suppress(OSError):
             manifest.unlink(missing_ok=True)
@@ -222,12 +223,12 @@ class ContentStore(Closable, ProcessBound):
     def _check_fits(self, manifest: DatasetManifest, manifest_size_bytes: int) -> None:
         """Raise NoRoomError if one more manifest, or the blocks of a new tree, would exceed a limit."""
         if len(self._manifests) >= limits.MAX_DATASETS:
-            raise NoRoomError(f"the content store has {len(self._manifests)} datasets, the maximum. Delete datasets")
+            raise NoRoomError(f"too many datasets: the maximum is {limits.MAX_DATASETS}. Delete datasets")
         blocks = 0 if self._users[manifest.tree] else manifest.block_count
         if self._used_size_bytes + blocks * BLOCK_SIZE_BYTES + manifest_size_bytes > self.quota_size_bytes:
             raise NoRoomError(
-                f"quota exceeded: the content store uses {self._used_size_bytes} of {self.quota_size_bytes} bytes, "
-                f"{blocks} more blocks of 64 KiB are needed. Delete datasets, or raise the quota"
+                f"quota exceeded: the content store uses {self._used_size_bytes} of {self.quota_size_bytes} bytes and "
+                f"needs {blocks} more blocks of 64 KiB. Delete datasets, or raise the quota"
             )
 
     def _know(self, cid: Cid, manifest: DatasetManifest) -> None:
@@ -273,9 +274,9 @@ class ContentStore(Closable, ProcessBound):
     def reader(self, cid: Cid, start: int = 0) -> DatasetReader:
         """Open a dataset to read its bytes from `start` on.
 
-        It stays readable after it is deleted. The caller closes it.
+        The reader also works after the dataset is deleted. The caller must close the reader.
 
-        Raises NoSuchContentError, and ArchiveError if its leaves are damaged.
+        Raises NoSuchContentError, and ArchiveError if the leaves are damaged.
         """
         while True:
             manifest = self.manifest(cid)
@@ -298,14 +299,14 @@ class ContentStore(Closable, ProcessBound):
                 yield part
 
     def datasets(self) -> list[tuple[Cid, DatasetManifest]]:
-        """Return the stored datasets, by id, without those in `incomplete`."""
+        """Return the ids and manifests of all datasets except `incomplete` datasets, sorted by id."""
         with self._guard:
             self._check_open()
             whole = self._whole_trees()
             return sorted(item for item in self._manifests.items() if item[1].tree in whole)
 
     def incomplete(self) -> list[Cid]:
-        """Return the datasets whose files are missing or have a wrong size. Put them again, or delete them."""
+        """Return the ids of datasets whose files are missing or have a wrong size. Put them again, or delete them."""
         with self._guard:
             self._check_open()
             whole = self._whole_trees()
@@ -322,7 +323,7 @@ class ContentStore(Closable, ProcessBound):
         return sizes
 
     def space(self) -> Space:
-        """Return the used and the allowed space."""
+        """Return the used space, the reserved space and the quota."""
         with self._guard:
             self._check_open()
             sizes = {manifest.tree: manifest.block_count for manifest in self._manifests.values()}
@@ -332,9 +333,9 @@ class ContentStore(Closable, ProcessBound):
     # --- deleting --------------------------------------------------------------------------------
 
     def delete(self, cid: Cid) -> bool:
-        """Delete a dataset: its manifest, and its bytes unless another manifest has them.
+        """Delete a dataset: its manifest, and its bytes unless another manifest uses them.
 
-        Returns True if the store had it.
+        Returns True if the store contained the manifest.
         """
         with self._guard, storage_errors(self.folder):
             self._check_open()
@@ -377,7 +378,7 @@ class IncomingDataset(ProcessBound):
     def __init__(self, store: ContentStore, name: Path) -> None:
         self._store = store
         self._name = name
-        self._guard = threading.Lock()  # one thread may abort an upload while another one still writes
+        self._guard = threading.Lock()  # one thread may abort an upload while another thread still writes
         self._writer = DatasetWriter(name.with_suffix(f".{DATA}"), name.with_suffix(f".{LEAVES}"))
         self._reserved_size_bytes = 0
         self._is_finished = False
@@ -392,7 +393,8 @@ class IncomingDataset(ProcessBound):
     def write(self, data: bytes | bytearray | memoryview) -> None:
         """Append bytes.
 
-        Raises NoRoomError if the quota, the disk or the size of a dataset is exceeded, and StorageError.
+        Raises NoRoomError if the bytes exceed the quota, the free disk space or the maximum size of a dataset. Raises
+        StorageError if writing fails.
         """
         with self._guard:
             self._check()
@@ -420,7 +422,7 @@ class IncomingDataset(ProcessBound):
             return manifest
 
     def commit_as(self, manifest: DatasetManifest) -> None:
-        """Store the written bytes with a manifest from another node. Raises ArchiveError if they do not match."""
+        """Store the written bytes with a manifest from another node. Raises ArchiveError if they do not match it."""
         with self._guard:
             tree, size_bytes = self._finish()
             if (tree, size_bytes) != (manifest.tree, manifest.dataset_size_bytes):
@@ -443,7 +445,7 @@ class IncomingDataset(ProcessBound):
                 return
             self._is_over = True
             self._store._reserve(-self._reserved_size_bytes)  # noqa: SLF001 - a part of the store
-            with suppress(OSError):  # an error of unwritten bytes, which are discarded
+            with suppress(OSError):  # only unwritten bytes are affected, and they are discarded
                 self._writer.close()
             with storage_errors(self._store.folder):
                 for kind in (DATA, LEAVES, "manifest"):
@@ -451,7 +453,7 @@ class IncomingDataset(ProcessBound):
 
     def _check(self) -> None:
         if self._is_over or self._is_finished:
-            raise ArchiveError("this dataset is already committed or aborted. Begin another one")
+            raise ArchiveError("this dataset is already committed or aborted. Begin another dataset")
 
 
 def _cid_named(path: Path) -> Cid | None:

@@ -19,7 +19,7 @@ _LOG: Final = logging.getLogger("cablestore.content")
 
 
 class Upstream:
-    """Upstream nodes of a store. Use it between `start` and `stop`, in one event loop."""
+    """Upstream nodes of a content store. Call `start` first and `stop` last, in one event loop."""
 
     def __init__(self, store: ContentStore, urls: Sequence[str]) -> None:
         self._store = store
@@ -41,10 +41,10 @@ class Upstream:
         await self._open.aclose()
 
     async def manifest(self, cid: Cid, *, is_asked_by_node: bool = False) -> DatasetManifest:
-        """Return a manifest of the store or of another node.
+        """Return a manifest of the store or of an upstream node.
 
-        A request of a node is answered only from the store, to avoid request loops between nodes that have each other
-        as upstream. Raises ArchiveError, and NoSuchContentError if no node has the manifest.
+        A node's request is answered only from the store, to avoid request loops between nodes that use each other as
+        upstream. Raises ArchiveError, such as NoSuchContentError if no node returns the manifest.
         """
         if is_asked_by_node or self._store.exists(cid):
             return self._store.manifest(cid)
@@ -58,7 +58,7 @@ class Upstream:
     async def fetch(self, cid: Cid, *, is_asked_by_node: bool = False) -> None:
         """Fetch a dataset into the store if it is missing, unless a node requested it.
 
-        Raises NoSuchContentError and NoRoomError.
+        Raises NoSuchContentError, NoRoomError, and StorageError.
         """
         if not self._store.exists(cid) and not is_asked_by_node and self._clients:
             await asyncio.shield(self.begin(cid))

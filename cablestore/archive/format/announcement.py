@@ -3,8 +3,8 @@
     archives CLOCK magnet:?xt=urn:btih:INFO-HASH&dn=COMMUNITY&tr=TRACKER
     archives CLOCK codex:CONTENT-ID-OF-THE-INDEX
 
-The post is in the reserved channel `dialect.ARCHIVES_CHANNEL`. Only posts of the control node count there, and only the
-one with the greatest clock. Clients that do not know the channel show these texts in it.
+The post is in the reserved channel `dialect.ARCHIVES_CHANNEL`. Members use only the control node's announcement with
+the greatest clock. Clients that do not know the channel show announcements as messages.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Announcement:
         text = f"archives {self.clock} {link_text(self.link)}"
         if len(text.encode()) > MAX_TEXT_SIZE_BYTES:
             raise ArchiveError(
-                f"the announcement has {len(text.encode())} bytes, the maximum is {MAX_TEXT_SIZE_BYTES}. Use "
+                f"announcement too large: {len(text.encode())} bytes, the maximum is {MAX_TEXT_SIZE_BYTES}. Use "
                 "fewer trackers"
             )
         return text
@@ -56,7 +56,7 @@ class Announcement:
 def parse_announcement(text: str) -> Announcement:
     """Parse an announcement from the text of a post.
 
-    Raises ArchiveError for text that `Announcement.text` does not write.
+    Raises ArchiveError for text that `Announcement.text` does not return.
     """
     found = _TEXT.fullmatch(text)
     if found is None or len(text) > MAX_TEXT_SIZE_BYTES:

@@ -33,15 +33,15 @@ _METADATA_FIELD, _MESSAGES_FIELD, _PADDING_FIELD = 2, 3, 4
 _TOMBSTONES_FIELD: Final = 1000
 """Field of cablestore, which other readers skip."""
 _AROUND_TOMBSTONES_BYTES: Final = 2 * PIECE_SIZE_BYTES + SEAL_OVERHEAD_BYTES + 16
-"""Maximum size of padding, encryption, and the lengths of the field and its list, beside messages and tombstones."""
+"""Maximum size of padding, encryption, and the lengths of the tombstone field and its list."""
 
 
 @dataclass(frozen=True, slots=True)
 class Archive:
     """Encoded archive.
 
-    `stored` is its bytes in `data`; the last `padding_bytes` of them follow the document. `merkle_root` is the root
-    over its `num_posts` post hashes in order. `left_out` are the targets of tombstones that do not fit.
+    `stored` are its bytes in `data`: the document, then `padding_bytes` zeros. `merkle_root` is the root over its
+    `num_posts` post hashes in order. `left_out` are the targets of tombstones that do not fit.
     """
 
     period: Period
@@ -71,12 +71,12 @@ def encode_archive(
     key: bytes | None = None,
     tombstones: Sequence[Tombstone] = (),
 ) -> Archive:
-    """Return the archive of `messages`, encrypted with a 32-byte cabal key if given. Its size is whole pieces.
+    """Return the archive of `messages`, encrypted with a 32-byte cabal key if given, and padded to whole pieces.
 
-    `topics` are those of the period in the profile's form (`topics_of`). `tombstones` describe the targets of its
-    post/deletes, which the post/deletes do not. They may be far larger than the post/delete. Therefore the largest are
-    left out if the archive would exceed `limits.MAX_STORED_ARCHIVE_SIZE_BYTES`. Raises ArchiveError without messages,
-    for a message outside the period or the topics, and for messages that exceed that limit.
+    `topics` are the topics of the period in the profile's form (`topics_of`). `tombstones` describe the targets of the
+    archive's post/deletes. They may be far larger than the post/deletes. Therefore the largest tombstones are left out
+    if the archive would exceed `limits.MAX_STORED_ARCHIVE_SIZE_BYTES`. Raises ArchiveError if there are no messages, if
+    a message is outside the period or the topics, or if the messages alone exceed that limit.
     """
     if not messages:
         raise ArchiveError(f"an archive of {period} needs at least one message")
@@ -92,7 +92,7 @@ def encode_archive(
     stored = document + bytes(padding_bytes)
     if len(stored) > MAX_STORED_ARCHIVE_SIZE_BYTES:
         raise ArchiveError(
-            f"the archive has {len(stored)} bytes, the maximum is {MAX_STORED_ARCHIVE_SIZE_BYTES}. Split its "
+            f"archive too large: {len(stored)} bytes, the maximum is {MAX_STORED_ARCHIVE_SIZE_BYTES}. Split its "
             "messages into chunks"
         )
     return Archive(period, topics, stored, padding_bytes, tree.size, tree.root(), left_out)
@@ -101,7 +101,7 @@ def encode_archive(
 def _fitting(
     profile: Profile, size_bytes: int, tombstones: Sequence[Tombstone], key: bytes | None
 ) -> tuple[bytes, tuple[bytes, ...]]:
-    """Return the field of those tombstones that fit beside `size_bytes` of messages, and the targets of the others."""
+    """Return the field of the tombstones that fit beside `size_bytes` of messages, and the targets of the others."""
     field = _written(tombstones)
     if _stored_size_bytes(profile, size_bytes + len(field), key) <= MAX_STORED_ARCHIVE_SIZE_BYTES:
         return field, ()
@@ -140,16 +140,16 @@ def decode_archive(
     and the padding after the document are checked first. The rest is checked during reading. The document must be
     well-formed without unknown fields, and its metadata must match the index entry. Each message must be within the
     period and the topics, and padding within the document must be zeros at its end. Raises ArchiveError, possibly after
-    some messages: do not store any before the end.
+    some messages. Therefore, store the messages only after the last one.
     """
     if len(stored) > MAX_STORED_ARCHIVE_SIZE_BYTES:
         raise ArchiveError(
-            f"the archive has {len(stored)} bytes, the maximum is {MAX_STORED_ARCHIVE_SIZE_BYTES}. Do not fetch it "
-            "again"
+            f"archive too large: {len(stored)} bytes, the maximum is {MAX_STORED_ARCHIVE_SIZE_BYTES}. Contact the "
+            "owner of the community"
         )
     if entry.cid is None and len(stored) != entry.size_bytes:
         raise ArchiveError(
-            f"the archive has {len(stored)} bytes, expected {entry.size_bytes} by its index. Fetch it again"
+            f"the archive has {len(stored)} bytes, expected {entry.size_bytes} as in its index. Fetch it again"
         )
     document = stored[: len(stored) - entry.padding_bytes] if entry.padding_bytes else stored
     if _has_more_than_zeros(stored[len(document) :]):
@@ -159,7 +159,7 @@ def decode_archive(
     if key is not None:
         document = unseal(document, key, purpose=_PURPOSE)
     elif is_sealed(document):
-        raise ArchiveError("the archive is encrypted, expected a public one. Pass the cabal key (--cabal-key)")
+        raise ArchiveError("the archive is encrypted, expected a public archive. Pass the cabal key (--cabal-key)")
     return _records(profile, document, entry)
 
 
@@ -184,9 +184,9 @@ def verified_post(profile: Profile, record: Record, dialect: Dialect) -> Post:
 def verified_content(
     verified: VerifiedIndex, entry: Entry, stored: bytes, dialect: Dialect, key: bytes | None = None
 ) -> tuple[list[Post], list[Tombstone]]:
-    """Return the posts and tombstones of an archive.
+    """Verify and return the posts and tombstones of an archive. Signatures of posts are not checked.
 
-    Everything except the posts' signatures is checked. Raises ArchiveError.
+    Raises ArchiveError.
     """
     stones: list[Tombstone] = []
     return list(verified_posts(verified, entry, stored, dialect, key, stones)), stones
@@ -200,11 +200,10 @@ def verified_posts(
     key: bytes | None,
     stones: list[Tombstone],
 ) -> Iterator[Post]:
-    """Yield the posts of an archive and append its tombstones to `stones`.
+    """Verify and yield the posts of an archive, and append its tombstones to `stones`.
 
-    Everything except the posts' signatures is checked.
-
-    Raises ArchiveError, possibly after some posts: do not store any before the end.
+    Signatures of posts are not checked. Raises ArchiveError, possibly after some posts. Therefore, store the posts only
+    after the last one.
     """
     profile = verified.index.profile
     commitment = verified.commitments[entry.archive_id]
@@ -216,7 +215,8 @@ def verified_posts(
             continue
         if tree.size == commitment.num_posts:
             raise ArchiveError(
-                f"archive {entry.archive_id} has more than {commitment.num_posts} posts, the signed number"
+                f"archive {entry.archive_id} contains more posts than the {commitment.num_posts} that the control node "
+                "signed. Do not import it. Request a new index"
             )
         post = verified_post(profile, record, dialect)
         tree.add(post.hash)
@@ -225,7 +225,7 @@ def verified_posts(
 
 
 def _written(tombstones: Sequence[Tombstone]) -> bytes:
-    """Return the field of tombstones, msgpack [[target, author, the row's value], ...]; b"" without tombstones."""
+    """Return the field of tombstones, msgpack [[target, author, value of the row], ...], or b"" if there are none."""
     if not tombstones:
         return b""
     return sized_field(_TOMBSTONES_FIELD, pack([_item(stone) for stone in tombstones]))
@@ -240,14 +240,14 @@ def _tombstones(value: bytes) -> Iterator[Tombstone]:
         yield from map(Tombstone.read, unpack(value))
     except (CorruptStoreError, TypeError, ValueError):
         raise ArchiveError(
-            "the tombstones of the archive cannot be read. A newer version of cablestore may read them"
+            "cannot read the tombstones of the archive. A newer version of cablestore may support them"
         ) from None
 
 
 def _records(profile: Profile, document: bytes, entry: Entry) -> Iterator[Record | Tombstone]:
     found = fields(document, "archive")
     if next(found, None) != (_METADATA_FIELD, profile.write_metadata(entry.period, entry.topics)):
-        raise ArchiveError("the metadata at the start of the archive differ from those in the index. Fetch both again")
+        raise ArchiveError("the metadata in the archive and in the index differ. Fetch both again")
     topics = frozenset(entry.topics)
     start, stop = (profile.timestamp(bound_ms) for bound_ms in entry.period)
     is_at_end = False

@@ -21,11 +21,10 @@ class OversizeMessage(NamedTuple):
 def chunks(
     messages: Iterable[WakuMessage], max_size_bytes: int = MAX_ARCHIVE_SIZE_BYTES
 ) -> Iterator[tuple[WakuMessage, ...] | OversizeMessage]:
-    """Yield the messages of each archive in order, at least one, and between them each message that is too large.
+    """Yield the messages of each archive in order, and between them each message that is too large for an archive.
 
-    The size of a message is payload and author key, as in status-go. `messages` must be sorted by (timestamp, post
-    hash) without duplicates. Otherwise raises ArchiveError, because the same history would give different archives
-    elsewhere.
+    The size of a message is the size of its payload and author key, as in status-go. Raises ArchiveError unless
+    `messages` is sorted by (timestamp, post hash) without duplicates, because equal posts must produce equal archives.
     """
     chunk: list[WakuMessage] = []
     chunk_size_bytes = 0
@@ -35,7 +34,7 @@ def chunks(
         if moment <= latest:
             raise ArchiveError(
                 f"wrong order: post {message.post_hash.hex()} follows {latest[1].hex()} of {latest[0]} ns. "
-                "Sort the posts by (timestamp, hash), and pass each one once"
+                "Sort the posts by (timestamp, hash), and pass each post once"
             )
         latest = moment
         size_bytes = len(message.payload) + KEY_SIZE_BYTES

@@ -1,11 +1,11 @@
-"""Codex content ids: of blocks, of datasets by the Merkle tree over their blocks, and of manifests of datasets.
+"""Codex content ids of blocks, of Merkle trees over the blocks of a dataset, and of manifests of datasets.
 
-Pure. The rules are those of deployed nim-codex, which differ from its specification in places (the key of a node comes
-last). Tests check each rule against ids of real nodes. Two properties are important:
+Pure. The rules follow the deployed nim-codex, which differs from its specification: it hashes the key of a node last.
+Tests check each rule against ids of real nodes. Two properties are important:
 
 * The id of a tree does not determine the dataset's size: the last block is padded with zeros, so `a` and `a` followed
   by a zero byte have the same tree. The manifest contains the size.
-* The same bytes with another filename, media type or manifest format have another manifest, and therefore another id.
+* Another filename, media type or manifest format changes the manifest, and therefore the id of the dataset.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ CODEC_TREE: Final = 0xCD03
 
 _CODECS: Final = (CODEC_MANIFEST, CODEC_BLOCK, CODEC_TREE)
 _SHA256: Final = 0x12
-_CID_VERSION_ORDINAL: Final = 2  # the ordinal of CIDv1 in an enumeration of nim-libp2p; manifests have it
+_CID_VERSION_ORDINAL: Final = 2  # the ordinal of CIDv1 in an enumeration of nim-libp2p; manifests contain it
 _BASE58: Final = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
 _TEXT_SIZE: Final = 52  # `z` and 51 digits for any digest: the bytes before the digest fix the number of digits
 
@@ -89,9 +89,7 @@ class Cid:
     def parse(cls, text: str) -> Self:
         """Parse the text form, `z` and base58btc. Raises ArchiveError for other text."""
         if len(text) != _TEXT_SIZE or text[0] != "z":
-            raise ArchiveError(
-                f"invalid content id {text[:60]!r}: expected {_TEXT_SIZE} characters, the first of them z"
-            )
+            raise ArchiveError(f"invalid content id {text[:60]!r}: expected {_TEXT_SIZE} characters that begin with z")
         number = 0
         for character in text[1:]:
             digit = _BASE58.find(character)
@@ -121,7 +119,7 @@ def leaf_of(block: bytes) -> bytes:
 
 
 def _node(left: bytes, right: bytes | None, level: int) -> bytes:
-    """Return the node over two nodes on `level`, or over one without a right neighbour."""
+    """Return the node over two nodes on `level`, or over one node without a right neighbour."""
     key = (_BOTTOM if level == 0 else 0) + (_ALONE if right is None else 0)
     return sha256(left + (right or _NO_NODE) + _KEYS[key]).digest()
 
@@ -146,7 +144,7 @@ class RootHasher:
         self.leaf_count += 1
 
     def root(self) -> bytes:
-        """Return the root over the added leaves. Raises ArchiveError without leaves, as nim-codex does."""
+        """Return the root over the added leaves. Raises ArchiveError if there are none, as in nim-codex."""
         if not self._waiting:
             raise ArchiveError("empty dataset: Codex requires at least one byte")
         last: bytes | None = None
@@ -163,9 +161,9 @@ class RootHasher:
 
 
 class DatasetHasher:
-    """Incremental hasher of a dataset, in pieces of any size, to its tree.
+    """Incremental hasher of a dataset. It computes the tree from pieces of any size.
 
-    It keeps a block and a node for each level.
+    It keeps one block, and one node for each level of the tree.
     """
 
     def __init__(self) -> None:
@@ -195,7 +193,7 @@ class DatasetHasher:
     def finish(self) -> tuple[Cid, bytes]:
         """Return the tree's id and the leaf of the short last block, or b"". Call this once, at the end.
 
-        Raises ArchiveError without bytes.
+        Raises ArchiveError if no bytes were added.
         """
         leaf = leaf_of(bytes(self._rest)) if self._rest else b""
         if leaf:
@@ -220,7 +218,7 @@ class ManifestFormat(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class DatasetManifest:
-    """Manifest of a dataset: its tree, its size, and the names from the client.
+    """Manifest of a dataset: the id of its tree, its size, and the filename and media type from the client.
 
     Raises ArchiveError for invalid values.
     """
@@ -250,7 +248,7 @@ class DatasetManifest:
         return block_count_of(self.dataset_size_bytes)
 
     def encode(self) -> bytes:
-        """Return the bytes that the id hashes: one protobuf message in field 1 of another (nim-codex coders)."""
+        """Return the bytes whose hash is in the id: a protobuf message in field 1 of another (nim-codex coders)."""
         fields: list[int | bytes | None] = [
             self.tree.encode(),
             BLOCK_SIZE_BYTES,
@@ -271,8 +269,8 @@ class DatasetManifest:
     def decode(cls, data: bytes) -> Self:
         """Decode a manifest in any format. Raises ArchiveError for bytes that `encode` does not return.
 
-        Without filename and media type, the first two formats have the same bytes; the result then has the format
-        codex.
+        Without filename and media type, manifests in the formats codex and logos1 have the same bytes. The result then
+        has the format codex.
         """
         if len(data) > limits.MAX_MANIFEST_SIZE_BYTES:
             raise ArchiveError(
@@ -317,7 +315,7 @@ def manifest_cid(manifest: DatasetManifest) -> Cid:
 def manifest_of(
     cid: Cid, tree: Cid, size_bytes: int, filename: str | None, mimetype: str | None
 ) -> DatasetManifest | None:
-    """Return the manifest with these values in the format that has this id, or None if no known format has it."""
+    """Return the manifest with these values and this id, or None if they do not match in any known format."""
     for manifest_format in ManifestFormat:
         manifest = DatasetManifest(tree, size_bytes, filename, mimetype, manifest_format)
         if manifest_cid(manifest) == cid:
@@ -343,7 +341,7 @@ def check_filename(filename: str) -> None:
 def check_media_type(mimetype: str) -> None:
     """Raise ArchiveError unless this is a media type by RFC 6838, such as text/plain."""
     if not _MEDIA_TYPE.fullmatch(mimetype):
-        raise ArchiveError(f"invalid media type {mimetype[:80]!r}: expected one such as text/plain")
+        raise ArchiveError(f"invalid media type {mimetype[:80]!r}: expected a type such as text/plain")
 
 
 def _field(number: int, value: int | bytes | None) -> bytes:
@@ -353,7 +351,7 @@ def _field(number: int, value: int | bytes | None) -> bytes:
 
 
 def _read_fields(data: bytes) -> dict[int, int | bytes]:
-    """Decode the message in field 1. Duplicate fields and other encodings are detected when it is encoded again."""
+    """Decode the message in field 1. The caller encodes it again to detect duplicate fields and other encodings."""
     match list(fields(data, "manifest")):
         case [(1, bytes(message))]:
             return dict(fields(message, "manifest"))

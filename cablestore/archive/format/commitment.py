@@ -1,9 +1,9 @@
 """Statement about the content of archives, which the control node signs. Pure.
 
-The id of an archive is a hash of its location, and deployed software has no commitment to its content. For each archive
-of an index, the statement has the hash of its bytes and the Merkle root of its posts. It also has the post/deletes of
-posts from earlier weeks. Therefore an old archive does not restore posts that were deleted later. The statement is
-stored in a field of the index that other readers skip.
+The id of an archive does not depend on its content, and the indexes of other software do not contain hashes of the
+content. For each archive of an index, the statement contains the hash of its bytes and the Merkle root of its posts. It
+also contains the post/deletes of posts from earlier weeks. Therefore an old archive does not restore posts that were
+deleted later. The statement is stored in a field of the index that other readers skip.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Commitment:
     cid: str | None = None
 
     def check_stored(self, stored: bytes) -> None:
-        """Raise ArchiveError unless `stored` is the bytes that the control node signed."""
+        """Raise ArchiveError unless the control node signed the hash of these bytes."""
         found = hashlib.sha256(stored).digest()
         if found != self.sha256:
             raise ArchiveError(
@@ -70,11 +70,11 @@ class Commitment:
             )
 
     def check_posts(self, tree: MerkleTree) -> None:
-        """Raise ArchiveError unless the posts are the signed ones, in the same order."""
+        """Raise ArchiveError unless the control node signed the root of these posts."""
         if tree.size != self.num_posts or tree.root() != self.merkle_root:
             raise ArchiveError(
-                f"archive {self.archive_id} has {tree.size} posts with the root {tree.root().hex()}, the control node "
-                f"signed {self.num_posts} with {self.merkle_root.hex()}. Do not import it. Request a new index"
+                f"archive {self.archive_id} contains {tree.size} posts with the root {tree.root().hex()}, the control "
+                f"node signed {self.num_posts} with {self.merkle_root.hex()}. Do not import it. Request a new index"
             )
 
 
@@ -101,19 +101,19 @@ class SignedStatement:
     signature: bytes
 
     def encode(self) -> bytes:
-        """Return the bytes of both, as in an index."""
+        """Return the encoded statement and signature, as in an index."""
         return SIGNED_STATEMENT.encode(self.statement, self.signature)
 
     @classmethod
     def decode(cls, data: bytes) -> Self:
-        """Decode both. Raises ArchiveError."""
+        """Decode a statement and its signature. Raises ArchiveError."""
         return cls(*SIGNED_STATEMENT.decode(data))
 
 
 def sign(statement: Statement, identity: Identity) -> SignedStatement:
     """Sign a statement. Commitments are sorted by id and deletions by hash, so equal statements have equal bytes.
 
-    Raises ArchiveError if the statement has another key.
+    Raises ArchiveError if the statement names another control node.
     """
     if statement.control_key != identity.public_key:
         raise ArchiveError(
@@ -134,9 +134,9 @@ def sign(statement: Statement, identity: Identity) -> SignedStatement:
 def open_statement(signed: SignedStatement, control_key: bytes) -> Statement:
     """Return the statement that the node with this public key signed.
 
-    The signature is checked before anything is decoded.
+    The signature is checked before the statement is decoded.
 
-    Raises ArchiveError for any other signature, another version and malformed commitments.
+    Raises ArchiveError for an invalid signature, another version and malformed commitments.
     """
     if len(control_key) != KEY_SIZE_BYTES or not is_signed(
         control_key + signed.signature + _CONTEXT + signed.statement

@@ -11,11 +11,11 @@ _Item = TypeVar("_Item")
 def smallest_within(
     items: Iterable[_Item], room_bytes: int, place: Callable[[_Item], tuple[int, bytes]]
 ) -> tuple[list[_Item], list[_Item]]:
-    """Return the smallest items that fit into `room_bytes` together, and those that are left out.
+    """Return the smallest items that fit into `room_bytes` together, and the items that are left out.
 
-    `place` returns the size of an item in bytes, and a tie-breaker for items of one size. The largest are left out, so
-    that one author's large items do not use the space of all others. The result does not depend on the order of
-    `items`; both lists are in order of `place`.
+    `place` returns the size of an item in bytes, and a tie-breaker for items of equal size. The largest items are left
+    out, so that one author's large items do not use the space of other authors. Both lists are in order of `place`, and
+    do not depend on the order of `items`.
     """
     in_order = sorted(items, key=place)
     taken_bytes = 0

@@ -1,7 +1,7 @@
-"""Index of archives, in both profiles, with their places in `data` or by content id. Pure.
+"""Index of archives in both profiles, with positions in `data` or with content ids. Pure.
 
-An index is a protobuf map from ids to metadata. Maps have no order: two runs of status-go write different bytes for the
-same index, with different info-hashes. Here entries are written sorted by id, and read in any order.
+An index is a protobuf map from ids to metadata. Maps are not ordered: two runs of status-go write different bytes for
+the same index, with different info-hashes. Here entries are written sorted by id, and read in any order.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ _COMMITMENT_FIELD: Final = 1000
 _DELETIONS_FIELD: Final = 7
 """Field number in a statement."""
 RAW_ENTRY: Final = Document("RawEntry", Field(1, "key", STRING), Field(2, "value", BYTES))
-"""Entry of the map. Its value stays encoded, because the archive's id is its hash."""
+"""Entry of the map. The value remains encoded, because the archive's id is the hash of the encoded value."""
 _LENGTHS_GROW_BYTES: Final = 8
-"""Maximum growth of the two lengths around the deletions: those of the statement and of the signed bytes."""
+"""Maximum growth of the lengths of the statement and of the signed statement if deletions are added."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class Index:
 
 @dataclass(frozen=True, slots=True)
 class VerifiedIndex:
-    """Index signed by its control node, with the commitment to each archive by id, and deletions of earlier weeks."""
+    """Index signed by its control node, with a commitment by archive id, and encoded deletions of older posts."""
 
     index: Index
     commitments: dict[str, Commitment]
@@ -97,8 +97,8 @@ def encode_signed_index(
 ) -> tuple[bytes, list[bytes]]:
     """Return the bytes of the signed index, and the hashes of deletions that do not fit.
 
-    The largest deletions are left out. Each is also in an archive of its own week, so a member that imports that
-    archive deletes the same posts. Arguments and errors are those of `signed_index` and `encode_index`.
+    The largest deletions are left out. Each is also in the archive of its week, so a member that imports that archive
+    deletes the same posts. Other arguments and errors are as in `signed_index` and `encode_index`.
     """
     known = tuple(commitments)
 
@@ -122,7 +122,7 @@ def _place_of_deletion(raw: bytes) -> tuple[int, bytes]:
 def encode_index(index: Index, key: bytes | None = None) -> bytes:
     """Return the bytes of an index, encrypted with a 32-byte cabal key if given. Equal indexes have equal bytes.
 
-    Raises ArchiveError for an index beyond `limits.MAX_INDEX_ARCHIVES` or `limits.MAX_INDEX_SIZE_BYTES`.
+    Raises ArchiveError for an index that exceeds `limits.MAX_INDEX_ARCHIVES` or `limits.MAX_INDEX_SIZE_BYTES`.
     """
     data = _encoded(index, key)
     _check_size(data)
@@ -132,7 +132,7 @@ def encode_index(index: Index, key: bytes | None = None) -> bytes:
 def _encoded(index: Index, key: bytes | None) -> bytes:
     """Return the bytes of an index of any size."""
     if len(index.entries) > MAX_INDEX_ARCHIVES:
-        raise ArchiveError(f"the index has {len(index.entries)} archives, the maximum is {MAX_INDEX_ARCHIVES}")
+        raise ArchiveError(f"too many archives in the index: {len(index.entries)}, the maximum is {MAX_INDEX_ARCHIVES}")
     write = index.profile.write_index_metadata
     data = repeated(
         _ARCHIVES_FIELD,
@@ -148,17 +148,18 @@ def _encoded(index: Index, key: bytes | None) -> bytes:
 
 def _check_size(data: bytes) -> None:
     if len(data) > MAX_INDEX_SIZE_BYTES:
-        raise ArchiveError(f"the index has {len(data)} bytes, the maximum is {MAX_INDEX_SIZE_BYTES}")
+        raise ArchiveError(f"index too large: {len(data)} bytes, the maximum is {MAX_INDEX_SIZE_BYTES}")
 
 
 def decode_index(
     data: bytes, profile: Profile, *, data_size_bytes: int | None = None, key: bytes | None = None
 ) -> Index:
-    """Decode an index whose archives are in a `data` of `data_size_bytes`, or by content id if that is None.
+    """Decode an index.
 
-    With a key, the index must be encrypted with it; without one, it must not be encrypted. Checks that each id matches
-    the metadata, that each archive is whole pieces within `data`, and that archives do not overlap. The signature is
-    not checked: see `verify_index`. Raises ArchiveError.
+    `data_size_bytes` is the size of `data` with the archives, or None for an index by content id. With a key, the index
+    must be encrypted with it. Without a key, it must not be encrypted. Checks that each id matches the metadata, that
+    each archive consists of whole pieces within `data`, and that archives do not overlap. The signature is not checked:
+    see `verify_index`. Raises ArchiveError.
     """
     return _decoded(_plain(data, key), profile, data_size_bytes, None)
 
@@ -174,11 +175,9 @@ def verify_index(
 ) -> VerifiedIndex:
     """Decode and verify an index that the control node with this public key signed for this profile and dialect.
 
-    The signature is checked before anything else is decoded, followed by the checks of `decode_index`. The statement
-    must
-    have exactly these archives, and its deletions must be signed post/deletes. The bytes must be the only encoding of
-    this
-    index. Raises ArchiveError.
+    The signature is checked first, then the properties that `decode_index` checks. The statement must list exactly the
+    archives of the index, and its deletions must be signed post/deletes. The bytes must equal the encoding by
+    `encode_index`. Raises ArchiveError.
     """
     plain = _plain(data, key)
     statement = open_statement(_signed_in(plain), control_key)
@@ -192,9 +191,7 @@ def verify_index(
     _check_commitments(index.entries, statement.commitments)
     deletion_posts(statement.deletions, dialect)
     if encode_index(index, key) != data:
-        raise ArchiveError(
-            "the encoding of the index differs from that of a control node of cablestore. Fetch it again"
-        )
+        raise ArchiveError("the encoding of the index differs from the encoding by cablestore. Fetch it again")
     return VerifiedIndex(index, {each.archive_id: each for each in statement.commitments}, statement.deletions)
 
 
@@ -202,12 +199,13 @@ def _plain(data: bytes, key: bytes | None) -> bytes:
     """Return the document of an index, decrypted if there is a key."""
     if len(data) > MAX_INDEX_SIZE_BYTES:
         raise ArchiveError(
-            f"the index has {len(data)} bytes, the maximum is {MAX_INDEX_SIZE_BYTES}. Do not fetch it again"
+            f"index too large: {len(data)} bytes, the maximum is {MAX_INDEX_SIZE_BYTES}. Contact the owner of the "
+            "community"
         )
     if key is not None:
         return unseal(data, key, purpose=_PURPOSE)
     if is_sealed(data):
-        raise ArchiveError("the index is encrypted, expected a public one. Pass the cabal key (--cabal-key)")
+        raise ArchiveError("the index is encrypted, expected a public index. Pass the cabal key (--cabal-key)")
     return data
 
 
@@ -220,12 +218,12 @@ def _parts(plain: bytes) -> Iterator[tuple[int, bytes]]:
         if field not in (_ARCHIVES_FIELD, _COMMITMENT_FIELD) or isinstance(value, int) or commitments > 1:
             raise ArchiveError(f"unknown field {field} in the index. A newer version of cablestore may support it")
         if archives > MAX_INDEX_ARCHIVES:
-            raise ArchiveError(f"the index has more than {MAX_INDEX_ARCHIVES} archives, the maximum")
+            raise ArchiveError(f"too many archives in the index: the maximum is {MAX_INDEX_ARCHIVES}")
         yield field, value
 
 
 def _signed_in(plain: bytes) -> SignedStatement:
-    """Return the statement of an index. Raises ArchiveError without a statement."""
+    """Return the statement of an index. Raises ArchiveError if there is no statement."""
     for field, value in _parts(plain):
         if field == _COMMITMENT_FIELD:
             return SignedStatement.decode(value)
@@ -254,8 +252,8 @@ def _read_entry(profile: Profile, data: bytes, data_size_bytes: int | None, stat
     # The id is a hash of the metadata, so only metadata that the control node signed is decoded.
     if stated is not None and name not in stated:
         raise ArchiveError(
-            f"archive {name[:80]!r} is not among the {len(stated)} archives of the statement, which must equal those "
-            "of the index, each once. Request a new index"
+            f"archive {name[:80]!r} of the index is not among the {len(stated)} archives of its statement. Request a "
+            "new index"
         )
     if archive_id(metadata) != name:
         raise ArchiveError(
@@ -264,7 +262,7 @@ def _read_entry(profile: Profile, data: bytes, data_size_bytes: int | None, stat
     entry = profile.read_index_metadata(name, metadata, by_cid=data_size_bytes is None)
     if profile.write_index_metadata(entry) != metadata:
         raise ArchiveError(
-            f"invalid metadata of archive {name}: expected those of a {profile.name} index "
+            f"invalid metadata of archive {name}: expected metadata of a {profile.name} index "
             f"{'by content id' if data_size_bytes is None else 'of offsets'}. Check the profile and the form"
         )
     if data_size_bytes is not None:
@@ -295,7 +293,10 @@ def _check_apart(entries: Iterable[Entry]) -> None:
     end_bytes = 0
     for entry in sorted((entry for entry in entries if entry.cid is None), key=lambda entry: entry.offset_bytes):
         if entry.offset_bytes < end_bytes:
-            raise ArchiveError(f"archive {entry.archive_id} overlaps the one that ends at byte {end_bytes} of `data`")
+            raise ArchiveError(
+                f"archive {entry.archive_id} overlaps the archive that ends at byte {end_bytes} of `data`. Request a "
+                "new index"
+            )
         end_bytes = entry.offset_bytes + entry.size_bytes
 
 
@@ -304,13 +305,13 @@ def _check_commitments(entries: tuple[Entry, ...], commitments: tuple[Commitment
     stated = {each.archive_id: each.cid for each in commitments}
     if len(stated) != len(commitments) or stated.keys() != {entry.archive_id for entry in entries}:
         raise ArchiveError(
-            f"the {len(commitments)} archives of the statement differ from the {len(entries)} of the index. Request a "
-            "new index"
+            f"the {len(commitments)} archives of the statement differ from the {len(entries)} archives of the index. "
+            "Request a new index"
         )
     for entry in entries:
         if entry.cid is not None and stated[entry.archive_id] != entry.cid:
             raise ArchiveError(
-                f"archive {entry.archive_id} has the content id {entry.cid}, the statement has "
+                f"archive {entry.archive_id} has the content id {entry.cid}, but the statement contains "
                 f"{stated[entry.archive_id]}. Request a new index"
             )
 

@@ -46,7 +46,9 @@ class Magnet:
             raise ArchiveError(f"invalid magnet link: expected urn:btih: and 40 hex digits, got {topics[0][:80]!r}")
         trackers = tuple(check_tracker(value) for key, value in fields if key == "tr")
         if len(trackers) > limits.MAX_TRACKERS:
-            raise ArchiveError(f"magnet link has {len(trackers)} trackers, the maximum is {limits.MAX_TRACKERS}")
+            raise ArchiveError(
+                f"too many trackers in the magnet link: {len(trackers)}, the maximum is {limits.MAX_TRACKERS}"
+            )
         return cls(info_hash, check_community(names[0]), trackers)
 
     def __str__(self) -> str:
@@ -56,14 +58,14 @@ class Magnet:
 
 
 def check_community(name: str) -> str:
-    """Return a community id, a valid folder name of hex digits in lower case. Raises ArchiveError otherwise."""
+    """Return a community id if it is valid: hex digits in lower case. Raises ArchiveError otherwise."""
     if not _COMMUNITY.fullmatch(name):
         raise ArchiveError(f"invalid community id {name[:140]!r}: expected up to 128 hex digits in lower case")
     return name
 
 
 def check_tracker(url: str) -> str:
-    """Return the URL of a tracker. Raises ArchiveError for another URL."""
+    """Return the URL of a tracker if it is valid. Raises ArchiveError otherwise."""
     try:
         parts = urlsplit(url)
         is_one = parts.scheme in _TRACKER_SCHEMES and bool(parts.hostname) and (parts.port or 1) > 0

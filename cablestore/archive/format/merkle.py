@@ -15,7 +15,7 @@ EMPTY_ROOT: Final = hashlib.sha256().digest()
 
 
 class MerkleTree:
-    """Merkle tree to which hashes are appended. It keeps one node for each bit of their number."""
+    """Merkle tree to which hashes are appended. It keeps at most one node for each bit of `size`."""
 
     __slots__ = ("_peaks", "size")
 

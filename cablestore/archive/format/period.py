@@ -1,7 +1,7 @@
 """Periods of archives: calendar weeks, from Monday 00:00 UTC to the next. Pure.
 
 status-go counts weeks from a community's oldest message. Two control nodes that know different first messages therefore
-never create equal archives. Calendar weeks are the same for all.
+never create equal archives. Calendar weeks are the same for all control nodes.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def week_of(timestamp_ms: int) -> Period:
 
 
 def weeks(first_ms: int, end_ms: int) -> Iterator[Period]:
-    """Yield the weeks from that of `first_ms` on that end at or before `end_ms`, oldest first."""
+    """Yield the weeks from the week of `first_ms` to the last week that ends at or before `end_ms`, oldest first."""
     week = week_of(first_ms)
     while week.to_ms <= end_ms:
         yield week
@@ -57,5 +57,5 @@ def weeks(first_ms: int, end_ms: int) -> Iterator[Period]:
 
 
 def due_after(now_ms: int, settle_ms: int) -> int:
-    """Return when the next week to end will have been over for `settle_ms`, in milliseconds since 1970."""
+    """Return the next time that is `settle_ms` after the end of a week, in milliseconds since 1970."""
     return week_of(max(now_ms - settle_ms, 0)).to_ms + settle_ms

@@ -1,6 +1,4 @@
-"""The two forms of archives: `rfc61`, as RFC 61 writes them, and `status-go`, as deployed.
-
-They differ in every part. Pure.
+"""The two profiles of archives: `rfc61` follows RFC 61, and `status-go` follows the deployed software. Pure.
 
 |                | rfc61                                | status-go                                          |
 |----------------|--------------------------------------|----------------------------------------------------|
@@ -38,7 +36,7 @@ _TOPIC_SIZE_BYTES: Final = 4
 _METADATA_FIELD, _MESSAGES_FIELD, _PADDING_FIELD = 2, 3, 4
 """Field numbers of an archive."""
 _VERSION: Final = 0
-"""Version of all metadata. It is the default value, so it is not written."""
+"""Version of all metadata. Protobuf does not write this value, because it is the default."""
 
 
 def _metadata_table(topic: Kind) -> Document:
@@ -53,7 +51,7 @@ def _metadata_table(topic: Kind) -> Document:
 
 
 def _index_metadata_table(metadata: Document, *places: str) -> Document:
-    """Return the table of an archive's metadata in an index of offsets: `places` are the fields of its position."""
+    """Return the table of an archive's metadata in an index of offsets. `places` are the fields of the position."""
     return Document(
         "WakuMessageArchiveIndexMetadata",
         Field(1, "version", UINT32),
@@ -98,9 +96,9 @@ class Record(NamedTuple):
 class Entry(NamedTuple):
     """Index entry of one archive: its id, period, topics and position.
 
-    In `data` it has `size_bytes` from `offset_bytes` on; the last `padding_bytes` of them follow the document (none in
-    rfc61, which pads within the document). With a `cid`, the archive is stored under that content id, and the numbers
-    are 0.
+    In `data`, the archive occupies `size_bytes` from `offset_bytes` on. The last `padding_bytes` are zeros after the
+    document (0 bytes in rfc61, which pads within the document). With a `cid`, the archive is stored under that content
+    id, and the numbers are 0.
     """
 
     archive_id: str
@@ -113,7 +111,7 @@ class Entry(NamedTuple):
 
 
 class Profile(ABC):
-    """Profile of archives. `archive` and `index` contain the common parts of all profiles."""
+    """Profile of archives. The modules `archive` and `index` contain the common parts of all profiles."""
 
     name: ClassVar[str]
     """Name of the profile in configurations and statements."""
@@ -208,9 +206,9 @@ class Profile(ABC):
             )
         topics = tuple[Topic, ...](content_topics)
         if len(topics) > MAX_ARCHIVE_TOPICS:
-            raise ArchiveError(f"an archive has {len(topics)} topics, the maximum is {MAX_ARCHIVE_TOPICS}")
+            raise ArchiveError(f"too many topics of an archive: {len(topics)}, the maximum is {MAX_ARCHIVE_TOPICS}")
         if len(set(topics)) != len(topics):
-            raise ArchiveError("an archive has a topic twice. Request a new index")
+            raise ArchiveError("an archive lists a topic twice. Request a new index")
         return period, topics
 
 
@@ -245,7 +243,7 @@ class _Rfc61(Profile):
             zeros = _zeros_that_fill(gap_bytes + PIECE_SIZE_BYTES)
         return sized_field(_PADDING_FIELD, bytes(zeros or 0))
 
-    def outer_padding_bytes(self, size_bytes: int) -> int:  # noqa: ARG002 - the signature is that of all profiles
+    def outer_padding_bytes(self, size_bytes: int) -> int:  # noqa: ARG002 - all profiles have this signature
         return 0
 
     def _written(self, messages: Sequence[WakuMessage]) -> Iterator[bytes]:
@@ -291,11 +289,11 @@ class _StatusGo(Profile):
         sig, timestamp, topic, payload, _, digest, _ = STATUS_GO_MESSAGE.decode(data)
         return Record(payload, topic, timestamp, sig, digest)
 
-    def inner_padding(self, size_bytes: int) -> bytes:  # noqa: ARG002 - the signature is that of all profiles
+    def inner_padding(self, size_bytes: int) -> bytes:  # noqa: ARG002 - all profiles have this signature
         return b""
 
     def outer_padding_bytes(self, size_bytes: int) -> int:
-        """Fill the last piece. A document of two or more whole pieces gets another piece of zeros, as deployed."""
+        """Fill the last piece. As in status-go, a piece of zeros follows a document of two or more whole pieces."""
         if size_bytes <= PIECE_SIZE_BYTES:
             return PIECE_SIZE_BYTES - size_bytes
         return PIECE_SIZE_BYTES - size_bytes % PIECE_SIZE_BYTES
@@ -338,7 +336,7 @@ PROFILES: Final = {profile.name: profile for profile in (RFC61, STATUS_GO)}
 
 
 def topics_of(profile: Profile, content_topics: Iterable[str]) -> tuple[Topic, ...]:
-    """Return the sorted, distinct content topics of an archive of the profile.
+    """Return sorted, distinct content topics in the profile's form.
 
     Raises ArchiveError for more than `limits.MAX_ARCHIVE_TOPICS`.
     """
@@ -360,7 +358,7 @@ def keccak256(data: bytes) -> bytes:
 
 
 def archive_id(index_metadata: bytes) -> str:
-    """Return the id of the archive with these bytes of IndexMetadata: 0x and 64 hex digits, as in status-go.
+    """Return the id of the archive with this encoded index metadata: 0x and 64 hex digits, as in status-go.
 
     An id identifies an archive's position, period and channels. It does not depend on the archive's content.
     """
@@ -368,7 +366,7 @@ def archive_id(index_metadata: bytes) -> str:
 
 
 def with_id(profile: Profile, entry: Entry) -> Entry:
-    """Return an entry with the id of its other fields."""
+    """Return an entry with the id that its other fields determine."""
     return entry._replace(archive_id=archive_id(profile.write_index_metadata(entry)))
 
 
@@ -384,7 +382,8 @@ def _topic_bytes(topic: Topic) -> bytes:
 def _zeros_that_fill(gap_bytes: int) -> int | None:
     """Return the number of zeros of a field that occupies `gap_bytes` with its tag and its length.
 
-    None if there is no such number: for 1 and 2, and if one more zero makes the length a byte longer (130, 16387).
+    Returns None if there is no such number: for 1 and 2, and if one more zero makes the length a byte longer (130,
+    16387).
     """
     for length_size_bytes in range(1, 5):
         zeros = gap_bytes - 1 - length_size_bytes

@@ -3,9 +3,9 @@
     magic u8[8] | nonce u8[24] | XChaCha20-Poly1305 of the plain bytes
 
 The nonce is a keyed hash of the plain bytes. Therefore control nodes with equal stores create equal archives, and two
-different archives never share a nonce. Without the key, only the equality of two archives is visible. status-go tries
-decryption to detect encrypted bytes, and mistakes some encrypted archives for empty ones. Here the magic identifies
-them, because protobuf documents do not begin with its bytes (wire type 7).
+different archives never share a nonce. Without the key, only sizes and the equality of two archives are visible.
+status-go tries decryption to detect encrypted bytes, and mistakes some encrypted archives for empty archives. Here the
+magic identifies encrypted bytes, because protobuf documents cannot begin with it (wire type 7).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SEAL_OVERHEAD_BYTES: Final = _HEAD_SIZE_BYTES + sodium.crypto_aead_xchacha20poly
 def seal(plain: bytes, key: bytes, *, purpose: bytes) -> bytes:
     """Return `plain` encrypted with a 32-byte cabal key. Bytes encrypted for one `purpose` do not decrypt for another.
 
-    Equal arguments give equal bytes. Raises ArchiveError for a key of another size.
+    Equal arguments produce equal bytes. Raises ArchiveError for a key of another size.
     """
     nonce = _nonce(plain, key, purpose)
     ciphertext = sodium.crypto_aead_xchacha20poly1305_ietf_encrypt(plain, MAGIC, nonce, _encryption_key(key, purpose))
@@ -56,14 +56,14 @@ def unseal(sealed: bytes, key: bytes, *, purpose: bytes) -> bytes:
         plain = None
     if plain is None or not hmac.compare_digest(nonce, _nonce(plain, key, purpose)):
         raise ArchiveError(
-            f"{len(sealed)} bytes cannot be decrypted: they are damaged, or encrypted with another cabal key. "
+            f"cannot decrypt {len(sealed)} bytes: they are damaged, or encrypted with another cabal key. "
             "Check the key, then fetch them again"
         )
     return plain
 
 
 def is_sealed(data: bytes) -> bool:
-    """Return True if bytes begin with the magic of encrypted ones."""
+    """Return True if bytes begin with the magic of encrypted archives and indexes."""
     return data.startswith(MAGIC)
 
 

@@ -1,4 +1,4 @@
-"""Settings of torrents. Only enabled features send data to the outside."""
+"""Settings of torrents. Only enabled features send data to other programs."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ class TorrentConfig:
     port: int = DEFAULT_PORT
     """0 means any free port."""
     data_folder: Path = Path("data/archivedata")
-    """Folder with a subfolder for each community, with `data` and `index`."""
+    """Folder with a subfolder for each community, which contains `data` and `index`."""
     torrent_folder: Path = Path("data/torrents")
-    """Folder with `{community}.torrent`, created by `seed` or fetched from peers."""
+    """Folder with a file `{community}.torrent` for each community, created by `seed` or fetched from peers."""
     listen_address: str = "127.0.0.1"
     """IP address of this machine, or 0.0.0.0 for all. With 127.0.0.1, other machines cannot connect."""
     peers: tuple[Peer, ...] = ()
     """Peers for all communities."""
     trackers: tuple[str, ...] = ()
-    """Trackers for all torrents, also named in links. Trackers from links of others are ignored."""
+    """Trackers for all torrents. Links contain them. Trackers in links of other control nodes are ignored."""
     dht: bool = False
     lsd: bool = False
     """Local service discovery by multicast in the local network."""
     upload_rate_bytes_per_s: int = 0
-    """0 means no limit. The limit applies to all peers, including those in the local network."""
+    """0 means no limit. The limit applies to all peers, including peers in the local network."""
     download_rate_bytes_per_s: int = 0
     metadata_timeout_s: float = limits.METADATA_TIMEOUT_S
     stall_timeout_s: float = limits.STALL_TIMEOUT_S
@@ -54,17 +54,17 @@ class TorrentConfig:
 
     @property
     def is_public(self) -> bool:
-        """True if peers may be discovered through others. Then peers may also be announced to each other."""
+        """True if trackers, the DHT or local discovery may find peers. Then connected peers also exchange addresses."""
         return self.dht or self.lsd or bool(self.trackers)
 
 
 def check_peers(peers: tuple[Peer, ...]) -> tuple[Peer, ...]:
-    """Return peers whose addresses are numeric. Raises ArchiveError for others."""
+    """Return the peers if all have numeric addresses and valid ports. Raises ArchiveError otherwise."""
     for host, port in peers:
         try:
             ip_address(host)
         except ValueError:
-            raise ArchiveError(f"invalid IP address {host!r}: torrents need a numeric one, such as 127.0.0.1") from None
+            raise ArchiveError(f"invalid IP address {host!r}: expected a numeric address, such as 127.0.0.1") from None
         if not 0 < port <= 65_535:
             raise ArchiveError(f"invalid port {port}: expected 1 to 65535")
     return peers

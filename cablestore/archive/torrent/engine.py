@@ -34,7 +34,7 @@ __all__ = ["TorrentConfig", "TorrentEngine", "TorrentRemote", "TorrentStatus"]
 
 @dataclass(frozen=True, slots=True)
 class TorrentStatus:
-    """State of one community's torrent. Bytes are payload, counted since it was added."""
+    """State of one community's torrent. Bytes count only payload, since the torrent was added."""
 
     info_hash: str
     peers: int
@@ -46,7 +46,7 @@ class TorrentStatus:
 
 
 class TorrentEngine(ProcessBound):
-    """Engine with the torrents of this node, one for each community. Use it in a `with`.
+    """Engine with the torrents of this node, one for each community. Use it as a context manager.
 
         with TorrentEngine(TorrentConfig(enabled=True, data_folder=data, torrent_folder=torrents)) as engine:
             magnet = engine.seed(community)
@@ -73,7 +73,7 @@ class TorrentEngine(ProcessBound):
                 make_folder(folder)
         except OSError as error:
             raise ArchiveError(
-                f"{error.filename} cannot be created: {error.strerror}. Check its parent folder and permissions"
+                f"cannot create {error.filename}: {error.strerror}. Check its parent folder and permissions"
             ) from None
         self._session = TorrentSession(self.config)
         return self
@@ -86,23 +86,23 @@ class TorrentEngine(ProcessBound):
 
     @property
     def port(self) -> int:
-        """Port on which it listens."""
+        """Port on which the engine listens."""
         return self._running().port
 
     def seed(self, community: str, *, is_verified: bool = False) -> str:
-        """Seed a community's folder and return its magnet link. This replaces an earlier seed of it.
+        """Seed a community's folder and return its magnet link. This replaces an earlier seed of the community.
 
-        The folder must be complete, and may be read-only: a member that fetched only parts seeds them by keeping its
-        remote open. If the torrent file has the same index as the folder, the folder is checked against it. Without
-        such a file, a piece of zeros counts as missing, unless the caller checked the archives against their index
-        (`is_verified`). Pieces that this engine hashed are not hashed again. Raises ArchiveError without changes, and
-        IncompleteError for missing pieces.
+        The folder must be complete, and may be read-only. A member that fetched only parts seeds them by keeping its
+        remote open. If the torrent file has the same index as the folder, the folder is checked against that file.
+        Without such a file, a piece of zeros counts as missing, unless the caller checked the archives against their
+        index (`is_verified`). Pieces that this engine hashed are not hashed again. Raises ArchiveError without changes,
+        such as IncompleteError for missing pieces.
         """
         session = self._running()
         metainfo = self._whole(self._hashed(check_community(community)), is_verified=is_verified)
         remote = self._remotes.get(community)
         if remote and not remote.is_closed:
-            raise ArchiveError(f"this engine is fetching {community}. Close that first")
+            raise ArchiveError(f"cannot seed {community}: this engine is fetching it. Close the TorrentRemote first")
         with self._lock:
             seeded = self._seeds.get(community)
         if seeded is None or seeded.info_hash != metainfo.info_hash or seeded.ended:
@@ -123,7 +123,7 @@ class TorrentEngine(ProcessBound):
         return str(metainfo.magnet(self.config.trackers))
 
     def check_seed(self, community: str) -> None:
-        """Raise an error if a folder is no longer seeded: StorageError for the disk, ArchiveError for the network."""
+        """Raise StorageError if a seeded folder failed or changed, ArchiveError if seeding ended for another reason."""
         self._running().check()
         swarm = self._seeds.get(community)
         if swarm is None:
@@ -138,7 +138,7 @@ class TorrentEngine(ProcessBound):
             raise ArchiveError(swarm.ended)
 
     def unseed(self, community: str) -> None:
-        """Stop seeding a community's folder, if it is seeded. The files stay."""
+        """Stop seeding a community's folder, if it is seeded. The files are kept."""
         with self._lock:
             swarm = self._seeds.pop(community, None)
         if swarm:
@@ -147,9 +147,9 @@ class TorrentEngine(ProcessBound):
     def open(self, link: str | Path, *, community: str, peers: tuple[Peer, ...] = ()) -> TorrentRemote:
         """Open a community's torrent to fetch from it, by magnet link or by the path of a .torrent file.
 
-        `peers` are used in addition to the configured ones. An open torrent of the community is closed. Pieces in its
-        folder that belong to the torrent are kept. Raises ArchiveError, before a file is created, for a torrent that
-        does not exactly match this community, and if no peer sends its metadata in time.
+        `peers` are used in addition to the configured peers. An open torrent of the community is closed. Pieces in its
+        folder that belong to the torrent are kept. Raises ArchiveError, before a file is created, if the torrent does
+        not exactly match this community, or if no peer sends its metadata within `config.metadata_timeout_s`.
         """
         session = self._running()
         check_community(community)
@@ -192,12 +192,12 @@ class TorrentEngine(ProcessBound):
             with (folder / DATA).open("rb") as data, (folder / INDEX).open("rb") as index:
                 return make_metainfo(community, data, index, earlier=earlier)
         except OSError as error:
-            raise ArchiveError(f"{folder} cannot be seeded: {error.strerror} ({error.filename})") from None
+            raise ArchiveError(f"cannot seed {folder}: {error.strerror} ({error.filename})") from None
 
     def _whole(self, metainfo: Metainfo, *, is_verified: bool) -> Metainfo:
-        """Return the torrent of a hashed folder.
+        """Return the metainfo of the torrent file if it has the same index, otherwise the metainfo of the folder.
 
-        Equal indexes mean equal data. Raises IncompleteError for missing pieces.
+        Raises IncompleteError for missing pieces.
         """
         known = self._torrent_of(metainfo.community)
         if known is not None and known.index_hashes == metainfo.index_hashes:
@@ -206,7 +206,7 @@ class TorrentEngine(ProcessBound):
                 for piece in range(known.data_pieces)
                 if piece >= metainfo.data_pieces or metainfo.piece_hash(piece) != known.piece_hash(piece)
             )
-            metainfo = known  # its data may be followed by an unfinished archive
+            metainfo = known  # the folder may contain an unfinished archive after the data of this torrent
         else:
             missing = frozenset() if is_verified else metainfo.pieces_of_zeros
         if missing:
@@ -274,7 +274,7 @@ def keep_torrent(torrent: Path, folder: Path, community: str) -> None:
 
 
 def has_index_of(magnet: Magnet, folder: Path, torrent_folder: Path) -> bool:
-    """Return True if the index below a folder is that of a link, according to the torrent file."""
+    """Return True if a community's index below `folder` belongs to a link, according to the torrent file."""
     try:
         known = _read_torrent_file(torrent_folder / f"{magnet.community}.torrent", magnet.community)
         index = (folder / magnet.community / INDEX).read_bytes()
@@ -288,7 +288,7 @@ def _read_torrent_file(path: Path, community: str) -> Metainfo:
         with path.open("rb") as file:
             return read_torrent(file.read(limits.MAX_METAINFO_SIZE_BYTES + 1), community)
     except OSError as error:
-        raise ArchiveError(f"{path} cannot be read: {error.strerror}. Check the path and permissions") from None
+        raise ArchiveError(f"cannot read {path}: {error.strerror}. Check the path and permissions") from None
 
 
 def _put(path: Path, content: bytes) -> None:
@@ -297,4 +297,4 @@ def _put(path: Path, content: bytes) -> None:
         with atomic_file(path, ".new") as file:
             file.write(content)
     except OSError as error:
-        raise ArchiveError(f"{path} cannot be written: {error.strerror}. Check free space and permissions") from None
+        raise ArchiveError(f"cannot write {path}: {error.strerror}. Check free space and permissions") from None

@@ -3,10 +3,10 @@
     info = {"files": [{"length", "path": ["data"]}, {"length", "path": ["index"]}], "name": community,
             "piece length": 102400, "pieces": SHA-1 of each piece of data + index}
 
-`data` is a whole number of pieces. Therefore the index begins at a piece, and appending to `data` does not change
-earlier pieces. Equal content has equal info-hashes everywhere: a dictionary with more keys is rejected. libtorrent
-loads pieces of this size but does not create them, so this module builds the dictionary, and libtorrent only encodes
-it.
+`data` consists of whole pieces. Therefore the index begins with a new piece, and appending to `data` does not change
+earlier pieces. A dictionary with more keys is rejected, so equal content always has the same info-hash. libtorrent can
+load torrents with this piece size but cannot create them. Therefore this module builds the dictionary, and libtorrent
+only encodes it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Metainfo:
     data_size_bytes: int
     index_size_bytes: int
     piece_hashes: bytes
-    """SHA-1 of each piece, 20 bytes, those of `data` first."""
+    """SHA-1 of each piece, 20 bytes each: first the pieces of `data`, then the pieces of the index."""
 
     @property
     def size_bytes(self) -> int:
@@ -45,7 +45,7 @@ class Metainfo:
 
     @property
     def data_pieces(self) -> int:
-        """Number of pieces of `data`. Those of the index follow."""
+        """Number of pieces of `data`. The pieces of the index follow."""
         return self.data_size_bytes // limits.PIECE_SIZE_BYTES
 
     @property
@@ -58,7 +58,7 @@ class Metainfo:
         return self.piece_hashes[piece * _DIGEST_SIZE_BYTES : (piece + 1) * _DIGEST_SIZE_BYTES]
 
     def piece_size_bytes(self, piece: int) -> int:
-        """Return the size of a piece: only the last one may be shorter."""
+        """Return the size of a piece. Only the last piece may be shorter."""
         return min(limits.PIECE_SIZE_BYTES, self.size_bytes - piece * limits.PIECE_SIZE_BYTES)
 
     @property
@@ -110,8 +110,8 @@ class Metainfo:
 def make_metainfo(community: str, data: BinaryIO, index: BinaryIO, *, earlier: Metainfo | None = None) -> Metainfo:
     """Hash a community's two files, which must be open for reading and seekable.
 
-    `earlier` is the metainfo of the folder before `data` was appended to. With it, only the new pieces and the last
-    earlier one are hashed, to check that `data` is still the same. Raises ArchiveError for invalid sizes.
+    `earlier` is the metainfo of the folder before archives were appended. With it, only new pieces are hashed, and the
+    last earlier piece to check that `data` did not change. Raises ArchiveError for invalid sizes.
     """
     data_size_bytes, index_size_bytes = data.seek(0, io.SEEK_END), index.seek(0, io.SEEK_END)
     _check_sizes(data_size_bytes, index_size_bytes)

@@ -1,4 +1,4 @@
-"""Fetching from a torrent: the index, then the pieces of single archives, each checked against its SHA-1."""
+"""Fetching from a torrent: the index, then the pieces of selected archives, each checked against its SHA-1."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class TorrentRemote(Closable):
         return self._fetch(spans, wanted)
 
     def cancel(self) -> None:
-        """End running and later calls with ArchiveError."""
+        """Make running and later calls raise ArchiveError."""
         self._is_cancelled = True
         self._session.end(self.swarm, self._cancelled)
 
@@ -106,10 +106,10 @@ class TorrentRemote(Closable):
                 return content
             self._session.remove(self.swarm, "checking the files again")
             self.swarm = self._start()
-        raise ArchiveError(f"data in {self._folder} differs from what was written. Check the disk")
+        raise ArchiveError(f"data in {self._folder} differs from the received data. Check the disk")
 
     def _wait(self, pieces: range, wanted: _WantedPieces) -> None:
-        """Wait for pieces. Raises ArchiveError if only rejected data, or none, arrives within the stall timeout."""
+        """Wait for pieces. Raises ArchiveError if no data, or only rejected data, arrives within the stall timeout."""
         swarm, stall_s = self.swarm, self._config.stall_timeout_s
         arrived, kept_bytes = len(swarm.arrivals), _kept_bytes(swarm)
         deadline_s = time.monotonic() + stall_s
@@ -129,7 +129,7 @@ class TorrentRemote(Closable):
                 kept_bytes, deadline_s = now_bytes, time.monotonic() + stall_s  # a part of a piece arrived: wait again
 
     def _add_again(self, wanted: _WantedPieces, pieces: range) -> Swarm:
-        """Add the torrent again with its wanted pieces, so that seeds do not regard us as a peer that wants none."""
+        """Add the torrent again with its wanted pieces, so that seeds do not regard us as a peer without requests."""
         wanted.was_added_again = True
         self._session.remove(self.swarm, "connecting to its peers again")
         self.swarm = self._start(wanted.missing)
@@ -168,7 +168,7 @@ class TorrentRemote(Closable):
         swarm = self.swarm
         swarm.pieces_read.pop(piece, None)
         swarm.handle.read_piece(piece)
-        otherwise = f"piece {piece} of {self._folder} could not be read within {self._config.stall_timeout_s:g} s"
+        otherwise = f"cannot read piece {piece} of {self._folder}: no answer for {self._config.stall_timeout_s:g} s"
         self._session.until(swarm, lambda: piece in swarm.pieces_read, self._config.stall_timeout_s, otherwise)
         content = swarm.pieces_read.pop(piece)
         return content if piece_sha1(content) == self.metainfo.piece_hash(piece) else b""
@@ -184,7 +184,7 @@ class TorrentRemote(Closable):
             raise ArchiveError(f"invalid span {span}: the data has {self.metainfo.data_size_bytes:,} bytes")
 
     def check_space(self, needed_bytes: int) -> None:
-        """Raise NoRoomError unless the disk has space for this many bytes and for the reserve that must stay free."""
+        """Raise NoRoomError if the disk lacks space for this many bytes and the reserve MIN_FREE_DISK_SIZE_BYTES."""
         available_bytes = shutil.disk_usage(self._config.data_folder).free
         reserve_bytes = limits.MIN_FREE_DISK_SIZE_BYTES
         if needed_bytes and needed_bytes + reserve_bytes > available_bytes:
@@ -200,7 +200,7 @@ class TorrentRemote(Closable):
         try:
             have = held_pieces(self._folder, self.metainfo)
         except OSError as error:
-            raise ArchiveError(f"{self._folder} cannot be read: {error.strerror}") from None
+            raise ArchiveError(f"cannot read {self._folder}: {error.strerror}") from None
         self._raise_if_cancelled()
         params = torrent_params(self._config, self.metainfo.torrent())
         params.piece_priorities = [_WANTED if piece in wanted else _NOT_WANTED for piece in range(self.metainfo.pieces)]
@@ -208,7 +208,7 @@ class TorrentRemote(Closable):
         if have:
             params.have_pieces = [piece in have for piece in range(self.metainfo.pieces)]
         swarm = self._session.add(params, have)
-        otherwise = f"the files in {self._folder} could not be checked within {self._config.stall_timeout_s:g} s"
+        otherwise = f"cannot check the files in {self._folder}: no answer for {self._config.stall_timeout_s:g} s"
         try:
             self._session.until(swarm, lambda: swarm.is_checked, self._config.stall_timeout_s, otherwise)
         except ArchiveError as error:
@@ -239,7 +239,7 @@ def _has_given_up(swarm: Swarm) -> bool:
 
 
 class _WantedPieces:
-    """Wanted pieces of one call, with the missing ones and their priorities in libtorrent."""
+    """Wanted pieces of one call. It tracks the missing pieces and sets their priorities in libtorrent."""
 
     def __init__(self, remote: TorrentRemote, pieces: Iterable[int], progress: ByteProgress | None) -> None:
         self._remote = remote
@@ -259,7 +259,7 @@ class _WantedPieces:
         self._remote.check_space(self._missing_bytes)
 
     def want(self, pieces: range) -> None:
-        """Fetch these pieces first, and all others after them."""
+        """Fetch these pieces first, then all other wanted pieces."""
         if self._swarm is self._remote.swarm:
             self.hurry(pieces, _NOW)
             return
@@ -273,7 +273,7 @@ class _WantedPieces:
         self._prioritize(dict.fromkeys(self.missing.intersection(pieces), priority))
 
     def is_here(self, pieces: range) -> bool:
-        """Count the received pieces. Returns True if all of these are complete."""
+        """Count the received pieces and report progress. Returns True if all of `pieces` are complete."""
         arrived = self._remote.swarm.arrivals[self._arrivals_seen :]
         # Another thread may append to the list meanwhile, so its length is not used.
         self._arrivals_seen += len(arrived)
@@ -349,11 +349,11 @@ def _opened(path: Path) -> BinaryIO:
     except FileNotFoundError:
         return io.BytesIO()
     except OSError as error:
-        raise ArchiveError(f"{path} cannot be read: {error.strerror}") from None
+        raise ArchiveError(f"cannot read {path}: {error.strerror}") from None
 
 
 def _next_written(descriptor: int, place: int) -> int:
-    """Return the first piece from this one on with data in the file, or a large number if there is no such piece."""
+    """Return the first piece from `place` on that has data in the file, or a large number if there is none."""
     try:
         return os.lseek(descriptor, place * limits.PIECE_SIZE_BYTES, os.SEEK_DATA) // limits.PIECE_SIZE_BYTES
     except OSError as error:

@@ -22,7 +22,7 @@ _QUEUED_ALERTS: Final = 100_000
 
 
 class Swarm:
-    """State of one torrent in a session, from its alerts. Only the session's thread writes it, except for `end`."""
+    """State of one torrent in a session. The session's thread updates it from alerts; `end` also changes it."""
 
     def __init__(self, handle: Any, info_hash: str, have: set[int]) -> None:
         self.handle: Final = handle
@@ -32,7 +32,7 @@ class Swarm:
         self.arrivals: Final[list[int]] = []
         """Pieces in order of arrival."""
         self.pieces_read: Final[dict[int, bytes]] = {}
-        """Requested reads of pieces by libtorrent, b"" if a read failed."""
+        """Pieces that libtorrent read on request, b"" if a read failed."""
         self.pieces_refused = 0
         """Number of pieces that arrived with a wrong SHA-1."""
         self.metadata: bytes | None = None
@@ -53,7 +53,7 @@ class TorrentSession(ProcessBound):
 
     def __init__(self, config: TorrentConfig) -> None:
         self._lock = threading.RLock()
-        """Lock of `_changed`. Ctrl-C in `with _changed`, whose beginning is Python code, would leave it locked."""
+        """Lock of `_changed`. `with _changed` runs Python code first, so Ctrl-C could leave the lock locked."""
         self._changed = threading.Condition(self._lock)
         self._swarms: dict[str, Swarm] = {}
         self._listening: list[str] = []
@@ -76,7 +76,7 @@ class TorrentSession(ProcessBound):
 
     @property
     def port(self) -> int:
-        """Port on which it listens."""
+        """Port on which the session listens."""
         return int(self._session.listen_port())
 
     def check(self) -> None:
@@ -89,11 +89,11 @@ class TorrentSession(ProcessBound):
         info_hash = str(params.info_hashes.v1)
         with self._lock:
             if info_hash in self._swarms:
-                raise ArchiveError(f"the torrent {info_hash} is already in use. Close its other user first")
+                raise ArchiveError(f"the torrent {info_hash} is already in use. Stop its other fetch or seed first")
             try:
                 handle = self._session.add_torrent(params)
             except RuntimeError as error:
-                raise ArchiveError(f"the torrent {info_hash} cannot be used: {error}") from None
+                raise ArchiveError(f"cannot use the torrent {info_hash}: {error}") from None
             swarm = self._swarms[info_hash] = Swarm(handle, info_hash, have or set())
         return swarm
 
@@ -115,7 +115,10 @@ class TorrentSession(ProcessBound):
             self._changed.notify_all()
 
     def wait_for_change(self, swarm: Swarm, seen: int, timeout_s: float) -> bool:
-        """Wait for changes after number `seen`. Returns False after the timeout. Raises ArchiveError at the end."""
+        """Wait for changes after number `seen`. Returns False after the timeout.
+
+        Raises ArchiveError if the torrent has ended.
+        """
         with self._lock:
             self._changed.wait_for(lambda: swarm.change_count != seen or swarm.ended, max(timeout_s, 0.0))
             if swarm.ended:
@@ -144,7 +147,7 @@ class TorrentSession(ProcessBound):
         while not self._is_ending:
             self._session.wait_for_alert(_LONGEST_WAIT_MS)
             with self._lock:
-                for alert in self._session.pop_alerts():  # they are invalid after the next call
+                for alert in self._session.pop_alerts():  # alerts are invalid after the next call
                     with suppress(RuntimeError):  # the torrent may be removed
                         self._take(alert)
                 self._changed.notify_all()
@@ -169,7 +172,7 @@ class TorrentSession(ProcessBound):
             if not self._listening or self._listening[0]:
                 said = self._listening[0] if self._listening else f"no answer within {_LISTEN_TIMEOUT_S:g} s"
                 where = f"{config.listen_address} port {config.port}"
-                raise ArchiveError(f"torrents cannot listen on {where}: {said}. Choose another address or port")
+                raise ArchiveError(f"cannot listen for torrents on {where}: {said}. Choose another address or port")
 
 
 def _record_alert(swarm: Swarm, alert: Any) -> None:
@@ -205,7 +208,7 @@ def _count_pieces(swarm: Swarm) -> None:
     new = sorted(here - swarm.have)
     swarm.have.intersection_update(here)
     swarm.have.update(here)
-    swarm.arrivals.extend(new)  # last, so that a thread that reads `arrivals` before `have` misses no piece
+    swarm.arrivals.extend(new)  # last, so that a thread that reads `arrivals` before `have` does not miss pieces
     swarm.change_count += 1
 
 
@@ -214,13 +217,13 @@ def _settings(config: TorrentConfig) -> dict[str, Any]:
     host = f"[{config.listen_address}]" if ":" in config.listen_address else config.listen_address
     return {
         "listen_interfaces": f"{host}:{config.port}",
-        "listen_system_port_fallback": False,  # a port in use is an error, not a reason to use another one
+        "listen_system_port_fallback": False,  # a port in use is an error, not a reason to use another port
         "max_retry_port_bind": 0,
         "enable_dht": config.dht,
         "enable_lsd": config.lsd,
         "enable_upnp": False,
         "enable_natpmp": False,
-        "webtorrent_stun_server": "",  # a public one by default
+        "webtorrent_stun_server": "",  # a public server by default
         "allow_multiple_connections_per_ip": True,  # members may share a router
         # Otherwise a peer that reconnects before its old connection ends is rejected.
         "allow_multiple_connections_per_pid": True,
@@ -229,15 +232,15 @@ def _settings(config: TorrentConfig) -> dict[str, Any]:
         "min_reconnect_time": 1,  # second; more after each failure
         "max_failcount": 30,  # by default, a peer that failed three times is not tried again
         "initial_picker_threshold": 0,  # by default, the first pieces are random, regardless of priority
-        # Ms; peers are accepted at ticks: with the default, an index of some kB took half a second.
+        # In ms. Peers are accepted at ticks. With the default, an index of some kB took half a second.
         "tick_interval": 100,
-        "request_queue_time": 1,  # second; requested pieces arrive even if they are not wanted any more
+        "request_queue_time": 1,  # second; requested pieces arrive even after they are deselected
         "enable_outgoing_utp": False,  # between busy processes it sometimes fell from 80 to 1 MB/s; TCP never did
         "upload_rate_limit": config.upload_rate_bytes_per_s,
         "download_rate_limit": config.download_rate_bytes_per_s,
         "max_metadata_size": limits.MAX_METAINFO_SIZE_BYTES,
         "max_piece_count": -(-limits.MAX_TORRENT_SIZE_BYTES // limits.PIECE_SIZE_BYTES),
-        "metadata_token_limit": 1_000,  # our settings have 30
+        "metadata_token_limit": 1_000,  # our metadata contains 30
         "alert_queue_size": _QUEUED_ALERTS,
         "alert_mask": (
             category.error_notification
