@@ -90,7 +90,7 @@ def columns_table(tables: Mapping[str, Mapping[str, Column]]) -> str:
     """One table for each table of Spark: column, type, meaning."""
     lines = []
     for name, columns in tables.items():
-        lines += [f"**{name}**", "", "| column | type | holds |", "|---|---|---|"]
+        lines += [f"**{name}**", "", "| column | type | content |", "|---|---|---|"]
         lines += [f"| `{column}` | `{of.ddl}` | {of.meaning} |" for column, of in columns.items()]
         lines.append("")
     return "\n".join(lines)
