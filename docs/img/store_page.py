@@ -83,7 +83,9 @@ def main() -> None:
     """Write the pictures. Exit with an error if Chromium is missing."""
     chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     if chromium is None:
-        sys.exit("Chromium not found: the pictures of the page were not drawn. Install it with apt-get install chromium")
+        sys.exit(
+            "Chromium not found: the pictures of the page were not drawn. Install it with apt-get install chromium"
+        )
     asyncio.run(draw(chromium))
 
 
